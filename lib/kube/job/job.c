@@ -222,15 +222,15 @@ size_t kube_objects_adopt(
 	return kube_objects_before(&owned, ret);
 }
 
-const struct json *kube_objects_pods(
-	const struct kube_objects *objects, size_t i, int64_t *ret_nodes)
+const struct json *kube_objects_pods(const struct kube_run *run, const struct kube_objects *objects,
+	size_t i, int64_t *ret_nodes)
 {
 	const enum kube_kind kind =
 		objects && objects->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
 	const struct json *job = objects ? kube_kind_template_at(kind, objects->job, i) : NULL;
 	const struct json *spec = json_get(job, "spec");
 
-	*ret_nodes = json_get_int(spec, "completions", 1);
+	*ret_nodes = run->n_members ? 1 : json_get_int(spec, "completions", 1);
 	return json_get(json_get(spec, "template"), "spec");
 }
 

@@ -270,9 +270,10 @@ size_t kube_objects_before(
 size_t kube_objects_adopt(
 	const struct kube_objects *objects, const struct json *ret[static KUBE_OBJECTS_MAX]);
 /* The PodSpec of the role at i, of which the first is all of a run without roles, and how many pods
- * it has; NULL: there is none. Borrowed from objects. */
-const struct json *kube_objects_pods(
-	const struct kube_objects *objects, size_t i, int64_t *ret_nodes);
+ * run together: of a study one, as its members can do that one after another. NULL: there is none.
+ * Borrowed from objects. */
+const struct json *kube_objects_pods(const struct kube_run *run, const struct kube_objects *objects,
+	size_t i, int64_t *ret_nodes);
 /* The path to POST an object to, and its own path from then on. The caller frees. */
 char *kube_object_collection(const struct json *object);
 char *kube_object_path(const struct json *object);

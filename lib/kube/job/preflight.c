@@ -766,7 +766,7 @@ static void evaluate_quotas(struct evaluation *evaluation)
 
 	if (evaluation->reply->status != 200)
 		return;
-	while ((spec = kube_objects_pods(evaluation->objects, n, &nodes))) {
+	while ((spec = kube_objects_pods(evaluation->run, evaluation->objects, n, &nodes))) {
 		kube_demand_of(spec, &want);
 		kube_demand_add(&all, &want, nodes);
 		least.cpu_milli =
@@ -815,7 +815,8 @@ static void evaluate_nodes(struct evaluation *evaluation)
 		return;
 	for (const struct json *item = json_first(items); item; item = json_next(item))
 		*vec_push(&list) = item;
-	for (size_t i = 0; list.n && (spec = kube_objects_pods(evaluation->objects, i, &nodes));
+	for (size_t i = 0; list.n && (spec = kube_objects_pods(
+					      evaluation->run, evaluation->objects, i, &nodes));
 		i++)
 		evaluate_fit(evaluation, &(struct kube_items){list.v, list.n, true}, spec);
 	vec_done(&list);

@@ -297,8 +297,8 @@ static int room_by_free(const struct room_part *part, struct kube_room *ret)
 }
 
 /* The first role that has no room decides, else the one that wants most GPUs. */
-static int room_by_nodes(
-	const struct kube_objects *objects, const struct room_facts *facts, struct kube_room *ret)
+static int room_by_nodes(const struct kube_run *run, const struct kube_objects *objects,
+	const struct room_facts *facts, struct kube_room *ret)
 {
 	struct room_list nodes = {0}, pods = {0};
 	struct kube_facts cluster = {.nodes = room_items(facts->nodes, &nodes),
@@ -306,7 +306,7 @@ static int room_by_nodes(
 	struct room_part part, chosen = {0};
 	const struct json *spec;
 
-	for (size_t i = 0; (spec = kube_objects_pods(objects, i, &part.nodes)); i++) {
+	for (size_t i = 0; (spec = kube_objects_pods(run, objects, i, &part.nodes)); i++) {
 		bool is_full = i > 0 && !room_has_part(&chosen);
 
 		kube_demand_of(spec, &part.want);
@@ -329,11 +329,11 @@ int kube_room_evaluate(const struct kube_run *run, const struct kube_objects *ob
 	const struct json *spec;
 	int64_t pods;
 
-	for (size_t i = 0; (spec = kube_objects_pods(objects, i, &pods)); i++) {
+	for (size_t i = 0; (spec = kube_objects_pods(run, objects, i, &pods)); i++) {
 		kube_demand_of(spec, &want);
 		kube_demand_add(&facts.all, &want, pods);
 	}
 	room_read(questions, replies, &facts);
 	return run->queue ? room_by_queue(run, &facts, ret, err)
-			  : room_by_nodes(objects, &facts, ret);
+			  : room_by_nodes(run, objects, &facts, ret);
 }

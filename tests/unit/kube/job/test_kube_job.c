@@ -355,14 +355,14 @@ static void test_roles_collect(void **state)
 	sample.run.collects = true;
 	make(&sample.run, &objects);
 	for (size_t i = 0; i < ARRAY_LEN(begins); i++) {
-		const struct json *spec = kube_objects_pods(&objects, i, &nodes);
+		const struct json *spec = kube_objects_pods(&sample.run, &objects, i, &nodes);
 		const struct json *program = json_first(json_get(spec, "containers"));
 		const char *script = json_str(json_first(json_get(program, "args")));
 
 		assert_int_equal(nodes, i + 1);
 		assert_true(str_starts(script, begins[i]));
 	}
-	assert_null(kube_objects_pods(&objects, 2, &nodes));
+	assert_null(kube_objects_pods(&sample.run, &objects, 2, &nodes));
 }
 
 static void test_different_gpus_need_jobset(void **state)

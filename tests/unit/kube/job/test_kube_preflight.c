@@ -659,6 +659,25 @@ static void test_quota(void **state)
 	check_problem(&flight, 1, E_SCHED_QUOTA, "memory: its quota small allows 2Gi");
 }
 
+/* They can run one after another. */
+static void test_quota_of_a_study(void **state)
+{
+	struct kube_run run = plain();
+	const struct kube_member members[] = {{run.command, NULL}, {run.command, NULL}};
+	AUTO_FLIGHT struct flight flight;
+
+	(void)state;
+	run.members = members;
+	run.n_members = 2;
+	run.gpus = 1;
+	query(&flight, &run);
+	response(&flight, "/resourcequotas", 200,
+		"{\"items\":[{\"metadata\":{\"name\":\"small\"},\"status\":{\"hard\":{"
+		"\"requests.nvidia.com/gpu\":\"1\"}}}]}");
+	evaluate(&flight, &run);
+	assert_int_equal(flight.findings.problems.n, 0);
+}
+
 static void test_quota_unsaid(void **state)
 {
 	(void)state;
@@ -699,6 +718,7 @@ int main(void)
 		cmocka_unit_test(test_fit),
 		cmocka_unit_test(test_gang_fit),
 		cmocka_unit_test(test_quota),
+		cmocka_unit_test(test_quota_of_a_study),
 		cmocka_unit_test(test_quota_unsaid),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

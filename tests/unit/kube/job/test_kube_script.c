@@ -120,7 +120,7 @@ static void make_words(const struct place *place, const struct kube_run *run,
 	write_config(place, objects.config);
 	int64_t nodes;
 	const struct json *pod = kube_objects_pods(
-		&objects, run->n_roles && run->jobset ? run->n_roles - 1 : 0, &nodes);
+		run, &objects, run->n_roles && run->jobset ? run->n_roles - 1 : 0, &nodes);
 	const struct json *container = json_first(json_get(pod, "containers"));
 	container = second ? json_next(container) : container;
 	add_words(place, json_get(container, "command"), &words);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/util/auto.h"
+#include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/api/kinds.h"
@@ -14,32 +16,30 @@
 
 enum { INDEXES_MAX = 64 << 10 };
 
-struct roles_list VEC_OF(const struct json *); /* Jobs, by their first rank */
+struct roles_list VEC_OF(const struct json *); /* Jobs */
 
 static int64_t roles_restart_of(const struct json *job)
 {
 	return kube_number(kube_label(job, KUBE_JOBSET_RESTART), 0);
 }
 
-/* The Jobs of that gang; of those that a JobSet makes anew the newest. */
-static void roles_find(const struct json *items, const char *gang, struct roles_list *ret)
+/* By their first rank; of Jobs that a JobSet makes anew the newest. */
+static void roles_choose(const struct roles_list *all, struct roles_list *ret)
 {
 	int64_t newest = 0;
 
-	for (const struct json *job = json_first(items); job; job = json_next(job))
-		if (str_eq(kube_label(job, KUBE_LABEL_GANG), gang) &&
-			roles_restart_of(job) > newest)
-			newest = roles_restart_of(job);
-	for (const struct json *job = json_first(items); job; job = json_next(job)) {
+	vec_foreach (const struct json *, job, all)
+		if (roles_restart_of(*job) > newest)
+			newest = roles_restart_of(*job);
+	vec_foreach (const struct json *, job, all) {
 		size_t i = ret->n;
 
-		if (!str_eq(kube_label(job, KUBE_LABEL_GANG), gang) ||
-			roles_restart_of(job) != newest)
+		if (roles_restart_of(*job) != newest)
 			continue;
 		vec_push(ret);
-		for (; i > 0 && kube_rank_of(ret->v[i - 1]) > kube_rank_of(job); i--)
+		for (; i > 0 && kube_rank_of(ret->v[i - 1]) > kube_rank_of(*job); i--)
 			ret->v[i] = ret->v[i - 1];
-		ret->v[i] = job;
+		ret->v[i] = *job;
 	}
 }
 
@@ -190,39 +190,54 @@ static struct json *roles_join(const struct roles_list *jobs, const char *gang)
 	return joined;
 }
 
-/* Joined already. */
-static bool roles_has(const struct json *jobs, const char *gang)
+/* All Jobs of each gang, by its name; none where there is no gang. */
+static void roles_group(const struct json *items, struct map *ret)
 {
-	for (const struct json *job = json_first(jobs); job; job = json_next(job))
-		if (str_eq(kube_str_at(job, "metadata.name"), gang))
-			return true;
-	return false;
+	for (const struct json *job = items ? json_first(items) : NULL; job; job = json_next(job)) {
+		const char *gang = kube_label(job, KUBE_LABEL_GANG);
+		struct roles_list *jobs = gang ? map_get(ret, gang) : NULL;
+
+		if (gang && !jobs) {
+			jobs = mem_alloc(1, sizeof(*jobs));
+			map_put(ret, gang, jobs);
+		}
+		if (gang)
+			*vec_push(jobs) = job;
+	}
 }
 
-static bool roles_is_any(const struct json *jobs)
+static void roles_done(struct map *gangs)
 {
-	for (const struct json *job = jobs ? json_first(jobs) : NULL; job; job = json_next(job))
-		if (kube_label(job, KUBE_LABEL_GANG))
-			return true;
-	return false;
+	const char *gang;
+	void *value;
+
+	for (size_t pos = 0; map_each(gangs, &pos, &gang, &value);) {
+		struct roles_list *jobs = value;
+
+		vec_done(jobs);
+		free(jobs);
+	}
+	map_done(gangs);
 }
 
 void kube_join_roles(struct json *list)
 {
 	const struct json *items = json_get(list, "items");
+	AUTO(roles_done) struct map gangs = {0};
 	struct json *all;
 
-	if (!roles_is_any(items))
+	roles_group(items, &gangs);
+	if (gangs.n == 0)
 		return;
 	all = json_array();
 	for (const struct json *job = json_first(items); job; job = json_next(job)) {
 		const char *gang = kube_label(job, KUBE_LABEL_GANG);
-		struct roles_list jobs = {0};
+		struct roles_list *of = gang ? map_get(&gangs, gang) : NULL, jobs = {0};
 
-		if (!gang) {
+		if (!of) {
 			json_add(all, json_clone(job));
-		} else if (!roles_has(all, gang)) {
-			roles_find(items, gang, &jobs);
+		} else if (of->v[0] == job) {
+			roles_choose(of, &jobs);
 			json_add(all, roles_join(&jobs, gang));
 		}
 		vec_done(&jobs);

@@ -1030,7 +1030,9 @@ static void job_note_results(const struct job *job)
 	if (job->lingers && run->parallel > 0 && (size_t)run->parallel < run->n_members)
 		strv_add(job->notes, "the next member of the study begins when that is over");
 	if (job->lingers && run->ends_with)
-		strv_addf(job->notes, "the other roles run on while results of %s wait",
+		strv_addf(job->notes,
+			"the other roles run on while results of %s wait: one that fails then ends "
+			"the run as failed, and the results with it",
 			run->ends_with);
 	if (run->retries > 0)
 		strv_add(job->notes,

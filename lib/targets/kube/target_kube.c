@@ -19,6 +19,7 @@
 #include "base/util/str.h"
 #include "base/util/vec.h"
 #include "core/attempt/attempt.h"
+#include "core/record/roles.h"
 #include "core/record/spec.h"
 #include "core/store/store.h"
 #include "kube/portforward/podexec.h"
@@ -561,10 +562,18 @@ static struct kube_call *list_pods(
 		kube->cluster->client, path, query, PODS_MAX, clock_ms() + FIND_MS, done, ctx);
 }
 
-static int fail_no_pod(const struct kube_handle *handle, int rank, struct err *err)
+static int fail_no_pod(
+	const struct target_kube *kube, const struct kube_handle *handle, int rank, struct err *err)
 {
-	return err_set(
-		err, E_KUBE_FORWARD, "no pod of rank %d of %s runs now", rank, handle->run_id);
+	AUTO_ERR struct err ignored = {0};
+	AUTO_RUN struct run *run = NULL;
+	struct store *store;
+
+	if (session_store(kube->session, &store, &ignored) == 0)
+		(void)store_get(store, handle->run_id, &run, &ignored);
+	AUTO_FREE char *shown = roles_rank_text(run ? run->doc : NULL, rank);
+
+	return err_set(err, E_KUBE_FORWARD, "no pod of %s of %s runs now", shown, handle->run_id);
 }
 
 /*
@@ -605,7 +614,7 @@ static int target_kube_on_found(void *ctx, struct kube_response *response, struc
 		podforward_pod(reach->forward, reach->handle.kube_namespace, pod);
 		return 0;
 	}
-	fail_no_pod(&reach->handle, reach->rank, &error);
+	fail_no_pod(reach->kube, &reach->handle, reach->rank, &error);
 	podforward_no_pod(reach->forward, &error, false);
 	return 0;
 }
@@ -834,7 +843,7 @@ static int target_kube_on_pods(void *ctx, struct kube_response *response, struct
 	if (err_is_set(&response->error))
 		r = err_move(&error, &response->error);
 	else if (!(pod = pick_pod(response->object, &exec->handle, exec->request.rank)))
-		r = fail_no_pod(&exec->handle, exec->request.rank, &error);
+		r = fail_no_pod(exec->kube, &exec->handle, exec->request.rank, &error);
 	if (r < 0) {
 		target_call_end(exec->call, r, &error);
 		return 0;

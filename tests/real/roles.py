@@ -181,6 +181,16 @@ def test_supervisor_that_was_killed(w):
     nothing_left(run)
 
 
+def test_options_behind_the_command(w):
+    """Those of the command line are for the run's own command, in the roles that take it."""
+    w.repo()
+    roles_file(w, {"a": {}, "b": {"nodes": 2, "command": "echo $NNODES"}}, command=["echo", "hello"], name="loop")
+    done = w.ok("submit", "-f", "--", "--all")
+    assert sorted(done.out.splitlines()) == ["[a.0] hello --all", "[b.0] 2", "[b.1] 2"], done
+    roles_file(w, {"a": {"command": "true"}}, command=["echo", "hello"])
+    w.refused("submit", "--", "--all", id="usage", rc=2, says=["each role of the run has a command of its own"])
+
+
 BAD = [
     ({"Learner": {}}, {}, "is not a valid name of a role"),
     ({"a": {"gpu": 1}}, {}, "unknown key 'gpu' in roles.a"),

@@ -489,6 +489,7 @@ static int local_exec_spawn(const struct attempt_place *place, const struct targ
 	r = local_check_rank(place, &job, request->rank, err);
 	if (r < 0)
 		return r;
+	bool has_ranks = job.spec.resources.nodes > 1;
 	int rank = request->rank;
 	r = local_take_part(&job, &rank, err);
 	if (r < 0)
@@ -498,7 +499,7 @@ static int local_exec_spawn(const struct attempt_place *place, const struct targ
 		strv_add(&job.spec.env, request->secret_env->v[i]);
 	program_env(&job, local->session->env.env, tree, &env);
 	attempt_setup_env_read(place->dir, &env);
-	if (job.spec.resources.nodes > 1)
+	if (has_ranks)
 		program_rank_env(&job, rank, 0, &env);
 	job.spec.shell = false;
 	job.spec.runtime.launcher = (struct launcher){0};

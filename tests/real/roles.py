@@ -104,6 +104,19 @@ def test_variables_and_gpus(w):
     w.refused("submit", "--", "true", id="gpu.count", rc=2, says=["5 GPUs"])
 
 
+def test_gpus_of_roles_among_targets(w):
+    """This machine has no room while others have the GPUs that the roles want."""
+    w.repo()
+    fake_gpus(w, 4)
+    roles = {"learner": {"gpus": 2, "command": "exec sleep 600"}, "actors": {"nodes": 2, "gpus": 1, "command": "exec sleep 600"}}
+    roles_file(w, roles, name="loop", targets={"dead": {"kind": "ssh", "hosts": ["127.0.0.1:1"]}}, grace="1s")
+    first = w.ok("submit", "-d").out.strip()
+    wait_for(lambda: w.show(first)["state"] == "running", "its start")
+    second = w.ok("submit", "-d", "-t", "local,dead", timeout=60).out.strip()
+    assert w.show(second)["places"][0]["text"] == "4 GPUs, none free", w.show(second)["places"]
+    w.ok("cancel", first, second)
+
+
 def test_a_role_that_fails(w):
     w.repo()
     roles_file(w, {"learner": {"command": "exec sleep 600"},

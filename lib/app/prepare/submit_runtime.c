@@ -593,8 +593,9 @@ static int choose_model(struct submit *submit, const char *type, struct err *err
 		if (gpu_model_matches(list.v[i].model, type) &&
 			is_chosen(&runtime->gpus_only, &list.v[i]))
 			strv_add(&ids, list.v[i].id);
-	if (ids.n < (size_t)runtime->gpus)
-		return fail_type(type, runtime->gpus, ids.n, &list, err);
+	int wanted = submit->spec.roles.list.n ? roles_gpus(&submit->spec) : runtime->gpus;
+	if (ids.n < (size_t)wanted)
+		return fail_type(type, wanted, ids.n, &list, err);
 	strv_copy(&runtime->gpus_only, &ids);
 	return 0;
 }
@@ -610,7 +611,8 @@ static int check_model(struct submit *submit, struct err *err)
 		err_set(err, E_USAGE, "--gpu-type %s cannot be used together with -g 0", type);
 		return err_hint(err, "dlrun submit -g 1 …");
 	}
-	if (runtime->gpus <= 0)
+	/* Each role says for itself how many. */
+	if (runtime->gpus <= 0 && !submit->spec.roles.list.n)
 		runtime->gpus = 1;
 	return submit_runtime_is_local(submit) ? choose_model(submit, type, err) : 0;
 }

@@ -243,7 +243,7 @@ USES = "import small, sys; print(small.VERSION, sys.prefix)"
 
 def took(w, *words):
     begin = time.monotonic()
-    w.ok("submit", "--", *words)
+    w.ok("submit", "-f", "--", *words)
     return time.monotonic() - begin
 
 

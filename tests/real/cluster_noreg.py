@@ -4,6 +4,7 @@
 
 import json
 import os
+import signal
 
 from harness import *  # noqa: F403
 from kubesite import site
@@ -95,6 +96,135 @@ def test_an_edit_and_what_is_gone(w):
         again = w.ok("submit", "-d", "--from", second, "--", "python3", "tree.py").out.strip()
         succeeded(s, again)
         assert tree_of(s, again) == tree_of(s, second)
+
+
+SUM = """import hashlib, os
+total = hashlib.sha256()
+for at, dirs, files in sorted(os.walk(".")):
+    for name in sorted(files):
+        total.update(open(os.path.join(at, name), "rb").read())
+print(os.environ["NODE_RANK"], total.hexdigest(), flush=True)
+"""
+
+
+def fill_large(w, big=3, small=10):
+    w.write("sum.py", SUM)
+    for n in range(big):
+        (w.tree / f"big{n}.bin").write_bytes(os.urandom(15 << 20))
+    for n in range(small):
+        (w.tree / f"small{n}.bin").write_bytes(os.urandom(500 << 10))
+
+
+def sum_here(w):
+    return w.ok("submit", "-f", "-t", "local", "--", "python3", "sum.py").out.split()[-1]
+
+
+def feeders(run):
+    """Processes that send the code of the run."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = open(f"/proc/{pid}/cmdline").read().split("\0")
+        except OSError:
+            continue
+        if words[1:3] == ["__deliver", run]:
+            found.append(int(pid))
+    return found
+
+
+def test_a_large_tree_is_streamed_to_all_ranks(w):
+    with site(w, registry="none") as s:
+        fill_large(w)
+        want = sum_here(w)
+        run = s.submit("-N", "3", "--", "python3", "sum.py")
+        record = succeeded(s, run, 180)
+        assert record["image"]["streamed"] is True and not code_maps(s)
+        lines = w.ok("logs", run).out
+        assert sorted(line.split()[-2:] for line in lines.splitlines()) == [[str(n), want] for n in range(3)], lines
+        wait_for(lambda: not feeders(run), "the end of the process that sends", 30)
+
+
+def test_who_sends_is_killed_and_a_pod_is_replaced(w):
+    """Nothing begins while nobody sends; any command that looks goes on, and a pod that is replaced gets it again."""
+    with site(w, registry="none") as s:
+        fill_large(w)
+        want = sum_here(w)
+        run = s.submit("--retries", "1", "--", "sh", "-c", "python3 sum.py; sleep 1000")
+        wait_for(lambda: feeders(run), "the process that sends", 20)
+        os.kill(feeders(run)[0], signal.SIGKILL)
+        s.cluster.wait(lambda: [p for p in pods_of(s, run) if waits_for_code(p)], "a pod that waits")
+        assert s.why(run)["why"].endswith("waits for its code"), s.why(run)
+        wait_for(lambda: want in w.run("logs", run).out, "its output", 90)
+        [pod] = [p["metadata"]["name"] for p in pods_of(s, run)]
+        s.cluster.delete("Pod", pod, s.namespace)
+        wait_for(lambda: [p for p in pods_of(s, run) if p["metadata"]["name"] != pod] and want in w.run("logs", run).out, "another pod", 90)
+        s.cluster.wait(lambda: [p for p in pods_of(s, run) if p["metadata"]["name"] != pod and p["status"]["phase"] == "Running"], "it runs", 90)
+        s.cancel(run)
+        wait_for(lambda: not feeders(run), "the end of the process that sends", 30)
+
+
+def pods_of(s, run):
+    return [p for p in s.cluster.get("Pod", namespace=s.namespace) if p["metadata"]["labels"].get("dlrun.io/run-id") == run]
+
+
+def waits_for_code(pod):
+    return any(c["name"] == "code" and "running" in c.get("state", {}) for c in pod["status"].get("initContainerStatuses", []))
+
+
+def test_in_a_restricted_namespace_and_after_a_pod_is_replaced(w):
+    """The code is in ConfigMaps, so that nobody has to look."""
+    with site(w, registry="none", labels={"pod-security.kubernetes.io/enforce": "restricted"}) as s:
+        fill(w)
+        run = s.submit("--retries", "1", "--", "sh", "-c", "id -u; touch new deep/new; python3 tree.py; sleep 1000")
+        wait_for(lambda: "deep/run.sh" in w.run("logs", run).out, "its output", 60)
+        assert w.run("logs", run).out.splitlines()[0] == "1000", w.run("logs", run)
+        [pod] = [p["metadata"]["name"] for p in pods_of(s, run)]
+        s.cluster.delete("Pod", pod, s.namespace)
+        s.cluster.wait(lambda: [p for p in pods_of(s, run) if p["metadata"]["name"] != pod and p["status"]["phase"] == "Running"], "it runs", 90)
+        s.cancel(run)
+
+
+def test_a_study_has_it_once(w):
+    with site(w, registry="none") as s:
+        fill(w)
+        w.ok("sweep", "-d", "--over", "n=1..5", "--", "sh", "-c", "test -x deep/run.sh && echo {n}")
+        runs = [r["id"] for r in json.loads(w.ok("ps", "--json").out)["runs"]]
+        assert len(runs) == 5 and len(code_maps(s)) == 1, (runs, code_maps(s))
+        for run in runs:
+            succeeded(s, run)
+
+
+def test_without_a_right_it_is_said_before_anything_is_made(w):
+    from cluster_roles import ALL, limited
+    ALL["configmaps"] = "create delete get list patch"
+    with limited(w, pods_exec="*") as s:
+        s.configure(registry="none")
+        before = w.ok("ps", "--json").out
+        fill_large(w, 1, 1)
+        done = w.run("submit", "-d", "--", "python3", "sum.py")
+        assert done.rc == 4 and "pods/exec" in done.err, done
+        check_error_form(done.err, "kube.denied")
+        assert w.ok("ps", "--json").out == before and not s.cluster.get("Job", namespace=s.namespace)
+        (w.tree / "big0.bin").unlink()
+        succeeded(s, s.submit("--", "python3", "sum.py"))
+
+
+def test_a_setup_runs_in_the_pod(w):
+    with site(w, registry="none", keys={"setup": {"run": "echo made > made.txt", "key": ["a.py"]}}) as s:
+        run = s.submit("--", "cat", "made.txt")
+        succeeded(s, run)
+        assert s.output(run) == "made\n"
+
+
+def test_a_restart_has_its_code(w):
+    with site(w, registry="none") as s:
+        fill(w)
+        run = s.submit("--", "sh", "-c", "cat empty; python3 tree.py; exit $((DLRUN_ATTEMPT == 1))")
+        assert s.ended(run)["state"] == "failed"
+        w.write("empty", "edited")
+        w.ok("restart", run)
+        succeeded(s, run)
+        assert "edited" not in s.output(run), s.output(run)
 
 
 if __name__ == "__main__":

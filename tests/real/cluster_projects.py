@@ -14,7 +14,7 @@ def pods(w):
     return site(w, base="machine", files={})
 
 
-def configure(w, k, **more):
+def configure(w, k, environment=environment, **more):
     (w.tree / "dlrun.yaml").unlink()
     paths = {"/usr": "/usr", "/etc/alternatives": "/etc/alternatives", str(environment()): THERE}
     volumes = [{"host_path": at, "path": to, "read_only": True} for at, to in paths.items()]

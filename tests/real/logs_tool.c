@@ -16,6 +16,7 @@
 #include "base/loop/loop.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/api/client.h"
 #include "kube/api/kubeconfig.h"
@@ -134,9 +135,11 @@ static void start(struct tool *tool, struct kube_client *client, char **argv)
 		return;
 	}
 	tool->numbered = atoi(argv[5]) < 0;
+	AUTO_FREE char *pods = mem_printf("batch.kubernetes.io/job-name=%s", argv[4]);
 	tool->runlog = kube_runlog_start(client, tool->loop,
 		&(struct kube_runlog_request){.kube_namespace = argv[2],
 			.name = argv[4],
+			.pods = pods,
 			.rank = atoi(argv[5]),
 			.tail_lines = option(argv + 6, "tail", -1, NULL),
 			.since_ms = option(argv + 6, "since", 0, NULL),

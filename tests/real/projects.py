@@ -16,6 +16,7 @@ from fnmatch import fnmatch
 from harness import *  # noqa: F403
 from pypi import CACHE, activated, build, only_one, pip_install, tools
 from sshsite import SshSite
+import sweep
 
 SOURCES = Path(__file__).with_name("projects")
 PYTHON = "/usr/bin/python3"  # that Debian's torch is for
@@ -222,6 +223,56 @@ def test_lightning_goes_on_here(w):
     has_begun(w, run)
     w.ok("cancel", run)
     check_resumed(w, run)
+
+
+# Of one more step each time, as long as nobody stops it; the directory is the library's default.
+SGD = """import sys, time, torch
+from torch.utils.tensorboard import SummaryWriter
+
+torch.manual_seed(0)
+x = torch.randn(256, 4)
+y = x @ torch.tensor([1.0, -2.0, 0.5, 3.0])
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=float(sys.argv[1]))
+writer = SummaryWriter()
+for step in range(1, 41):
+    loss = ((model(x).squeeze() - y) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    writer.add_scalar("val_loss", loss.item(), step)
+    writer.flush()
+    time.sleep(0.1)
+"""
+# Points of a curve as TensorBoard reads them.
+READ = """import json, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+events = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0})
+events.Reload()
+print(json.dumps([(e.wall_time, e.step, e.value) for e in events.Scalars("val_loss")]))
+"""
+
+
+def test_losers_among_torch_runs_are_stopped(w):
+    """--stop decides by the files of torch's own writer as a reference does by what TensorBoard reads in them."""
+    here(w)
+    w.repo({"train.py": SGD})
+    study = sweep.sweep(w, "-g", "0", "--over", "lr=0.3,0.1,0.03,0.01,0.003,0.001", "--parallel", "6",
+                        "--stop", "metric=val_loss,halving=3,from=3", "--", "python", "train.py", "{lr}", timeout=120)
+    runs = sweep.ended(w, study)
+    curves = []
+    for run in runs:
+        there, = (w.state / f"runs/{run['id']}/attempts/1/tree").glob("**/runs/*/")
+        curves.append([tuple(point) for point in json.loads(w.command(["python", "-c", READ, there], timeout=120).out.splitlines()[-1])])
+    said = sweep.judged(w, study)
+    expected = sweep.judged_by_halving(curves, (3, 9, 27), 3)
+    assert said == expected, (said, expected)
+    stopped = {member for member, _, stops in said if stops}
+    assert stopped and len(stopped) < len(runs), said
+    assert {run["study"]["index"] for run in runs if run["state"] == "cancelled"} <= stopped, said
+    assert all(run["state"] in ("succeeded", "cancelled") for run in runs), runs
+    assert any(run["state"] == "cancelled" for run in runs), said
 
 
 def with_environment(host, there):

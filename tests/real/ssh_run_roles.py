@@ -39,6 +39,10 @@ TOLD = ("echo $DLRUN_ROLE $DLRUN_ROLE_RANK/$DLRUN_ROLE_NODES $NODE_RANK/$NNODES 
 def test_each_rank_knows_its_role(w):
     with pool(w, 0, 2, 0, network=True) as s:
         roles(w, TOLD + " G=$CUDA_VISIBLE_DEVICES", TOLD + " G=$CUDA_VISIBLE_DEVICES to {learner.0} $WHO", None)
+        preview = w.ok("submit", "--dry-run", "-o", "json", "-t", f"ssh:{HOSTS}").out
+        objects = [json.loads(line) for line in preview.splitlines()]
+        assert [(o["role"], "j_gpus=" + str(g) in o["job"]) for o, g in zip(objects, (2, 0))] == [("learner", True), ("actors", True)], preview
+        assert "{learner.0}" in objects[1]["job"] and "DLRUN_ROLE='actors'" in objects[1]["job"], preview
         done = w.run("submit", "-f", "-t", f"ssh:{HOSTS}")
         assert done.rc == 0, done
         assert host_of(s, "@") == ["gpu2", "gpu1", "gpu3"], w.show()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs that wait in one of several targets without room, and go on to the next: each runs once, whatever dies.
+DLRUN_SPILLS: how many are moved while answers are lost and movers killed (12; DLRUN_TESTS=all: 200).
 
     tests/real/ssh_spill.py DLRUN [NAME…]
 """
@@ -11,13 +12,14 @@ import os
 import random
 import subprocess
 
-from harness import in_time, main, needs, running_time, wait_for
+from harness import ALL, in_time, main, needs, running_time, wait_for
 from sshsite import site
 from held import ENDED, ONCE, all_end, no_sender, offline
 import kill
 
 POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "40"))
-CUTS = int(os.environ.get("DLRUN_SPILLS", "12"))
+CUTS = int(os.environ.get("DLRUN_SPILLS", "200" if ALL else "12"))
+GANGS = 12
 
 
 @contextlib.contextmanager
@@ -248,12 +250,12 @@ def test_a_gang_is_taken_back_whole(w):
         run = w.ok(*words).out.strip()
         whole, rng, runs = running_time() - begin, random.Random(5), set(os.listdir(w.state / "runs"))
         settle(w, [run])
-        for i in range(CUTS):
+        for i in range(GANGS):
             quiet(w)
             with subprocess.Popen([w.dlrun, *words], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.DEVNULL) as process:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(whole * (0.2 + 0.8 * (i + rng.random()) / CUTS))
+                    process.wait(whole * (0.2 + 0.8 * (i + rng.random()) / GANGS))
                 process.kill()
             # Nobody looks before the one who moves it.
             new = set(os.listdir(w.state / "runs")) - runs

@@ -243,29 +243,41 @@ def curve(w, run):
     return [(float(f[4]), int(f[3]), float(f[5])) for f in (line.split(",") for line in lines)]
 
 
-def test_losers_are_stopped(w):
-    w.repo({"train.py": WRITER})
-    study = sweep(w, "--over", "bad=0,1,2,3,4,5", "--parallel", "3", "--stop", "metric=val_loss,halving=2,from=4", "--",
-                  "python3", "train.py", "{bad}")
-    result = w.run("sweep", "-f", study)
-    runs = members(w, study)
-    judged = json.loads((w.state / "studies" / study / "judged.json").read_text())["judged"]
-    # The same by a reference, from what the event files say: each member at each rung in the order of time.
-    curves = [curve(w, run["id"]) for run in runs]
+def judged_by_halving(curves, rungs, keep):
+    """A reference of --stop halving=keep: (member, rung, stops) of each member at each rung, in the order of time.
+    curves: of each member, points of (wall time, step, value)."""
     passed = sorted((next(p for p in points if p[1] >= rung), i, k) for i, points in enumerate(curves)
-                    for k, rung in enumerate((4, 8, 16)) if points[-1][1] >= rung)
+                    for k, rung in enumerate(rungs) if points[-1][1] >= rung)
     values, stopped, expected = {}, set(), []
     for (_, _, value), member, rung in passed:
         if member in stopped:
             continue
         others = values.setdefault(rung, [])
         others.append(value)
-        goes_on = sorted(others).index(value) < -(-len(others) // 2)
+        goes_on = sorted(others).index(value) < -(-len(others) // keep)
         expected.append((member, rung, not goes_on))
         if not goes_on:
             stopped.add(member)
-    assert [(j["member"], j["rung"], j["stops"]) for j in judged] == expected, (judged, expected)
-    assert len({(j["member"], j["rung"]) for j in judged}) == len(judged)
+    return expected
+
+
+def judged(w, study):
+    found = json.loads((w.state / "studies" / study / "judged.json").read_text())["judged"]
+    return [(j["member"], j["rung"], j["stops"]) for j in found]
+
+
+def test_losers_are_stopped(w):
+    w.repo({"train.py": WRITER})
+    study = sweep(w, "--over", "bad=0,1,2,3,4,5", "--parallel", "3", "--stop", "metric=val_loss,halving=2,from=4", "--",
+                  "python3", "train.py", "{bad}")
+    result = w.run("sweep", "-f", study)
+    runs = members(w, study)
+    said = judged(w, study)
+    # What the event files say, as they are now.
+    expected = judged_by_halving([curve(w, run["id"]) for run in runs], (4, 8, 16), 2)
+    assert said == expected, (said, expected)
+    assert len({(member, rung) for member, rung, _ in said}) == len(said)
+    stopped = {member for member, _, stops in said if stops}
     assert stopped and 0 not in stopped, stopped
     for i, run in enumerate(runs):
         if i in stopped and run["state"] == "cancelled":

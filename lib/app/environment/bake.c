@@ -12,6 +12,7 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/record/setup_key.h"
 #include "kube/api/kinds.h"
 
 extern const char bake_script[]; /* bake.sh */
@@ -29,7 +30,6 @@ enum {
 	TRIES = 3, /* of pods that are evicted or whose node is lost */
 	TAIL_LINES = 12,
 	TAIL_BYTES = 16 << 10,
-	NAME_HEX = 16,
 	/* of bake.sh */
 	EXIT_BUSY = 3,
 	EXIT_TOOLS = 45,
@@ -53,17 +53,6 @@ static void bake_done(struct bake *bake)
 	spec_done(&bake->spec);
 	run_free(bake->run);
 	free(bake->why);
-}
-
-/* As that of a run, for the target's sake: env-HEX and five letters of ids that follow from it. */
-static void bake_make_id(const char *key, char ret[static RUN_ID_SIZE])
-{
-	char letters[RUN_SUFFIX + 1];
-
-	for (int i = 0; i < RUN_SUFFIX; i++)
-		letters[i] = (char)('a' + key[NAME_HEX + i] % 8);
-	letters[RUN_SUFFIX] = '\0';
-	snprintf(ret, RUN_ID_SIZE, "env-%.*s-%s", NAME_HEX, key, letters);
 }
 
 /*
@@ -111,13 +100,12 @@ static int bake_init(struct bake *bake, const struct bake_request *request, stru
 	struct target *target = submit->target;
 
 	*bake = (struct bake){.request = request, .submit = submit, .target = target};
-	bake_make_id(request->key, bake->id);
+	setup_make_id(request->key, bake->id);
 	bake_set_spec(bake);
 	int r = target->ops->prepare(target, bake->id, 1, &bake->spec, bake->handle, err);
 	if (r < 0)
 		return r;
-	AUTO_FREE char *name = mem_printf("env-%.*s", NAME_HEX, request->key);
-	bake->run = run_new(bake->id, name);
+	bake->run = run_new(bake->id, bake->id);
 	bake->run->spec = spec_to_json(&bake->spec);
 	json_set_str(bake->run->doc, "user", submit->session->env.user);
 	run_add_attempt(bake->run, bake->handle);
@@ -359,7 +347,7 @@ void bake_remove(struct submit *submit, const char *key)
 	char id[RUN_ID_SIZE], handle[TARGET_HANDLE_SIZE];
 	AUTO_ERR struct err error = {0};
 
-	bake_make_id(key, id);
+	setup_make_id(key, id);
 	AUTO_FREE char *dir = dirs_run(&submit->session->dirs, id);
 	int r = target->ops->prepare(target, id, 1, &spec, handle, &error);
 	if (r == 0)

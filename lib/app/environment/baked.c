@@ -42,7 +42,7 @@ static const char *baked_path(struct baked *baked, const char *path)
 	path += str_starts(path, "./") ? 2 : 0;
 	if (strncmp(path, baked->tree, len) != 0 || path[len] != '/')
 		return arena_strdup(&baked->arena, path);
-	AUTO_FREE char *moved = mem_printf("%s%s", KUBE_BAKED + 1, path + len);
+	AUTO_FREE char *moved = mem_printf("%s%s", &KUBE_BAKED[1], path + len);
 	return arena_strdup(&baked->arena, moved);
 }
 
@@ -280,7 +280,7 @@ static int baked_by_text(const void *a, const void *b)
 /* The list of links is a file of the environment: its content goes behind the tar. */
 static int baked_add_links(struct baked *baked, struct err *err)
 {
-	struct baked_file file = {.entry = {.path = KUBE_BAKED_LINKS + 1}};
+	struct baked_file file = {.entry = {.path = &KUBE_BAKED_LINKS[1]}};
 	off_t end = lseek(baked->fd, 0, SEEK_END);
 
 	buf_reset(&baked->gone);

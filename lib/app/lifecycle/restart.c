@@ -8,6 +8,7 @@
 #include "app/prepare/carry_over.h"
 #include "app/prepare/prepare.h"
 #include "app/runs/after_check.h"
+#include "app/runs/deliver.h"
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "base/os/fs.h"
@@ -345,6 +346,8 @@ static int restart_end(struct restart *restart, int r, struct run **ret, struct 
 		err_clear(err);
 		r = 0;
 	}
+	if (r == 0)
+		deliver_kick(submit->session, submit->run);
 	*ret = TAKE(submit->run);
 	return r;
 }

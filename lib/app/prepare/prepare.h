@@ -228,6 +228,8 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 /* Describe all members for a target that starts them together; borrows from first and words. */
 struct target_study submit_make_study(
 	const struct target_job *first, const struct study_words *words);
+/* Of dlrun's own layers, compressed. */
+uint64_t submit_code_bytes(const struct submit *submit);
 /* The record's member "image". The caller frees. */
 struct json *submit_image_json(const struct submit *submit, const char *base);
 /* Describe the image, for a target that takes it from a registry. */
@@ -256,9 +258,10 @@ void push_set_pull_name(struct submit *submit, const struct registry_config *kno
  * none. */
 int push_find_registry(struct submit *submit, const char *target, struct err *err);
 /* A push to `to`, with code_apart into the layout here: snapshot (or reused, or added), image and
- * ref; E_CANCELED after SIGINT, SIGTERM or SIGHUP. With is_recorded the target is asked meanwhile whether the run could be there, and the
- * row is inserted before the image is committed: what is refused leaves none, and without a row
- * nothing refers to what was uploaded. run is NULL on a failure before that. */
+ * ref; E_CANCELED after SIGINT, SIGTERM or SIGHUP. With is_recorded the target is asked meanwhile
+ * whether the run could be there, and the row is inserted before the image is committed (with
+ * code_apart before this returns): what is refused leaves none, and without a row nothing refers to
+ * what was uploaded. run is NULL on a failure before that. */
 int push_to_registry(struct submit *submit, struct err *err);
 /* The same to the registry of the submit's target, for a run. */
 int submit_push(struct submit *submit, struct err *err);

@@ -195,20 +195,17 @@ static void set_facts(struct submit *submit)
 static int check_code_size(const struct push *push, struct err *err)
 {
 	const struct submit *submit = push->submit;
-	const struct image *image = &submit->image;
-	uint64_t size = 0, most = submit->target->code_max;
+	uint64_t size = submit_code_bytes(submit), most = submit->target->code_max;
 	char shown[16], shown_most[16];
 
-	for (size_t i = 0; submit->code_apart && i < image->n_layers; i++)
-		if (image->layers[i].role != IMAGE_ROLE_BASE)
-			size += image->layers[i].blob.size;
-	if (!most || size <= most)
+	if (!submit->code_apart || !most || size <= most)
 		return 0;
 	str_size(size, shown);
 	str_size(most, shown_most);
-	err_set(err, E_DATA_LIMIT,
-		"the code has %s, compressed, and without a registry target %s takes %s", shown,
-		submit->target->name, shown_most);
+	err_set(err, E_KUBE_DENIED,
+		"the code has %s, compressed, and may have %s where there is no registry and you may "
+		"not list pods and get pods/exec in target %s",
+		shown, shown_most, submit->target->name);
 	err_evidence(err, "registry: registry.example.com/me/dlrun   images are pushed there");
 	return err_hint(err, "dlrun submit --dry-run   # lists the largest files");
 }
@@ -839,6 +836,24 @@ static void open_sink(struct push *push)
  * All of it
  */
 
+static void note_apart(struct submit *submit)
+{
+	uint64_t bytes = submit_code_bytes(submit);
+	char size[16];
+
+	str_size(bytes, size);
+	if (bytes > submit->target->code_stored)
+		submit_note(submit,
+			"the code (%s) is sent to each pod from this machine: a pod that is replaced "
+			"waits until a dlrun here looks at the run",
+			size);
+	else if (!registry_config_is_off(submit->config, submit->target->name))
+		submit_note(submit,
+			"no registry is set: the code (%s) goes through the API server "
+			"(registry: none says so for good)",
+			size);
+}
+
 static void push_registry_fill_result(struct push *push)
 {
 	struct submit *submit = push->submit;
@@ -854,6 +869,7 @@ static void push_registry_fill_result(struct push *push)
 		submit->ref = mem_printf("oci:%s@%s", dir, image->manifest.digest);
 		submit->base_ref = mem_printf(
 			"%s/%s@%s", base->host, base->repo, submit->pack.base->manifest.digest);
+		note_apart(submit);
 		return;
 	}
 	submit->sent = uploads_progress(push->uploads);

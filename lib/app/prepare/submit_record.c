@@ -523,12 +523,26 @@ int submit_fail_row(struct submit *submit, int r, const struct err *err)
 	return r;
 }
 
+uint64_t submit_code_bytes(const struct submit *submit)
+{
+	const struct image *image = &submit->image;
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < image->n_layers; i++)
+		if (image->layers[i].role != IMAGE_ROLE_BASE)
+			bytes += image->layers[i].blob.size;
+	return bytes;
+}
+
 struct json *submit_image_json(const struct submit *submit, const char *base)
 {
 	struct json *json = pack_image_json(&submit->image, submit->ref, base);
 
-	if (submit->base_ref)
-		json_set_str(json, RUN_BASE_REF, submit->base_ref);
+	if (!submit->base_ref)
+		return json;
+	json_set_str(json, RUN_BASE_REF, submit->base_ref);
+	if (submit_code_bytes(submit) > submit->target->code_stored)
+		json_set_bool(json, RUN_STREAMED, true);
 	return json;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/runs/deliver.h"
 #include "app/runs/held.h"
 #include "base/loop/loop.h"
 #include "base/os/fs.h"
@@ -476,6 +477,7 @@ static void refresh_take_response(struct refresh *refresh, struct query *query)
 	else if (refresh_take_status(query) || merged)
 		*vec_push(&refresh->changed) = query->run;
 	held_watch(&refresh->session->dirs, query->run);
+	deliver_kick(refresh->session, query->run);
 }
 
 /*

@@ -11,6 +11,7 @@
 #include "app/lifecycle/after_wait.h"
 #include "app/prepare/prepare.h"
 #include "app/runs/after_check.h"
+#include "app/runs/deliver.h"
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "app/submit/hold_impl.h"
@@ -644,6 +645,8 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 	if (r == 0)
 		r = send_start(sending, err);
 	*ret_sent = r == 0;
+	if (r == 0)
+		deliver_kick(submit->session, submit->run);
 	if (r == 0)
 		held_watch(&submit->session->dirs, submit->run);
 	return r;

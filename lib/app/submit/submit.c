@@ -10,6 +10,7 @@
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/hint_excluded.h"
 #include "app/prepare/prepare.h"
+#include "app/runs/deliver.h"
 #include "app/runs/held.h"
 #include "app/submit/hold_impl.h"
 #include "app/submit/place_impl.h"
@@ -229,6 +230,8 @@ int submit_run(struct session *session, const struct submit_options *options,
 
 	held_kick(session);
 	int r = submit_all(&submit, err);
+	if (r == 0)
+		deliver_kick(session, submit.run);
 	/* A run whose program is missing has failed already: wait until its record says so. */
 	if (r == 0 && submit.missing_program)
 		runs_wait(session, &(struct run_list){.v = &submit.run, .n = 1, .cap = 1},

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "app/lifecycle/restart.h"
+#include "app/runs/deliver.h"
 #include "app/runs/refresh.h"
 #include "app/submit/submit_impl.h"
 #include "base/os/os.h"
@@ -61,7 +62,11 @@ static int sweep_make_member(struct sweep *sweep, size_t index, struct err *err)
 	if (r < 0)
 		return r;
 	r = submit_create(submit, err);
-	return r < 0 ? submit_recover(submit, r, err) : 0;
+	if (r < 0)
+		r = submit_recover(submit, r, err);
+	if (r == 0)
+		deliver_kick(sweep->session, submit->run);
+	return r;
 }
 
 /*
@@ -162,6 +167,8 @@ int sweep_run(struct session *session, const struct submit_options *options,
 		sweep_keep_first(&sweep);
 	if (is_whole)
 		r = sweep_start_together(&sweep, err);
+	if (is_whole && r == 0)
+		deliver_kick(session, sweep.first);
 	for (size_t i = 1; r == 0 && !is_whole && i < study->cases.n; i++) {
 		sweep_report(&sweep, i);
 		r = sweep_make_member(&sweep, i, err);

@@ -57,6 +57,14 @@ static bool is_cluster(const struct config *config, const char *name)
 	return name && (str_eq(name, "kube") || str_starts(name, "kube:"));
 }
 
+bool registry_config_is_off(const struct config *config, const char *target_name)
+{
+	const struct json *target = target_name ? config_target(config, target_name) : NULL;
+	const struct json *own = json_get(target, "registry");
+
+	return str_eq(json_get_str(own ? own : at_top(config), "push"), REGISTRY_NONE);
+}
+
 int registry_config_find(const struct config *config, const char *target_name,
 	struct registry_config *ret, struct err *err)
 {
@@ -64,7 +72,7 @@ int registry_config_find(const struct config *config, const char *target_name,
 	const struct json *own = json_get(target, "registry");
 	const struct json *json = own ? own : at_top(config);
 
-	if (!json || str_eq(json_get_str(json, "push"), REGISTRY_NONE))
+	if (!json || registry_config_is_off(config, target_name))
 		return 0;
 	if (json_get(json, "forward") && !is_cluster(config, target_name)) {
 		err_set(err, E_CONFIG, "registry%s%s: forward is for Kubernetes targets",

@@ -31,6 +31,8 @@ void registry_config_done(struct registry_config *config);
  * cluster. */
 int registry_config_find(const struct config *config, const char *target_name,
 	struct registry_config *ret, struct err *err);
+/* Whether none is wanted. */
+bool registry_config_is_off(const struct config *config, const char *target_name);
 /* Settings for the registry at host ("host[:port]", in any case), wherever the configuration has
  * them: ca, cert, key and insecure apply to base images and other repositories of it, too. All NULL
  * and false: none. */

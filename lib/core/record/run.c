@@ -280,6 +280,11 @@ const char *run_base_ref(const struct run *run)
 	return json_get_str(json_get(run->doc, "image"), RUN_BASE_REF);
 }
 
+bool run_is_streamed(const struct run *run)
+{
+	return json_get_bool(json_get(run->doc, "image"), RUN_STREAMED, false);
+}
+
 /*
  * How it ended
  */

@@ -95,6 +95,8 @@ const char *run_image_digest(const struct run *run);
  * pods take, while the code reaches them by the cluster. NULL: they take the image itself. */
 #define RUN_BASE_REF "base_ref"
 const char *run_base_ref(const struct run *run);
+#define RUN_STREAMED "streamed" /* member of it: the code is sent to each node (ops->deliver) */
+bool run_is_streamed(const struct run *run);
 void run_set_state(struct run *run, enum run_state state);
 void run_get_exit(const struct run *run, struct run_exit *ret);
 void run_set_exit(struct run *run, const struct run_exit *exit);

@@ -19,7 +19,8 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
-enum { CHUNK = 64 << 10, DEPTH_MAX = 64 };
+enum { CHUNK = 64 << 10, DEPTH_MAX = 64, ID_HEX = 16 };
+#define ID_PREFIX "env-"
 
 struct key {
 	struct digest digest;
@@ -246,4 +247,25 @@ int setup_key(const struct runtime_setup *setup, const char *where, const char *
 	digest_end(&key.digest, sha256);
 	hex_encode(sha256, sizeof(sha256), out);
 	return 0;
+}
+
+/*
+ * Ids
+ */
+
+/* The five letters at the end of an id follow from the key, too. */
+void setup_make_id(const char *key, char ret[static RUN_ID_SIZE])
+{
+	char letters[RUN_SUFFIX + 1] = "";
+
+	for (int i = 0; i < RUN_SUFFIX; i++)
+		letters[i] = (char)('a' + key[ID_HEX + i] % 8);
+	snprintf(ret, RUN_ID_SIZE, ID_PREFIX "%.*s-%s", ID_HEX, key, letters);
+}
+
+bool setup_id_is_own(const char *id)
+{
+	return run_id_is_valid(id) && str_starts(id, ID_PREFIX) &&
+	       strspn(id + strlen(ID_PREFIX), "0123456789abcdef") == ID_HEX &&
+	       strlen(id) == strlen(ID_PREFIX) + ID_HEX + 1 + RUN_SUFFIX;
 }

@@ -7,6 +7,7 @@
 
 #include "base/util/digest.h"
 #include "base/util/err.h"
+#include "core/record/run.h"
 #include "core/record/runtime.h"
 
 enum {
@@ -20,5 +21,10 @@ enum {
  * leads to; links below a directory only with what they say. */
 int setup_key(const struct runtime_setup *setup, const char *where, const char *tree,
 	char out[static SHA256_HEX_SIZE], struct err *err);
+
+/* The id, as that of a run, of what makes the setup with that key at a target; and whether an id is
+ * one of these. */
+void setup_make_id(const char *key, char ret[static RUN_ID_SIZE]);
+bool setup_id_is_own(const char *id);
 
 #endif

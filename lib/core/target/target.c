@@ -273,6 +273,16 @@ static int wait_init_interruptible(
 	return interrupted && *interrupted ? err_set(err, E_CANCELED, "interrupted") : 0;
 }
 
+int target_deliver(struct target *target, const struct target_job *job, struct err *err)
+{
+	struct wait wait;
+
+	int r = wait_init_interruptible(&wait, target, NULL, err);
+	if (r == 0)
+		r = target->ops->deliver(target, job, &wait.call, err);
+	return target_wait_over(&wait, r, err);
+}
+
 int target_logs(struct target *target, const char *handle, const struct target_log_request *request,
 	char token[static TARGET_TOKEN_SIZE], const volatile int *interrupted, struct err *err)
 {

@@ -205,6 +205,10 @@ struct target_ops {
 	 * started by a request that was lost is found. NULL: they are submitted one by one. */
 	int (*submit_study)(struct target *target, const struct target_study *study,
 		struct target_call *call, struct err *err);
+	/* Send the code of an attempt with code_apart, that is more than the target stores, to each
+	 * node that waits for it. Done when the attempt has ended. NULL: none is sent so. */
+	int (*deliver)(struct target *target, const struct target_job *job,
+		struct target_call *call, struct err *err);
 	/* *ret is filled when done. ERR_NET if the target is not reachable; an attempt that is not
 	 * known there: state lost, or failed with reason Interrupted if it never began. */
 	int (*state)(struct target *target, const char *handle, struct target_status *ret,
@@ -274,8 +278,9 @@ struct target {
 	 * here. */
 	uint64_t sent_bytes;
 	unsigned sent_layers;
-	/* How many bytes of code check has found that it takes without a registry; 0: any. */
-	uint64_t code_max;
+	/* Without a registry: so many bytes of code are stored there, and more are delivered by
+	 * ops->deliver; at most code_max, as check has found (0: any number). */
+	uint64_t code_stored, code_max;
 };
 
 void target_free(struct target *target);
@@ -297,6 +302,8 @@ int target_submit(
 /* Of a target that has submit_study. */
 int target_submit_study(struct target *target, const struct target_study *study, int64_t timeout_ms,
 	struct err *err);
+/* Of a target that has deliver. */
+int target_deliver(struct target *target, const struct target_job *job, struct err *err);
 int target_state(struct target *target, const char *handle, int64_t timeout_ms,
 	struct target_status *ret, struct err *err);
 /* Follows for as long as the attempt lives; *interrupted (may be NULL) ends it with ERR_CANCELED

@@ -32,21 +32,21 @@ char *kube_kind_job(enum kube_kind kind, const char *name)
 	return mem_printf(kind == KUBE_KIND_JOBSET ? "%s-" JOB_GANG "-0" : "%s", name);
 }
 
-char *kube_kind_pods(const char *job, bool is_member, int index)
+const struct json *kube_kind_template_at(enum kube_kind kind, const struct json *object, size_t i)
 {
-	static const char selector[] = "batch.kubernetes.io/job-name";
+	const struct json *list = json_get(json_get(object, "spec"), "replicatedJobs");
+	const struct json *part = list ? json_first(list) : NULL;
 
-	return is_member ? mem_printf("%s=%s," KUBE_INDEX "=%d", selector, job, index)
-			 : mem_printf("%s=%s", selector, job);
+	if (kind == KUBE_KIND_JOB)
+		return i == 0 ? object : NULL;
+	while (part && i-- > 0)
+		part = json_next(part);
+	return json_get(part, "template");
 }
 
 const struct json *kube_kind_template(enum kube_kind kind, const struct json *object)
 {
-	const struct json *gangs = json_get(json_get(object, "spec"), "replicatedJobs");
-
-	if (kind == KUBE_KIND_JOB)
-		return object;
-	return gangs ? json_get(json_first(gangs), "template") : NULL;
+	return kube_kind_template_at(kind, object, 0);
 }
 
 bool kube_kind_has_ended(enum kube_kind kind, const struct json *object)

@@ -29,10 +29,11 @@ char *kube_kind_path(enum kube_kind kind, const char *kube_namespace, const char
 /* The name of the Job that has the pods: that of the object itself, or of what it makes, the same
  * in all restarts. The caller frees. */
 char *kube_kind_job(enum kube_kind kind, const char *name);
-/* Selector of the pods of a Job of that name, or of its member of that index. The caller frees. */
-char *kube_kind_pods(const char *job, bool is_member, int index);
-/* {metadata, spec} of that Job, as the object says it; or NULL. */
+/* {metadata, spec} of that Job, as the object says it, of a run with roles that of the first; or
+ * NULL. */
 const struct json *kube_kind_template(enum kube_kind kind, const struct json *object);
+/* The same of the role at i; or NULL. */
+const struct json *kube_kind_template_at(enum kube_kind kind, const struct json *object, size_t i);
 /* Whether it has ended: conditions of its status. */
 bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
 
@@ -74,11 +75,15 @@ enum {
 };
 
 /* Labels and annotations of all objects of a run. */
-#define KUBE_LABEL_RUN         "dlrun.io/run-id"
-#define KUBE_LABEL_ATTEMPT     "dlrun.io/attempt"
-#define KUBE_LABEL_USER        "dlrun.io/user"
-#define KUBE_LABEL_STUDY       "dlrun.io/study" /* of those of a study: its id, as run-id is */
-#define KUBE_LABEL_TREE        "dlrun.io/tree"
+#define KUBE_LABEL_RUN     "dlrun.io/run-id"
+#define KUBE_LABEL_ATTEMPT "dlrun.io/attempt"
+#define KUBE_LABEL_USER    "dlrun.io/user"
+#define KUBE_LABEL_STUDY   "dlrun.io/study" /* of those of a study: its id, as run-id is */
+#define KUBE_LABEL_TREE    "dlrun.io/tree"
+/* Of Jobs and pods of a run with roles, each of which has a Job: the role's name, and the name of
+ * the Job that they count as (kube_kind_job). */
+#define KUBE_LABEL_ROLE        "dlrun.io/role"
+#define KUBE_LABEL_GANG        "dlrun.io/gang"
 #define KUBE_ANNOTATION_SPEC   "dlrun.io/spec"
 #define KUBE_ANNOTATION_RECORD "dlrun.io/record"
 #define KUBE_ANNOTATION_USER   "dlrun.io/user"
@@ -88,6 +93,11 @@ enum {
 #define KUBE_ANNOTATION_GATE   "dlrun.io/gate"
 #define KUBE_ANNOTATION_STAYS  "dlrun.io/stays"
 #define KUBE_ANNOTATION_LINGER "dlrun.io/linger" /* of pods: seconds for which results wait */
+/* Of those with a role: the rank of completion index 0. Of those Jobs: names and nodes of all roles
+ * in the order of ranks, "learner 1,actors 12", and the role whose end is that of the run. */
+#define KUBE_ANNOTATION_FIRST "dlrun.io/first-rank"
+#define KUBE_ANNOTATION_ROLES "dlrun.io/roles"
+#define KUBE_ANNOTATION_ENDS  "dlrun.io/ends-with"
 /* Of the Job of a study that is being stopped: how many of its members might run at once. */
 #define KUBE_ANNOTATION_AT_ONCE "dlrun.io/at-once"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The init container of a run whose code is not in its image: unpacks the layers of the code below
 # /dlrun/code, as from the root of an image. Arguments: the directory that has them in parts
-# LAYER.PART, or "" where they are sent; the place of the tree; the SHA-256 of each, lowest first.
+# LAYER.PART, or "" where they are sent (deliver.sh), each until it is whole; the place of the tree; the SHA-256 of each, lowest first.
 
 to=/dlrun/code in=$1 tree=$2
 shift 2
@@ -18,7 +18,7 @@ has() {
 # FILE SHA-256
 is_whole() {
 	if has sha256sum; then
-		sum=$(sha256sum <"$1") && [ "${sum%% *}" = "$2" ]
+		found=$(sha256sum <"$1") && [ "${found%% *}" = "$2" ]
 	else
 		python3 -c 'import hashlib, sys
 sys.exit(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest() != sys.argv[2])' "$1" "$2"
@@ -64,24 +64,29 @@ lay_over() {
 		) && rm -rf "$to/.dlrun-next"
 }
 
+# A container that is started again goes on where it was.
+[ ! -e "$to/.dlrun-done" ] || exit 0
+rm -rf "${to:?}$tree"
 has tar || has python3 || fail 'without a registry the code is unpacked in the pod, and the image has neither tar nor python3'
 n=0
 for sum; do
 	file=$to/.dlrun-layer
 	if [ "$in" ]; then
 		cat "$in/$n".* >"$file" || fail 'the code cannot be written'
+		is_whole "$file" "$sum" || fail "layer $n of the code is damaged"
 	else
 		file=$to/.dlrun-$n
-		until [ -e "$file" ]; do
+		has head && has wc || fail 'the image has no head and wc, by which the code is sent to it'
+		until [ -e "$file" ] && { is_whole "$file" "$sum" || ! rm -f "$file"; }; do
 			sleep 0.1 2>/dev/null || sleep 1
 		done
 	fi
-	is_whole "$file" "$sum" || fail "layer $n of the code is damaged"
 	if [ "$n" = 0 ]; then
 		unpack "$file" "$to" && rm -f "$to$tree/.wh..wh..opq"
 	else
 		lay_over "$file"
 	fi || fail "layer $n of the code cannot be unpacked"
-	rm -f "$file"
 	n=$((n + 1))
 done
+: >"$to/.dlrun-done"
+rm -f "$to"/.dlrun-layer "$to"/.dlrun-[0-9]*

@@ -22,26 +22,14 @@ enum { LABEL_MAX = 63, SECRET_MAX = 1 << 20 };
  * Names
  */
 
-static void job_resources(const struct job *job, struct json *container, bool with_gpus);
-
 char *kube_job_name(const char *run_id, int attempt)
 {
 	return attempt > 1 ? mem_printf("%s-%d", run_id, attempt) : mem_strdup(run_id);
 }
 
-char *kube_job_claim_name(const char *run_id)
-{
-	return mem_printf("%s-results", run_id);
-}
-
 char *kube_job_gate_name(const char *job)
 {
 	return mem_printf("%s-begin", job);
-}
-
-char *kube_job_code_name(const char *job, size_t i)
-{
-	return mem_printf("%s-code-%zu", job, i);
 }
 
 static bool job_is_alnum(char c)
@@ -106,6 +94,18 @@ static void job_set_labels(const struct kube_run *run, struct json *metadata)
 		job_merge(json_sub(metadata, "annotations"), run->annotations);
 }
 
+/* Of a Job or pod of a role. */
+static void job_set_role(const struct job *job, struct json *metadata)
+{
+	AUTO_FREE char *gang = job_gang(job), *first = mem_printf("%d", job->first);
+
+	if (!job->role)
+		return;
+	json_set_str(json_sub(metadata, "labels"), KUBE_LABEL_GANG, gang);
+	json_set_str(json_sub(metadata, "labels"), KUBE_LABEL_ROLE, job->role->name);
+	json_set_str(json_sub(metadata, "annotations"), KUBE_ANNOTATION_FIRST, first);
+}
+
 static struct json *job_metadata(const struct kube_run *run, const char *name)
 {
 	struct json *metadata = json_object();
@@ -116,7 +116,7 @@ static struct json *job_metadata(const struct kube_run *run, const char *name)
 	return metadata;
 }
 
-static struct json *object(
+static struct json *job_new_object(
 	const struct kube_run *run, const char *version, const char *kind, const char *name)
 {
 	struct json *json = json_object();
@@ -134,7 +134,7 @@ static struct json *object(
 static int job_secret(const struct kube_run *run, struct json **ret, struct err *err)
 {
 	AUTO_FREE char *name = kube_job_secret_name(run->job);
-	AUTO_JSON struct json *secret = object(run, "v1", "Secret", name);
+	AUTO_JSON struct json *secret = job_new_object(run, "v1", "Secret", name);
 	struct json *data = json_sub(secret, "data");
 	size_t size = 0;
 
@@ -167,7 +167,7 @@ static int job_secret(const struct kube_run *run, struct json **ret, struct err 
 /* Ranks look for each other before they are ready. */
 static struct json *job_service(const struct kube_run *run)
 {
-	struct json *service = object(run, "v1", "Service", run->job);
+	struct json *service = job_new_object(run, "v1", "Service", run->job);
 	struct json *spec = json_sub(service, "spec");
 
 	json_set_str(spec, "clusterIP", "None");
@@ -179,7 +179,7 @@ static struct json *job_service(const struct kube_run *run)
 static struct json *job_claim(const struct kube_run *run)
 {
 	AUTO_FREE char *name = kube_job_claim_name(run->run_id);
-	struct json *claim = object(run, "v1", "PersistentVolumeClaim", name);
+	struct json *claim = job_new_object(run, "v1", "PersistentVolumeClaim", name);
 	struct json *spec = json_sub(claim, "spec"), *modes = json_array();
 
 	/* All attempts share it. */
@@ -220,6 +220,18 @@ size_t kube_objects_adopt(
 
 	owned.claim = NULL;
 	return kube_objects_before(&owned, ret);
+}
+
+const struct json *kube_objects_pods(
+	const struct kube_objects *objects, size_t i, int64_t *ret_nodes)
+{
+	const enum kube_kind kind =
+		objects && objects->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
+	const struct json *job = objects ? kube_kind_template_at(kind, objects->job, i) : NULL;
+	const struct json *spec = json_get(job, "spec");
+
+	*ret_nodes = json_get_int(spec, "completions", 1);
+	return json_get(json_get(spec, "template"), "spec");
 }
 
 static const struct {
@@ -288,507 +300,6 @@ void kube_objects_done(struct kube_objects *objects)
 }
 
 /*
- * Volumes of a pod: results, data, the user's own, and those that every run has.
- */
-
-enum { MOUNTS_MAX = 1000 };
-
-/* Arguments: paths in the tree. What is in the volume already stays; whatever is copied is whole or
- * not there. Two pods of a gang may do it at the same time. */
-static const char copy_lines[] =
-	"umask 002\n"
-	"copy() (\n"
-	"\tmkdir -p -- \"$2\" || exit\n"
-	"\tfor f in \"$1\"/* \"$1\"/.[!.]* \"$1\"/..?*; do\n"
-	"\t\tto=$2/${f##*/}\n"
-	"\t\tif [ -d \"$f\" ] && [ ! -L \"$f\" ]; then\n"
-	"\t\t\tcopy \"$f\" \"$to\" || exit\n"
-	"\t\telif [ -e \"$f\" ] || [ -L \"$f\" ]; then\n"
-	"\t\t\t[ ! -e \"$to\" ] && [ ! -L \"$to\" ] || continue\n"
-	"\t\t\tcp -RP -- \"$f\" \"$2/.dlrun-$HOSTNAME-$$\" || exit\n"
-	"\t\t\tmv -f -- \"$2/.dlrun-$HOSTNAME-$$\" \"$to\" || exit\n"
-	"\t\tfi\n"
-	"\tdone\n"
-	")\n"
-	"for path; do copy \"$path\" \"" KUBE_OUTPUT_DIR "/$path\" || exit; done";
-
-/*
- * Places
- */
-
-/* Check a place against Pod Security levels and allow_host_path. */
-static int check_place(
-	const struct job *job, const struct kube_place *place, const char *what, struct err *err)
-{
-	const struct kube_run *run = job->run;
-	bool restricted = str_eq(run->enforced, "restricted");
-	bool baseline = restricted || str_eq(run->enforced, "baseline");
-	AUTO_FREE char *shown = str_shown(what);
-
-	if (place->kind == KUBE_PLACE_HOST && !run->allow_host_path) {
-		err_set(err, E_KUBE_HOST_PATH, "%s would be the node's own %s", shown, place->path);
-		return err_hint(err, "host_path: true   # of the target");
-	}
-	if ((place->kind == KUBE_PLACE_HOST && baseline) ||
-		(place->kind == KUBE_PLACE_NFS && restricted)) {
-		err_set(err, E_KUBE_STORAGE, "%s: namespace %s takes no pod with %s in it", shown,
-			run->kube_namespace,
-			(place->kind == KUBE_PLACE_NFS ? "NFS" : "a directory of the node"));
-		err_evidence(err, "pod-security.kubernetes.io/enforce: %s", run->enforced);
-		return err_hint(err, "{pvc: datasets}   # a claim instead");
-	}
-	return 0;
-}
-
-static int check_sub_path(const char *sub_path, const char *what, struct err *err)
-{
-	if (str_empty(sub_path))
-		return 0;
-	if (*sub_path != '/' && !str_starts(sub_path, "../") && !str_ends(sub_path, "/..") &&
-		!strstr(sub_path, "/../") && !str_eq(sub_path, ".."))
-		return job_check_text(sub_path, "the path", err);
-	AUTO_FREE char *shown = str_shown(sub_path), *what_shown = str_shown(what);
-	return err_set(
-		err, E_KUBE_STORAGE, "%s: '%s' is not a valid path in a volume", what_shown, shown);
-}
-
-static struct json *place_source(const struct job *job, const struct kube_place *place)
-{
-	struct json *volume = json_object(), *source;
-
-	if (place->kind == KUBE_PLACE_PVC || place->kind == KUBE_PLACE_CLAIM) {
-		AUTO_FREE char *own = kube_job_claim_name(
-			job->run->claim_of ? job->run->claim_of : job->run->run_id);
-		source = json_sub(volume, "persistentVolumeClaim");
-		json_set_str(
-			source, "claimName", place->kind == KUBE_PLACE_PVC ? place->name : own);
-	} else if (place->kind == KUBE_PLACE_NFS) {
-		source = json_sub(volume, "nfs");
-		json_set_str(source, "server", place->name);
-		json_set_str(source, "path", place->path);
-	} else if (place->kind == KUBE_PLACE_HOST) {
-		source = json_sub(volume, "hostPath");
-		json_set_str(source, "path", place->path);
-	} else {
-		source = json_sub(volume, "emptyDir");
-		if (place->size_bytes)
-			job_set_bytes(source, "sizeLimit", place->size_bytes);
-	}
-	if (place->read_only && place->kind != KUBE_PLACE_EMPTY && place->kind != KUBE_PLACE_HOST)
-		json_set_bool(source, "readOnly", true);
-	return volume;
-}
-
-/* The name of the volume for a source: one for all mounts of it. The caller frees. */
-static char *use_volume(struct job *job, const char *hint, struct json *take)
-{
-	AUTO_JSON struct json *volume = take, *named = json_object();
-	AUTO_BUF struct buf wanted, other;
-	char *name = NULL;
-
-	buf_init(&wanted, JSON_SIZE_MAX);
-	buf_init(&other, JSON_SIZE_MAX);
-	json_print(json_first(volume), &wanted);
-	for (const struct json *item = json_first(job->volumes); item; item = json_next(item)) {
-		const struct json *source = json_next(json_first(item));
-		buf_reset(&other);
-		json_print(source, &other);
-		if (str_eq(json_key(source), json_key(json_first(volume))) &&
-			!str_eq(json_key(source), "emptyDir") && str_eq(other.data, wanted.data))
-			return mem_strdup(json_get_str(item, "name"));
-	}
-	name = hint ? mem_strdup(hint) : mem_printf("volume-%zu", json_count(job->volumes));
-	json_set_str(named, "name", name);
-	json_set(named, json_key(json_first(volume)), json_clone(json_first(volume)));
-	json_add(job->volumes, TAKE(named));
-	return name;
-}
-
-/*
- * Mounts
- */
-
-struct sub_path {
-	const char *key, *path; /* path: NULL or empty: none */
-};
-
-static int add_mount_below(struct job *job, const char *volume, const char *path,
-	const struct sub_path *below, bool read_only, struct err *err)
-{
-	struct json *mount = json_object();
-	AUTO_FREE char *shown = str_shown(path);
-
-	json_set_str(mount, "name", volume);
-	json_set_str(mount, "mountPath", path);
-	if (!str_empty(below->path))
-		json_set_str(mount, below->key, below->path);
-	if (read_only)
-		json_set_bool(mount, "readOnly", true);
-	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
-		if (str_eq(json_get_str(item, "mountPath"), path)) {
-			json_free(mount);
-			return err_set(err, E_KUBE_STORAGE, "%s would be two volumes", shown);
-		}
-	json_add(job->mounts, mount);
-	if (strchr(path, ':') || *path != '/')
-		return err_set(err, E_KUBE_STORAGE,
-			"%s cannot be a volume: its path has a ':' or is not absolute", shown);
-	if (json_count(job->mounts) > MOUNTS_MAX)
-		return err_set(err, E_DATA_LIMIT, "the run has more than %d volumes", MOUNTS_MAX);
-	return job_check_text(path, "the path", err);
-}
-
-static int add_mount(struct job *job, const char *volume, const char *path, const char *sub_path,
-	bool read_only, struct err *err)
-{
-	const struct sub_path below = {"subPath", sub_path};
-
-	return add_mount_below(job, volume, path, &below, read_only, err);
-}
-
-static void add_volume(struct job *job, const char *name, const char *kind, struct json *take)
-{
-	struct json *volume = json_object();
-
-	json_set_str(volume, "name", name);
-	json_set(volume, kind, take);
-	json_add(job->volumes, volume);
-}
-
-/* Add the volumes that every run has. */
-static int job_add_own(struct job *job, struct err *err)
-{
-	struct json *shm = json_object(), *hosts = json_object();
-	struct json *items = json_array(), *item = json_object();
-
-	json_set_str(shm, "medium", "Memory");
-	if (job->run->shm_bytes)
-		job_set_bytes(shm, "sizeLimit", job->run->shm_bytes);
-	add_volume(job, "shm", "emptyDir", shm);
-	add_volume(job, "attempt", "emptyDir", json_object());
-	json_set_str(item, "path", "hostfile");
-	json_set_str(json_sub(item, "fieldRef"), "fieldPath",
-		"metadata.annotations['" JOB_HOSTS_NOTE "']");
-	json_add(items, item);
-	json_set(hosts, "items", items);
-	add_volume(job, "hosts", "downwardAPI", hosts);
-	int r = add_mount(job, "shm", "/dev/shm", NULL, false, err);
-	if (r == 0)
-		r = add_mount(job, "attempt", KUBE_ATTEMPT_DIR, NULL, false, err);
-	if (r == 0)
-		r = add_mount(job, "hosts", JOB_HOSTS_DIR, NULL, true, err);
-	if (r == 0 && job->run->n_members) {
-		struct json *config = json_object();
-		json_set_str(config, "name", job->run->job);
-		add_volume(job, "study", "configMap", config);
-		r = add_mount(job, "study", KUBE_STUDY_DIR, NULL, true, err);
-	}
-	if (r < 0 || !job->is_restricted)
-		return r;
-	add_volume(job, "home", "emptyDir", json_object());
-	return add_mount(job, "home", KUBE_HOME_DIR, NULL, false, err);
-}
-
-static char *job_tree_path(const struct job *job, const char *path)
-{
-	return mem_printf("%s/%s", job->run->workdir, path);
-}
-
-/* "me/resnet-3k2f9/out" */
-static char *job_join(const char *a, const char *b, const char *c)
-{
-	return mem_printf("%s%s%s%s%s", a ? a : "", str_empty(a) ? "" : "/", b,
-		str_empty(c) ? "" : "/", c ? c : "");
-}
-
-/* path: in the results; NULL: all of them. */
-static int job_add_result(struct job *job, const char *volume, const char *mount_path,
-	const char *prefix, const char *path, struct err *err)
-{
-	const struct kube_run *run = job->run;
-	bool is_study = run->n_members > 0;
-	AUTO_FREE char *id = is_study ? job_member_id(run) : mem_strdup(run->run_id);
-	AUTO_FREE char *before = kube_escaped(prefix ? prefix : "");
-	AUTO_FREE char *behind = kube_escaped(path ? path : "");
-	AUTO_FREE char *sub_path =
-		is_study ? job_join(before, id, behind) : job_join(prefix, id, path);
-	const struct sub_path below = {is_study ? "subPathExpr" : "subPath", sub_path};
-
-	return add_mount_below(job, volume, mount_path, &below, false, err);
-}
-
-static int job_add_results(struct job *job, struct err *err)
-{
-	const struct kube_run *run = job->run;
-	struct kube_place place = run->results;
-
-	if (place.kind == KUBE_PLACE_NONE)
-		place.kind = KUBE_PLACE_EMPTY;
-	int r = check_place(job, &place, "results", err);
-	if (r == 0)
-		r = check_sub_path(place.sub_path, "results", err);
-	if (r < 0)
-		return r;
-	AUTO_FREE char *volume = use_volume(job, "results", place_source(job, &place));
-	r = job_add_result(job, volume, KUBE_OUTPUT_DIR, place.sub_path, NULL, err);
-	for (size_t i = 0; r == 0 && i < run->n_outputs; i++) {
-		const char *output = run->outputs[i].path;
-		AUTO_FREE char *path = job_tree_path(job, output);
-		r = job_add_result(job, volume, path, place.sub_path, output, err);
-	}
-	return r;
-}
-
-static int job_add_place(struct job *job, const struct kube_mount *mount, const char *path,
-	const char *what, struct err *err)
-{
-	int r = check_place(job, &mount->place, what, err);
-
-	if (r == 0)
-		r = check_sub_path(mount->place.sub_path, what, err);
-	if (r < 0)
-		return r;
-	AUTO_FREE char *volume = use_volume(job, NULL, place_source(job, &mount->place));
-	return add_mount(job, volume, path, mount->place.sub_path, mount->place.read_only, err);
-}
-
-static int add_mounts(struct job *job, struct err *err)
-{
-	const struct kube_run *run = job->run;
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < run->n_data; i++) {
-		const struct kube_mount *data = &run->data[i];
-		AUTO_FREE char *path = job_tree_path(job, data->path);
-		r = job_add_place(job, data, path, data->path, err);
-		if (data->has_files)
-			strv_addf(job->notes,
-				"files of the snapshot below data '%s' are hidden by its volume",
-				data->path);
-	}
-	for (size_t i = 0; r == 0 && i < run->n_volumes; i++)
-		r = job_add_place(
-			job, &run->volumes[i], run->volumes[i].path, run->volumes[i].path, err);
-	return r;
-}
-
-/*
- * Files of the snapshot below outputs
- */
-
-static struct json *job_find_mount(const struct job *job, const char *path)
-{
-	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
-		if (str_eq(json_get_str(item, "mountPath"), path))
-			return json_clone(item);
-	return NULL;
-}
-
-/* An init container of the run's image; job_add_init for what is the same in all. */
-static struct json *job_new_init(const struct job *job, const char *name)
-{
-	struct json *init = json_object();
-
-	json_set_str(init, "name", name);
-	json_set_str(init, "image", job->run->image_ref);
-	json_set_str(init, "imagePullPolicy", "IfNotPresent");
-	return init;
-}
-
-/* Behind those that there are. */
-static void job_add_init(
-	const struct job *job, struct json *pod_spec, struct json *init, struct json *mounts)
-{
-	const struct json *before = json_get(pod_spec, "initContainers");
-	struct json *inits = before ? json_clone(before) : json_array();
-
-	job_resources(job, init, false);
-	job_container_security(job, init);
-	json_set(init, "volumeMounts", mounts);
-	json_set_str(init, "terminationMessagePolicy", "FallbackToLogsOnError");
-	json_add(inits, init);
-	json_set(pod_spec, "initContainers", inits);
-}
-
-/*
- * Code that is not in the image
- */
-
-static bool job_code_fits(const struct kube_run *run)
-{
-	uint64_t size = 0;
-
-	for (size_t i = 0; i < run->n_code; i++)
-		size += run->code[i].size;
-	return size <= (uint64_t)KUBE_CODE_EACH * KUBE_CODE_OBJECTS;
-}
-
-/* The volume that has the entries of all objects. */
-static struct json *job_code_source(const struct kube_run *run)
-{
-	struct json *projected = json_object(), *sources = json_array();
-	uint64_t size = 0;
-
-	for (size_t i = 0; i < run->n_code; i++)
-		size += run->code[i].size;
-	for (size_t i = 0; i * KUBE_CODE_EACH < size; i++) {
-		AUTO_FREE char *name = kube_job_code_name(run->job, i);
-		struct json *source = json_object();
-		json_set_str(json_sub(source, "configMap"), "name", name);
-		json_add(sources, source);
-	}
-	json_set(projected, "sources", sources);
-	return projected;
-}
-
-static struct json *job_code_words(const struct kube_run *run)
-{
-	struct json *words = json_array();
-	AUTO_FREE char *script = kube_escaped(job_code_script);
-
-	json_add_str(words, "/bin/sh");
-	json_add_str(words, "-c");
-	json_add_str(words, script);
-	json_add_str(words, "dlrun");
-	json_add_str(words, job_code_fits(run) ? KUBE_CODE_PARTS : "");
-	AUTO_FREE char *tree = kube_escaped(run->workdir);
-	json_add_str(words, tree);
-	for (size_t i = 0; i < run->n_code; i++) {
-		const char *colon = strchr(run->code[i].digest, ':');
-		json_add_str(words, colon ? colon + 1 : "");
-	}
-	return words;
-}
-
-static int job_add_code(struct job *job, struct json *pod_spec, struct err *err)
-{
-	const struct kube_run *run = job->run;
-	struct json *init, *mounts, *mount;
-
-	if (!run->code_apart)
-		return 0;
-	if (run->has_no_shell) {
-		err_set(err, E_KUBE_SHELL,
-			"without a registry the code is unpacked in the pod, and the image has no "
-			"shell for that");
-		return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
-	}
-	add_volume(job, "code", "emptyDir", json_object());
-	int r = add_mount(job, "code", run->workdir, run->workdir + 1, false, err);
-	if (r < 0)
-		return r;
-	init = job_new_init(job, KUBE_CODE);
-	json_set(init, "command", job_code_words(run));
-	mounts = json_array();
-	mount = json_object();
-	json_set_str(mount, "name", "code");
-	json_set_str(mount, "mountPath", KUBE_CODE_DIR);
-	json_add(mounts, mount);
-	if (run->n_code && job_code_fits(run)) {
-		add_volume(job, "code-in", "projected", job_code_source(run));
-		mount = json_object();
-		json_set_str(mount, "name", "code-in");
-		json_set_str(mount, "mountPath", KUBE_CODE_PARTS);
-		json_set_bool(mount, "readOnly", true);
-		json_add(mounts, mount);
-	}
-	job_add_init(job, pod_spec, init, mounts);
-	return 0;
-}
-
-/* The bytes of all layers, cut where an object is full. */
-static void job_code_objects(const struct kube_run *run, struct kube_objects *objects)
-{
-	size_t n = 0, room = 0;
-
-	if (!job_code_fits(run))
-		return;
-	for (size_t i = 0; i < run->n_code; i++)
-		for (uint64_t at = 0, part = 0; at < run->code[i].size; part++) {
-			const char *data = run->code[i].data;
-			AUTO_BUF struct buf encoded = {0};
-			uint64_t left = run->code[i].size - at;
-			AUTO_FREE char *key = mem_printf("%zu.%03d", i, (int)part);
-
-			if (room == 0) {
-				AUTO_FREE char *name = kube_job_code_name(run->job, n);
-				objects->code[n] = object(run, "v1", "ConfigMap", name);
-				json_set_bool(objects->code[n++], "immutable", true);
-				room = KUBE_CODE_EACH;
-			}
-			size_t size = left < room ? (size_t)left : room;
-			buf_init(&encoded, 2 * KUBE_CODE_EACH);
-			if (data)
-				base64_encode(data + at, size, &encoded);
-			json_set_str(json_sub(objects->code[n - 1], "binaryData"), key,
-				encoded.len ? encoded.data : "");
-			at += size;
-			room -= size;
-		}
-}
-
-static struct json *copy_words(void)
-{
-	struct json *words = json_array();
-	AUTO_FREE char *script = kube_escaped(copy_lines);
-
-	json_add_str(words, "/bin/sh");
-	json_add_str(words, "-c");
-	json_add_str(words, script);
-	json_add_str(words, "dlrun");
-	return words;
-}
-
-static int add_copy(struct job *job, struct json *pod_spec, struct err *err)
-{
-	const struct kube_run *run = job->run;
-	AUTO_JSON struct json *paths = json_array();
-
-	for (size_t i = 0; i < run->n_outputs; i++) {
-		AUTO_FREE char *path = kube_escaped(run->outputs[i].path);
-		if (run->outputs[i].has_files)
-			json_add_str(paths, path);
-	}
-	if (json_count(paths) == 0)
-		return 0;
-	if (run->has_no_shell) {
-		err_set(err, E_KUBE_SHELL,
-			"the snapshot has files below an output, and the image no shell to copy "
-			"them");
-		return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
-	}
-	struct json *init = job_new_init(job, "outputs");
-	struct json *mounts = json_array();
-
-	json_set_str(init, "workingDir", run->workdir);
-	json_set(init, "command", copy_words());
-	json_set(init, "args", TAKE(paths));
-	json_add(mounts, job_find_mount(job, KUBE_OUTPUT_DIR));
-	if (run->code_apart)
-		json_add(mounts, job_find_mount(job, run->workdir));
-	job_add_init(job, pod_spec, init, mounts);
-	return 0;
-}
-
-/* Volumes of the pod, mounts of the container, the init container that fills outputs. */
-static int job_storage(
-	struct job *job, struct json *pod_spec, struct json *container, struct err *err)
-{
-	job->volumes = json_array();
-	job->mounts = json_array();
-	json_set(pod_spec, "volumes", job->volumes);
-	json_set(container, "volumeMounts", job->mounts);
-	int r = job_add_code(job, pod_spec, err);
-	if (r == 0)
-		r = job_add_own(job, err);
-	if (r == 0)
-		r = job_add_results(job, err);
-	if (r == 0)
-		r = add_mounts(job, err);
-	return r < 0 ? r : add_copy(job, pod_spec, err);
-}
-
-/*
  * The pods of a Job.
  */
 
@@ -815,38 +326,6 @@ static int64_t image_uid(const struct kube_run *run)
  * Resources
  */
 
-static const char *gpu_resource(const struct kube_run *run)
-{
-	return run->gpu_resource ? run->gpu_resource : JOB_GPU;
-}
-
-static void job_resources(const struct job *job, struct json *container, bool with_gpus)
-{
-	const struct kube_run *run = job->run;
-	AUTO_JSON struct json *requests = json_object(), *limits = json_object();
-	AUTO_FREE char *cpu = mem_printf(run->cpu_milli % 1000 ? "%lldm" : "%lld",
-		(long long)(run->cpu_milli % 1000 ? run->cpu_milli : run->cpu_milli / 1000));
-
-	if (run->cpu_milli > 0)
-		json_set_str(requests, "cpu", cpu);
-	if (run->memory_bytes) {
-		job_set_bytes(requests, "memory", run->memory_bytes);
-		job_set_bytes(limits, "memory", run->memory_bytes);
-	}
-	if (run->disk_bytes)
-		job_set_bytes(requests, "ephemeral-storage", run->disk_bytes);
-	if (with_gpus && run->gpus > 0) {
-		job_set_bytes(requests, gpu_resource(run), (uint64_t)run->gpus);
-		job_set_bytes(limits, gpu_resource(run), (uint64_t)run->gpus);
-	}
-	if (json_count(requests) == 0)
-		return;
-	struct json *resources = json_sub(container, "resources");
-	if (json_count(limits))
-		json_set(resources, "limits", TAKE(limits));
-	json_set(resources, "requests", TAKE(requests));
-}
-
 /*
  * Nodes
  */
@@ -861,7 +340,7 @@ static void set_tolerations(const struct kube_run *run, struct json *spec)
 	list = json_array();
 	json_set(spec, "tolerations", list);
 	own = json_object();
-	json_set_str(own, "key", gpu_resource(run));
+	json_set_str(own, "key", job_gpu_resource(run));
 	json_set_str(own, "operator", "Exists");
 	json_add(list, own);
 	for (; item; item = json_next(item))
@@ -969,6 +448,45 @@ static void job_set_ports(const struct kube_run *run, struct json *container)
 	}
 }
 
+static void job_init_role(
+	const struct kube_run *of, size_t i, struct kube_run *run, struct job *job);
+
+/* Variables of the container of all roles: those of the first. */
+static int job_flat_env(const struct job *job, struct json *container, struct err *err)
+{
+	struct kube_run own;
+	struct job first = {0};
+
+	job_init_role(job->run, 0, &own, &first);
+	return job_env(&first, container, err);
+}
+
+/* Lines of shell that set the variables of a pod's own role and append its words to "$@". The
+ * caller frees. */
+static int job_flat_lines(const struct job *job, char **ret, struct err *err)
+{
+	AUTO_JSON struct json *first = json_object();
+	AUTO_BUF struct buf out;
+	int r = job_flat_env(job, first, err);
+
+	buf_init(&out, JOB_FLAT_MAX);
+	for (size_t i = 0; r == 0 && i < job->run->n_roles; i++) {
+		struct kube_run own;
+		struct job role = {0};
+
+		job_init_role(job->run, i, &own, &role);
+		r = job_flat_add_role(&role, json_get(first, "env"), &out, err);
+	}
+	/* The file of the volume has the names of all ranks. */
+	buf_adds(&out, "fi\n(IFS=,; printf '%s\\n' $DLRUN_NODE_ADDRS) >" KUBE_ATTEMPT_DIR
+		       "/hostfile\nexport DLRUN_HOSTFILE=" KUBE_ATTEMPT_DIR "/hostfile\n");
+	if (r == 0)
+		r = buf_check(&out, "what the roles of the run are told", err);
+	if (r == 0)
+		*ret = buf_take(&out);
+	return r;
+}
+
 static int make_container(
 	struct job *job, struct json *spec, struct json *container, struct err *err)
 {
@@ -977,15 +495,19 @@ static int make_container(
 				      ? mem_strdup(run->workdir)
 				      : mem_printf("%s/%s", run->workdir, run->cwd);
 
+	AUTO_FREE char *flat = NULL;
+
 	json_set_str(container, "name", KUBE_CONTAINER);
 	json_set_str(container, "image", run->image_ref);
 	json_set_str(container, "imagePullPolicy", "IfNotPresent");
 	json_set_str(container, "workingDir", cwd);
 	int r = job_check_text(cwd, "the directory", err);
 	if (r == 0)
-		r = job_start(job, container, err);
+		r = job->is_flat ? job_flat_lines(job, &flat, err) : 0;
 	if (r == 0)
-		r = job_env(job, container, err);
+		r = job_start(job, flat, container, err);
+	if (r == 0)
+		r = job->is_flat ? job_flat_env(job, container, err) : job_env(job, container, err);
 	if (r < 0)
 		return r;
 	job_set_ports(run, container);
@@ -1113,6 +635,7 @@ static int job_pod(struct job *job, struct json **ret, struct err *err)
 	AUTO_BUF struct buf hosts;
 
 	job_set_labels(job->run, metadata);
+	job_set_role(job, metadata);
 	json_set_str(json_sub(metadata, "labels"), "sidecar.istio.io/inject", "false");
 	json_set_str(notes, "sidecar.istio.io/inject", "false");
 	json_set_str(notes, "cluster-autoscaler.kubernetes.io/safe-to-evict", "false");
@@ -1152,9 +675,9 @@ enum {
 	POD_SUFFIX = 6, /* "-x7k2p" */
 };
 
-bool kube_wants_jobset(int nodes, int retries)
+bool kube_wants_jobset(int nodes, int retries, bool has_roles)
 {
-	return nodes > 1 && retries > 0;
+	return has_roles || (nodes > 1 && retries > 0);
 }
 
 /*
@@ -1213,6 +736,18 @@ static int job_check_size(const struct kube_run *run, struct err *err)
  * Job
  */
 
+static void set_roles(const struct kube_run *run, struct json *annotations)
+{
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, NOTES_MAX);
+	for (size_t i = 0; i < run->n_roles; i++)
+		buf_addf(&text, "%s%s %d", i ? "," : "", run->roles[i].name, run->roles[i].nodes);
+	json_set_str(annotations, KUBE_ANNOTATION_ROLES, text.data);
+	if (run->ends_with)
+		json_set_str(annotations, KUBE_ANNOTATION_ENDS, run->ends_with);
+}
+
 static void set_notes(const struct kube_run *run, struct json *metadata)
 {
 	const struct {
@@ -1225,6 +760,8 @@ static void set_notes(const struct kube_run *run, struct json *metadata)
 	for (size_t i = 0; i < ARRAY_LEN(notes); i++)
 		if (notes[i].value)
 			json_set_str(annotations, notes[i].key, notes[i].value);
+	if (run->n_roles)
+		set_roles(run, annotations);
 	if (!job_is_gated(run))
 		return;
 	AUTO_FREE char *gate = kube_job_gate_name(run->job);
@@ -1279,6 +816,25 @@ static int64_t ttl_s(const struct kube_run *run)
 	return (run->ttl_ms > 0 ? run->ttl_ms : TTL_MS) / 1000;
 }
 
+/* The ranks of the role with which the run ends. */
+static void flat_set_success(const struct kube_run *run, struct json *spec)
+{
+	struct json *rules = json_array(), *rule = json_object();
+	int first = 0;
+
+	for (size_t i = 0; i < run->n_roles; first += run->roles[i++].nodes) {
+		int last = first + run->roles[i].nodes - 1;
+		if (!str_eq(run->roles[i].name, run->ends_with))
+			continue;
+		/* A span of one index is refused. */
+		AUTO_FREE char *indexes =
+			first == last ? mem_printf("%d", first) : mem_printf("%d-%d", first, last);
+		json_set_str(rule, "succeededIndexes", indexes);
+	}
+	json_add(rules, rule);
+	json_set(json_sub(spec, "successPolicy"), "rules", rules);
+}
+
 /* JobSpec; pod is taken over. */
 static void set_job_spec(const struct job *job, struct json *spec, struct json *pod)
 {
@@ -1306,6 +862,8 @@ static void set_job_spec(const struct job *job, struct json *spec, struct json *
 	}
 	json_set(json_sub(spec, "podFailurePolicy"), "rules", rules);
 	json_set_str(spec, "podReplacementPolicy", "Failed");
+	if (job->is_flat && run->ends_with)
+		flat_set_success(run, spec);
 	json_set(spec, "template", pod);
 }
 
@@ -1346,39 +904,64 @@ static struct json *restart_rule(const char *name, const char *action)
 	return rule;
 }
 
-static struct json *make_jobset(const struct job *job, struct json *pod)
+/* A Job of the JobSet; pod is taken over. */
+static struct json *jobset_make_part(const struct job *job, struct json *pod)
 {
-	struct json *json = job_object(job->run, KUBE_KIND_JOBSET);
-	struct json *spec = json_sub(json, "spec"), *gangs = json_array(), *gang = json_object();
-	struct json *network = json_sub(spec, "network"), *template;
+	struct json *part = json_object(), *template, *metadata;
 
-	json_set_str(json_sub(spec, "successPolicy"), "operator", "All");
-	json_set_str(json_sub(spec, "startupPolicy"), "startupPolicyOrder", "AnyOrder");
-	json_set_bool(network, "enableDNSHostnames", true);
-	json_set_bool(network, "publishNotReadyAddresses", true);
-	json_set_str(network, "subdomain", job->run->job);
-	json_set_int(spec, "ttlSecondsAfterFinished", ttl_s(job->run));
-	/* A disruption is not a failure of the program: such a restart is not counted. Which of
-	 * the rules has ended the Job is told by its message only. */
+	json_set_str(part, "name", job->role ? job->role->name : JOB_GANG);
+	json_set_int(part, "replicas", 1);
+	template = json_sub(part, "template");
+	metadata = json_sub(template, "metadata");
+	job_set_labels(job->run, metadata);
+	job_set_role(job, metadata);
+	/* The Job gets the annotations, too, so that one list of Jobs describes all runs. */
+	set_notes(job->run, metadata);
+	set_job_spec(job, json_sub(template, "spec"), pod);
+	return part;
+}
+
+static void jobset_set_success(const struct kube_run *run, struct json *spec)
+{
+	struct json *policy = json_sub(spec, "successPolicy"), *roles;
+
+	json_set_str(policy, "operator", "All");
+	if (!run->ends_with)
+		return;
+	roles = json_array();
+	json_add_str(roles, run->ends_with);
+	json_set(policy, "targetReplicatedJobs", roles);
+}
+
+/* A disruption is not a failure of the program: such a restart is not counted. Which of the rules
+ * has ended the Job is told by its message only. */
+static void jobset_set_failure(const struct kube_run *run, struct json *spec)
+{
 	struct json *policy = json_sub(spec, "failurePolicy"), *rules = json_array();
 	struct json *by_status = restart_rule("status", "FailJobSet"), *patterns = json_array();
 
-	json_set_int(policy, "maxRestarts", job->run->retries);
+	json_set_int(policy, "maxRestarts", run->retries);
 	json_add_str(patterns, "failed with exit code");
 	json_set(by_status, "onJobFailureMessagePatterns", patterns);
 	json_add(rules, by_status);
 	json_add(rules, restart_rule("disruption", "RestartJobSetAndIgnoreMaxRestarts"));
 	json_set(policy, "rules", rules);
-	json_set_str(gang, "name", JOB_GANG);
-	json_set_int(gang, "replicas", 1);
-	template = json_sub(gang, "template");
-	job_set_labels(job->run, json_sub(template, "metadata"));
-	/* The Job gets the annotations, too, so that one list of Jobs describes all runs. */
-	set_notes(job->run, json_sub(template, "metadata"));
-	set_job_spec(job, json_sub(template, "spec"), pod);
-	json_add(gangs, gang);
-	json_set(spec, "replicatedJobs", gangs);
-	set_queue(job->run, json);
+}
+
+static struct json *make_jobset(const struct kube_run *run, struct json *parts)
+{
+	struct json *json = job_object(run, KUBE_KIND_JOBSET);
+	struct json *spec = json_sub(json, "spec"), *network = json_sub(spec, "network");
+
+	json_set_bool(network, "enableDNSHostnames", true);
+	json_set_bool(network, "publishNotReadyAddresses", true);
+	json_set_str(network, "subdomain", run->job);
+	jobset_set_success(run, spec);
+	json_set_str(json_sub(spec, "startupPolicy"), "startupPolicyOrder", "AnyOrder");
+	json_set_int(spec, "ttlSecondsAfterFinished", ttl_s(run));
+	jobset_set_failure(run, spec);
+	json_set(spec, "replicatedJobs", parts);
+	set_queue(run, json);
 	return json;
 }
 
@@ -1391,12 +974,22 @@ static bool job_is_kept(const struct kube_place *place)
 	return place->kind != KUBE_PLACE_NONE && place->kind != KUBE_PLACE_EMPTY;
 }
 
+/* Of all roles as one Job the deciding one, too. */
+static bool job_yields(const struct job *job)
+{
+	const struct kube_run *run = job->run;
+	bool has_shell = run->has_shell || (!run->lacks_shell && !run->has_no_shell);
+	bool is_other = job->role && !str_eq(job->role->name, run->ends_with);
+
+	return run->ends_with && has_shell && (is_other || job->is_flat);
+}
+
 static void set_job(struct job *job)
 {
 	const struct kube_run *run = job->run;
 	const char *user = run->image_user;
 
-	job->is_gang = run->nodes > 1;
+	job->is_gang = run->nodes > 1 || run->n_roles;
 	job->is_jobset = job->is_gang && run->jobset;
 	job->is_restricted =
 		run->security == KUBE_SECURITY_RESTRICTED ||
@@ -1404,6 +997,7 @@ static void set_job(struct job *job)
 	job->is_root = !job->is_restricted &&
 		       (str_empty(user) || str_eq(user, "root") || str_eq(user, "0") ||
 			       str_starts(user, "0:") || str_starts(user, "root:"));
+	job->yields = job_yields(job);
 	job->keeps_limit = run->timeout_ms > 0 && !run->has_no_shell;
 	job->counts = run->retries > 0 && (!job->is_gang || job->is_jobset);
 	job->keeps_results = job_is_kept(&run->results);
@@ -1435,6 +1029,9 @@ static void job_note_results(const struct job *job)
 			duration_text(run->linger_ms, time));
 	if (job->lingers && run->parallel > 0 && (size_t)run->parallel < run->n_members)
 		strv_add(job->notes, "the next member of the study begins when that is over");
+	if (job->lingers && run->ends_with)
+		strv_addf(job->notes, "the other roles run on while results of %s wait",
+			run->ends_with);
 	if (run->retries > 0)
 		strv_add(job->notes,
 			"a retry starts without the files of the attempt before: without results: "
@@ -1445,7 +1042,7 @@ static void job_note_limits(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	if (kube_wants_jobset(run->nodes, run->retries) && !job->is_jobset)
+	if (kube_wants_jobset(run->nodes, run->retries, false) && !job->is_jobset)
 		strv_addf(job->notes,
 			"nothing in the cluster restarts all %d nodes together: a failure is "
 			"repeated only while dlrun follows or waits for it, or by dlrun restart %s",
@@ -1461,6 +1058,37 @@ static void job_note_limits(const struct job *job)
 			run->attempt);
 }
 
+/* The bytes of all layers, cut where an object is full. */
+static void job_code_objects(const struct kube_run *run, struct kube_objects *objects)
+{
+	size_t n = 0, room = 0;
+
+	if (!kube_code_fits(run))
+		return;
+	for (size_t i = 0; i < run->n_code; i++)
+		for (uint64_t at = 0, part = 0; at < run->code[i].size; part++) {
+			const char *data = run->code[i].data;
+			AUTO_BUF struct buf encoded = {0};
+			uint64_t left = run->code[i].size - at;
+			AUTO_FREE char *key = mem_printf("%zu.%03d", i, (int)part);
+
+			if (room == 0) {
+				AUTO_FREE char *name = kube_job_code_name(run->job, n);
+				objects->code[n] = job_new_object(run, "v1", "ConfigMap", name);
+				json_set_bool(objects->code[n++], "immutable", true);
+				room = KUBE_CODE_EACH;
+			}
+			size_t size = left < room ? (size_t)left : room;
+			buf_init(&encoded, 2 * KUBE_CODE_EACH);
+			if (data)
+				base64_encode(data + at, size, &encoded);
+			json_set_str(json_sub(objects->code[n - 1], "binaryData"), key,
+				encoded.len ? encoded.data : "");
+			at += size;
+			room -= size;
+		}
+}
+
 static int make_before(const struct job *job, struct kube_objects *objects, struct err *err)
 {
 	const struct kube_run *run = job->run;
@@ -1470,14 +1098,14 @@ static int make_before(const struct job *job, struct kube_objects *objects, stru
 	if (run->results.kind == KUBE_PLACE_CLAIM && !run->claim_of)
 		objects->claim = job_claim(run);
 	if (run->n_members) {
-		objects->config = object(run, "v1", "ConfigMap", run->job);
+		objects->config = job_new_object(run, "v1", "ConfigMap", run->job);
 		int r = job_members(job, json_sub(objects->config, "data"), err);
 		if (r < 0)
 			return r;
 	}
 	if (job_is_gated(run)) {
 		AUTO_FREE char *gate = kube_job_gate_name(run->job);
-		objects->config = object(run, "v1", "ConfigMap", gate);
+		objects->config = job_new_object(run, "v1", "ConfigMap", gate);
 	}
 	if (run->code_apart)
 		job_code_objects(run, objects);
@@ -1486,24 +1114,100 @@ static int make_before(const struct job *job, struct kube_objects *objects, stru
 	return job_secret(run, &objects->secret, err);
 }
 
-int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct err *err)
+static void job_init_role(
+	const struct kube_run *of, size_t i, struct kube_run *run, struct job *job)
 {
-	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
-	struct job job = {.run = run, .notes = &objects.notes};
+	const struct kube_role *role = &of->roles[i];
+
+	*run = *of;
+	run->nodes = role->nodes;
+	run->gpus = role->gpus;
+	run->cpu_milli = role->cpu_milli;
+	run->memory_bytes = role->memory_bytes;
+	run->command = role->command;
+	run->shell = role->shell;
+	run->env = role->env;
+	job->run = run;
+	job->role = role;
+	for (size_t k = 0; k < i; k++)
+		job->first += of->roles[k].nodes;
+	set_job(job);
+}
+
+/* The pods of the part at i of the run, and what is said of their names. */
+static int job_make_part(const struct kube_run *run, size_t i, struct kube_objects *objects,
+	struct json *parts, struct err *err)
+{
+	AUTO_STRV struct strv said = {0};
+	struct kube_run own;
+	struct job job = {.run = run, .notes = i ? &said : &objects->notes};
 	struct json *pod = NULL;
 
-	set_job(&job);
+	if (run->n_roles)
+		job_init_role(run, i, &own, &job);
+	else
+		set_job(&job);
 	int r = check_names(&job, err);
-	if (r == 0)
-		r = job_check_size(run, err);
 	if (r == 0)
 		r = job_pod(&job, &pod, err);
 	if (r < 0)
 		return r;
-	objects.job = job.is_jobset ? make_jobset(&job, pod) : job_make_job(&job, pod);
+	if (job.is_jobset)
+		json_add(parts, jobset_make_part(&job, pod));
+	else
+		objects->job = job_make_job(&job, pod);
+	return 0;
+}
+
+/* All roles as one Job. */
+static int job_make_flat(const struct kube_run *run, struct kube_objects *objects, struct err *err)
+{
+	struct kube_run own = *run;
+	struct job job = {.run = &own, .notes = &objects->notes, .is_flat = true};
+	struct json *pod = NULL;
+
+	own.command = run->roles[0].command;
+	own.shell = false;
+	set_job(&job);
+	int r = job_flat_check(run, err);
+	if (r == 0)
+		r = check_names(&job, err);
+	if (r == 0)
+		r = job_pod(&job, &pod, err);
+	if (r == 0)
+		objects->job = job_make_job(&job, pod);
+	return r;
+}
+
+static int job_make_parts(const struct kube_run *run, struct kube_objects *objects, struct err *err)
+{
+	AUTO_JSON struct json *parts = json_array();
+	int r = 0;
+
+	if (run->n_roles && !run->jobset)
+		return job_make_flat(run, objects, err);
+	for (size_t i = 0; r == 0 && i < (run->n_roles ? run->n_roles : 1); i++)
+		r = job_make_part(run, i, objects, parts, err);
+	if (r == 0 && json_count(parts))
+		objects->job = make_jobset(run, TAKE(parts));
+	return r;
+}
+
+int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct err *err)
+{
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	struct job job = {.run = run, .notes = &objects.notes};
+
+	int r = job_check_size(run, err);
+	if (r == 0)
+		r = job_make_parts(run, &objects, err);
+	if (r < 0)
+		return r;
+	set_job(&job);
 	objects.is_jobset = job.is_jobset;
 	job_note_results(&job);
 	job_note_limits(&job);
+	job_flat_note(&job);
 	r = make_before(&job, &objects, err);
 	if (r < 0)
 		return r;

@@ -5,7 +5,7 @@
  *
  * Order of requests. The Job is the commit point: when it is there, all that its pods need is there
  * too, so they start at once, and no crash leaves pods that wait forever.
- *	1. kube_objects_before: claim, Service, ConfigMaps and Secret, in parallel, while the image
+ *	1. kube_objects_before: claim, Service, ConfigMaps, Secret, in parallel, while the image
  *	   is pushed: they do not depend on its digest. Create; 409 is success when the run-id
  *	   label is this run's.
  *	2. objects->job: create; a lost reply or a 409 is looked up by its name and run-id label.
@@ -32,9 +32,18 @@
  *			cluster can: the watching command does, or `dlrun restart`;
  *			kube_objects.notes says so. Ranks find each other by <job>-0.<service>.
  *
+ * Roles. Each has a Job of its own, in a JobSet that also ends the others when the one that
+ * ends_with names has ended. They are one gang: the first failure of any rank ends all of them,
+ * and a restart is one of all. A failure of another role than that waits for 10 s, where the image
+ * has a shell: the run may just have ended. Ranks, and variables that tell of them, are those
+ * within the role; files of results are named by the rank in the run. Without a JobSet all roles
+ * are one Indexed Job, whose successPolicy is ends_with (Kubernetes 1.31): its pods are told by
+ * their index what they do, and all ask for what the role asks for that wants most; roles with
+ * different GPUs cannot be.
+ *
  * Code apart. Where no registry takes the image, the layers of the code lie in ConfigMaps, in
  * entries LAYER.PART, and an init container of the base unpacks them (code.sh) into a volume that
- * has the place of the tree.
+ * has the place of the tree. What is larger is sent to each pod as a stream.
  *
  * Study. Words and variables of its members lie in a ConfigMap of the Job's name, a line for each
  * in entries of KUBE_MEMBERS_EACH; the script evaluates the line of $JOB_COMPLETION_INDEX. The
@@ -112,6 +121,18 @@ struct kube_member {
 };
 enum { KUBE_MEMBERS_EACH = 64 };
 
+/* Ranks with nodes, resources and words of their own; what it lacks is that of kube_run. */
+struct kube_role {
+	const char *name; /* a DNS label */
+	int nodes, gpus;
+	int64_t cpu_milli;
+	uint64_t memory_bytes;
+	const struct strv *command;
+	bool shell;
+	const struct strv *env;
+	const struct strv *variables; /* K=V of dlrun's own; DLRUN_ROLE_RANK is not among them */
+};
+
 /* A layer of the code, as a gzipped tar. */
 struct kube_code {
 	const char *digest; /* "sha256:…" */
@@ -120,6 +141,7 @@ struct kube_code {
 };
 /* So many bytes go in ConfigMaps, and stay there as long as the Job. */
 enum { KUBE_CODE_EACH = 900 << 10, KUBE_CODE_OBJECTS = 4 };
+#define KUBE_CODE_STORED ((uint64_t)KUBE_CODE_EACH * KUBE_CODE_OBJECTS)
 
 enum kube_security { KUBE_SECURITY_AUTO, KUBE_SECURITY_IMAGE, KUBE_SECURITY_RESTRICTED };
 
@@ -138,6 +160,12 @@ struct kube_run {
 	size_t n_members; /* 0: it is none */
 	int parallel;     /* so many run at once; 0: no limit */
 	bool fail_fast;   /* the first that fails ends all */
+
+	/* Roles, in the order of ranks; nodes is their sum, gpus, cpu_milli and memory_bytes the
+	 * most that one has. No members. */
+	const struct kube_role *roles;
+	size_t n_roles;        /* 0: all ranks are alike */
+	const char *ends_with; /* once this role has ended, the run has; NULL: all have to */
 
 	/* The program. image_ref: by digest; NULL while it is not known (then only
 	 * kube_objects_before is of use). */
@@ -232,12 +260,19 @@ void kube_objects_done(struct kube_objects *objects);
  * (annotations, values of a Secret over 1 MiB, words of members over 900 KiB). */
 int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct err *err);
 
+/* Whether the code goes in objects; else the init container waits until it was sent. */
+bool kube_code_fits(const struct kube_run *run);
+
 /* The objects of step 1 and of step 3, in their order. Borrowed from objects. */
 enum { KUBE_OBJECTS_MAX = 4 + KUBE_CODE_OBJECTS };
 size_t kube_objects_before(
 	const struct kube_objects *objects, const struct json *ret[static KUBE_OBJECTS_MAX]);
 size_t kube_objects_adopt(
 	const struct kube_objects *objects, const struct json *ret[static KUBE_OBJECTS_MAX]);
+/* The PodSpec of the role at i, of which the first is all of a run without roles, and how many pods
+ * it has; NULL: there is none. Borrowed from objects. */
+const struct json *kube_objects_pods(
+	const struct kube_objects *objects, size_t i, int64_t *ret_nodes);
 /* The path to POST an object to, and its own path from then on. The caller frees. */
 char *kube_object_collection(const struct json *object);
 char *kube_object_path(const struct json *object);
@@ -245,7 +280,10 @@ char *kube_object_path(const struct json *object);
 struct json *kube_job_owner(const struct json *job);
 
 /* Whether it is better as a JobSet, where the cluster has them. */
-bool kube_wants_jobset(int nodes, int retries);
+bool kube_wants_jobset(int nodes, int retries, bool has_roles);
+/* The name by which other ranks find a rank of a role: of run only its names, roles and jobset
+ * count. The caller frees. */
+char *kube_role_host(const struct kube_run *run, size_t role, int rank);
 /* The name of an attempt's Job: the run's id, from the second on "<id>-<n>". The caller frees. */
 char *kube_job_name(const char *run_id, int attempt);
 #define KUBE_LINGERS KUBE_ATTEMPT_DIR "/linger" /* there once KUBE_KEEPER waits for that */

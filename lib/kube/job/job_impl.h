@@ -18,12 +18,16 @@ extern const char job_collect_script[]; /* collect.sh */
 extern const char job_code_script[];    /* code.sh */
 
 struct job {
-	const struct kube_run *run;
+	const struct kube_run *run;   /* of a role: as if there were no other ranks */
+	const struct kube_role *role; /* or NULL */
+	int first;                    /* the rank in the run of completion index 0 */
 	struct strv *notes;
 	bool is_gang, is_jobset;
+	bool is_flat; /* the Job of all roles: run has all nodes, and the command of the first */
 	bool is_restricted;
 	bool is_root;        /* the program's user, as far as the image says */
 	bool keeps_limit;    /* the time limit is kept by the script */
+	bool yields;         /* a failure waits for the end of the run, which may be its reason */
 	bool counts;         /* pods are told how often they failed before */
 	bool collects;       /* what the program leaves in its tree */
 	bool lingers;        /* results end with the pod, which waits for somebody to take them */
@@ -58,10 +62,32 @@ int job_members(const struct job *job, struct json *data, struct err *err);
 extern const char job_member_lines[];
 
 /*
+ * flat.c
+ */
+
+/* E_TARGET_UNSUPPORTED unless one Job can be all roles. */
+int job_flat_check(const struct kube_run *run, struct err *err);
+enum { JOB_FLAT_MAX = 100 << 10 }; /* of the lines: an argument has 128 KiB at most */
+/* Add the lines for a pod of that role; base: the variables of the container. */
+int job_flat_add_role(
+	const struct job *job, const struct json *base, struct buf *out, struct err *err);
+void job_flat_note(const struct job *job);
+
+/*
+ * volumes.c
+ */
+
+/* Volumes of the pod, mounts of the container, and the init containers that fill them. */
+int job_storage(struct job *job, struct json *pod_spec, struct json *container, struct err *err);
+/*
  * job_script.c
  */
 
 enum kube_kind job_kind(const struct job *job);
+/* The name of the Job, and of the one that it counts as with those of other roles. The caller
+ * frees. */
+char *job_name(const struct job *job);
+char *job_gang(const struct job *job);
 /* The name of a rank's pod, without the end that the cluster gives it. The caller frees. */
 char *job_pod_name(const struct job *job, int rank);
 /* The name of a rank that the others resolve. The caller frees. */
@@ -70,9 +96,14 @@ char *job_host(const struct job *job, int rank);
 /* A quantity: "16Gi". */
 void job_set_bytes(struct json *object, const char *key, uint64_t bytes);
 
+/* Requests and limits of a container. */
+void job_resources(const struct job *job, struct json *container, bool with_gpus);
+const char *job_gpu_resource(const struct kube_run *run);
+
 int job_env(const struct job *job, struct json *container, struct err *err);
-/* command, args; whether they are a script. */
-int job_start(const struct job *job, struct json *container, struct err *err);
+/* command, args; whether they are a script. flat: lines for all roles, which append the words of
+ * the program; or NULL. */
+int job_start(const struct job *job, const char *flat, struct json *container, struct err *err);
 /* The container that waits, into containers, and what the script does for it: in front of the
  * program, and behind it (its exit code is $c). */
 int job_linger(const struct job *job, struct json *containers, struct err *err);

@@ -18,6 +18,16 @@ static int job_set_words(
 
 static bool job_has_script(const struct job *job);
 
+char *kube_job_claim_name(const char *run_id)
+{
+	return mem_printf("%s-results", run_id);
+}
+
+char *kube_job_code_name(const char *job, size_t i)
+{
+	return mem_printf("%s-code-%zu", job, i);
+}
+
 char *kube_job_secret_name(const char *job)
 {
 	return mem_printf("%s-env", job);
@@ -34,6 +44,38 @@ void job_set_bytes(struct json *object, const char *key, uint64_t bytes)
 	}
 	AUTO_FREE char *text = mem_printf("%llu%s", (unsigned long long)bytes, units[unit]);
 	json_set_str(object, key, text);
+}
+
+const char *job_gpu_resource(const struct kube_run *run)
+{
+	return run->gpu_resource ? run->gpu_resource : JOB_GPU;
+}
+
+void job_resources(const struct job *job, struct json *container, bool with_gpus)
+{
+	const struct kube_run *run = job->run;
+	AUTO_JSON struct json *requests = json_object(), *limits = json_object();
+	AUTO_FREE char *cpu = mem_printf(run->cpu_milli % 1000 ? "%lldm" : "%lld",
+		(long long)(run->cpu_milli % 1000 ? run->cpu_milli : run->cpu_milli / 1000));
+
+	if (run->cpu_milli > 0)
+		json_set_str(requests, "cpu", cpu);
+	if (run->memory_bytes) {
+		job_set_bytes(requests, "memory", run->memory_bytes);
+		job_set_bytes(limits, "memory", run->memory_bytes);
+	}
+	if (run->disk_bytes)
+		job_set_bytes(requests, "ephemeral-storage", run->disk_bytes);
+	if (with_gpus && run->gpus > 0) {
+		job_set_bytes(requests, job_gpu_resource(run), (uint64_t)run->gpus);
+		job_set_bytes(limits, job_gpu_resource(run), (uint64_t)run->gpus);
+	}
+	if (json_count(requests) == 0)
+		return;
+	struct json *resources = json_sub(container, "resources");
+	if (json_count(limits))
+		json_set(resources, "limits", TAKE(limits));
+	json_set(resources, "requests", TAKE(requests));
 }
 
 void job_container_security(const struct job *job, struct json *container)
@@ -54,12 +96,23 @@ enum kube_kind job_kind(const struct job *job)
 	return job->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
 }
 
+char *job_gang(const struct job *job)
+{
+	return kube_kind_job(job_kind(job), job->run->job);
+}
+
+char *job_name(const struct job *job)
+{
+	return job->role && job->is_jobset ? mem_printf("%s-%s-0", job->run->job, job->role->name)
+					   : job_gang(job);
+}
+
 /* Without the end that its pod has. */
 char *job_pod_name(const struct job *job, int rank)
 {
-	AUTO_FREE char *name = kube_kind_job(job_kind(job), job->run->job);
+	AUTO_FREE char *name = job_name(job);
 
-	return mem_printf("%s-%d", name, rank);
+	return mem_printf("%s-%d", name, job->is_jobset ? rank : job->first + rank);
 }
 
 char *job_host(const struct job *job, int rank)
@@ -69,6 +122,16 @@ char *job_host(const struct job *job, int rank)
 	if (!job->is_gang)
 		return mem_strdup("127.0.0.1");
 	return mem_printf("%s.%s", name, job->run->job);
+}
+
+char *kube_role_host(const struct kube_run *run, size_t role, int rank)
+{
+	struct job job = {
+		.run = run, .role = &run->roles[role], .is_gang = true, .is_jobset = run->jobset};
+
+	for (size_t i = 0; i < role; i++)
+		job.first += run->roles[i].nodes;
+	return job_host(&job, rank);
 }
 
 /*
@@ -167,6 +230,19 @@ static void rank(struct env_list *env, const char *name)
  * Variables of every target
  */
 
+static void job_script_add_role(struct env_list *env)
+{
+	const struct kube_role *role = env->job->role;
+
+	for (size_t i = 0; role && role->variables && i < role->variables->n; i++) {
+		const char *pair = role->variables->v[i];
+		AUTO_FREE char *name = mem_strndup(pair, strcspn(pair, "="));
+		fact(env, name, pair + strlen(name) + 1);
+	}
+	if (role)
+		rank(env, "DLRUN_ROLE_RANK");
+}
+
 static void add_nodes(struct env_list *env)
 {
 	const struct job *job = env->job;
@@ -186,6 +262,7 @@ static void add_nodes(struct env_list *env)
 	fact(env, "MASTER_PORT", default_port);
 	fact_int(env, "NNODES", job->run->nodes);
 	rank(env, "NODE_RANK");
+	job_script_add_role(env);
 	if (!job->is_gang)
 		return;
 	const char *address = list_get(job->run->env, "MASTER_ADDR", strlen("MASTER_ADDR"));
@@ -357,15 +434,23 @@ static void add_skipped(const struct job *job, struct buf *out)
 	buf_adds(out, " \\)");
 }
 
+/* For a script in the pod: its rank in the run. The caller frees. */
+static char *job_rank(const struct job *job)
+{
+	return job->first ? mem_printf("$((%d + ${JOB_COMPLETION_INDEX:-0}))", job->first)
+			  : mem_strdup("${JOB_COMPLETION_INDEX:-0}");
+}
+
 /* A script for the pod, which collects. The caller frees. */
 static char *job_collector(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 	unsigned long long most = run->collect_bytes < INT64_MAX ? run->collect_bytes : INT64_MAX;
+	AUTO_FREE char *rank = job_rank(job);
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, SCRIPT_MAX);
-	buf_adds(&out, run->n_members ? "i=0" : "i=${JOB_COMPLETION_INDEX:-0}");
+	buf_addf(&out, "i=%s", run->n_members ? "0" : rank);
 	buf_adds(&out, " a=" KUBE_ATTEMPT_DIR " o=" KUBE_OUTPUT_DIR "\n"
 		       "m=" MARKS "/rank-$i t=" MARKS "/new-$i\n");
 	if (job->shares_results)
@@ -606,6 +691,12 @@ static const char stay_wait[] = "while :; do\n"
 				"\tw=1\n"
 				"\t[ \"$n\" ] || break\n"
 				"done\n";
+/* A role may fail because the one with which the run ends has just ended: the cluster needs a
+ * moment to know that, and would take the failure for that of the run. */
+static const char stay_yield[] = "if [ \"$c\" != 0 ] && [ -z \"$y\" ]; then\n"
+				 "\tsleep 10 >/dev/null 2>&1 &\n"
+				 "\twait $!\n"
+				 "fi\n";
 static const char stay_end[] = "if [ \"$t\" ]; then\n"
 			       "\tprintf '" KUBE_JOB_TIMEOUT "' >/dev/termination-log\n"
 			       "\tc=124\n"
@@ -615,8 +706,7 @@ static const char stay_end[] = "if [ \"$t\" ]; then\n"
  * results are this Job's: a retry on the same storage. */
 static const char restore_lines[] =
 	"if command -v tar >/dev/null; then\n"
-	"\t(cd " KUBE_OUTPUT_DIR " && tar -xpf " KUBE_CARRIED
-	" --strip-components=1 \"rank-${JOB_COMPLETION_INDEX:-0}\")\n"
+	"\t(cd " KUBE_OUTPUT_DIR " && tar -xpf " KUBE_CARRIED " --strip-components=1 \"rank-%s\")\n"
 	"else\n"
 	"\tpython3 -c 'import sys, tarfile\n"
 	"top = \"rank-\" + sys.argv[1] + \"/\"\n"
@@ -624,7 +714,7 @@ static const char restore_lines[] =
 	"for m in t:\n"
 	"    if m.name.startswith(top):\n"
 	"        m.name = m.name[len(top):]\n"
-	"        t.extract(m, \"" KUBE_OUTPUT_DIR "\")' \"${JOB_COMPLETION_INDEX:-0}\"\n"
+	"        t.extract(m, \"" KUBE_OUTPUT_DIR "\")' \"%s\"\n"
 	"fi || {\n"
 	"\techo 'dlrun: the files of the attempt before cannot be put back' >&2\n"
 	"\texit 125\n"
@@ -665,7 +755,7 @@ static bool stays(const struct job *job)
 	const struct kube_run *run = job->run;
 
 	return run->shell || run->signal || run->stop_signal || job->keeps_limit || job->collects ||
-	       job->lingers;
+	       job->lingers || job->yields;
 }
 
 /* Arguments of this script: -c SCRIPT dlrun COLLECTOR PROGRAM…; without a shell only PROGRAM is
@@ -722,7 +812,7 @@ static bool job_has_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	return run->n_members || run->before || run->setup || run->has_launcher ||
+	return run->n_members || job->is_flat || run->before || run->setup || run->has_launcher ||
 	       job->carries_over || stays(job) || (job->counts && !run->has_no_shell);
 }
 
@@ -831,6 +921,8 @@ static void add_stay(const struct job *job, struct buf *script)
 			"}\n",
 			spared, seconds(run->grace_ms));
 	add_term(job, script);
+	if (job->yields)
+		buf_addf(script, "y=\ntrap 'n=1 y=1; term' %s\n", ends);
 	if (job->keeps_limit)
 		buf_addf(script, stay_limit, limit_signal(run));
 	if (job->lingers)
@@ -844,6 +936,8 @@ static void add_stay(const struct job *job, struct buf *script)
 	buf_adds(script, stay_wait);
 	if (job->keeps_limit)
 		buf_adds(script, stay_end);
+	if (job->yields)
+		buf_adds(script, stay_yield);
 	if (job->collects)
 		buf_adds(script, collect_end);
 	if (job->collects && job->keeps_results)
@@ -855,18 +949,21 @@ static void add_stay(const struct job *job, struct buf *script)
 static char *make_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
+	AUTO_FREE char *rank = job_rank(job);
 	AUTO_BUF struct buf script;
 
 	buf_init(&script, SCRIPT_MAX);
 	if (run->n_members)
 		buf_adds(&script, job_member_lines);
+	if (job->is_flat)
+		buf_adds(&script, "_l=$1\nshift\neval \"$_l\"\nunset _l\n");
 	if (job->counts)
 		buf_addf(&script, "export DLRUN_ATTEMPT=$((%d + ${" JOB_RETRIES ":-0}))\n",
 			run->attempt);
 	if (job->collects)
 		buf_adds(&script, collect_begin);
 	if (job->carries_over)
-		buf_adds(&script, restore_lines);
+		buf_addf(&script, restore_lines, rank, rank);
 	if (run->setup)
 		buf_addf(&script, "%s%s%s", venv_before, run->is_baked ? baked_lines : setup_lines,
 			venv_after);
@@ -897,11 +994,13 @@ static char *before_text(const struct kube_run *run)
 	return mem_printf("%s%s\n%s", trap ? trap : "", run->before, last);
 }
 
-/* "$@" of the script. */
-static void script_args(const struct job *job, struct strv *ret)
+/* "$@" of the script. flat: lines that are evaluated first, which append the words; or NULL. */
+static void script_args(const struct job *job, const char *flat, struct strv *ret)
 {
 	const struct kube_run *run = job->run;
 
+	if (flat)
+		strv_add(ret, flat);
 	if (job->collects)
 		strv_add_take(ret, job_collector(job));
 	if (run->setup) {
@@ -917,7 +1016,7 @@ static void script_args(const struct job *job, struct strv *ret)
 	if (!run->before || !job_is_own_line(run)) {
 		for (size_t i = 0; !run->drop_entrypoint && i < run->image_entrypoint.n; i++)
 			strv_add(ret, run->image_entrypoint.v[i]);
-		if (!run->n_members)
+		if (!run->n_members && !flat)
 			job_add_command(run, run->command, ret);
 	}
 }
@@ -942,6 +1041,7 @@ static int check_shell(const struct job *job, struct err *err)
 {
 	const struct kube_run *run = job->run;
 	const char *what = run->n_members      ? "a study"
+			   : job->is_flat      ? "a run with roles without a JobSet"
 			   : run->setup        ? "setup"
 			   : run->before       ? "before"
 			   : run->has_launcher ? "--launcher"
@@ -967,7 +1067,7 @@ static int check_signals(const struct kube_run *run, struct err *err)
 	return err_hint(err, "signal: USR1@%lld", seconds(run->signal_before_ms));
 }
 
-int job_start(const struct job *job, struct json *container, struct err *err)
+int job_start(const struct job *job, const char *flat, struct json *container, struct err *err)
 {
 	const struct kube_run *run = job->run;
 	AUTO_STRV struct strv command = {0}, args = {0};
@@ -982,7 +1082,7 @@ int job_start(const struct job *job, struct json *container, struct err *err)
 		strv_add(&command, "-c");
 		strv_add_take(&command, make_script(job));
 		strv_add(&command, "dlrun");
-		script_args(job, &args);
+		script_args(job, flat, &args);
 	} else {
 		job_add_command(run, run->command, run->drop_entrypoint ? &command : &args);
 	}

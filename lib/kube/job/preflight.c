@@ -99,8 +99,8 @@ bool kube_rules_grant(const struct json *review, const struct kube_deed *deed)
 enum { VERBS_MAX = 2, TEXT_MAX = 2000, WORD_MAX = 32 };
 
 /* FATAL: the run could not begin, or its state could not be read, or it could not be ended;
- * NO_JOBSET: it is a Job then. */
-enum effect { FATAL, COMFORT, NO_JOBSET };
+ * NO_JOBSET: it is a Job then; NO_STREAM: its code must not be large. */
+enum effect { FATAL, COMFORT, NO_JOBSET, NO_STREAM };
 
 static bool always(const struct kube_run *run)
 {
@@ -115,7 +115,7 @@ static bool has_service(const struct kube_run *run)
 
 static bool wants_jobset(const struct kube_run *run)
 {
-	return kube_wants_jobset(run->nodes, run->retries);
+	return kube_wants_jobset(run->nodes, run->retries, run->n_roles > 0);
 }
 
 static bool preflight_has_secrets(const struct kube_run *run)
@@ -196,6 +196,8 @@ static const struct need {
 		"its claim stays when it is removed"},
 	{"jobset.x-k8s.io", "jobsets", "get list", NO_JOBSET, wants_jobset, ""},
 	{"jobset.x-k8s.io", "jobsets", "delete", NO_JOBSET, wants_jobset, ""},
+	{"", "pods/exec", "get", NO_STREAM, has_code_apart, ""},
+	{"", "pods", "list", NO_STREAM, has_code_apart, ""},
 };
 
 /* The verb at *at, which goes on behind it; false: there is none. */
@@ -310,14 +312,14 @@ static void preflight_find_missing(enum effect effect, const struct kube_run *ru
 	}
 }
 
-/* Whether a JobSet could be neither read nor removed. */
-static bool kube_rights_lack_jobset(
-	const struct kube_questions *questions, const struct kube_reply *replies)
+/* Whether a right of that effect is missing. */
+static bool kube_rights_lack(enum effect effect, const struct kube_questions *questions,
+	const struct kube_reply *replies)
 {
 	const char *why;
 
 	for (size_t i = 0; i < ARRAY_LEN(needs); i++)
-		if (needs[i].effect == NO_JOBSET &&
+		if (needs[i].effect == effect &&
 			preflight_is_missing(&needs[i], questions, replies, &why))
 			return true;
 	return false;
@@ -411,6 +413,7 @@ void kube_preflight_query_jobset(const struct kube_run *run, struct kube_questio
 	static const struct strv command = {.v = words, .n = ARRAY_LEN(words)}, none;
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
 	struct kube_question *question;
+	AUTO_FREE struct kube_role *roles = mem_alloc(run->n_roles + 1, sizeof(*roles));
 	const struct kube_run small = {
 		.run_id = run->run_id,
 		.job = run->job,
@@ -422,11 +425,20 @@ void kube_preflight_query_jobset(const struct kube_run *run, struct kube_questio
 		.env = &none,
 		.nodes = run->nodes,
 		.retries = run->retries,
+		.roles = roles,
+		.n_roles = run->n_roles,
+		.ends_with = run->ends_with,
 		.jobset = true,
 	};
 
+	for (size_t i = 0; i < run->n_roles; i++)
+		roles[i] = (struct kube_role){.name = run->roles[i].name,
+			.nodes = run->roles[i].nodes,
+			.command = &command,
+			.env = &none};
+
 	/* Invalid names are reported elsewhere. */
-	if (!kube_wants_jobset(run->nodes, run->retries) ||
+	if (!kube_wants_jobset(run->nodes, run->retries, run->n_roles > 0) ||
 		kube_job_make(&small, &objects, NULL) < 0)
 		return;
 	question = preflight_add(ret, JOBSET, "JobSet", kube_object_collection(objects.job));
@@ -534,8 +546,9 @@ void kube_preflight_surroundings(const struct kube_questions *questions,
 		if (!ret->enforced)
 			ret->enforced = "privileged";
 	}
-	ret->jobset =
-		takes_jobset(questions, replies) && !kube_rights_lack_jobset(questions, replies);
+	ret->jobset = takes_jobset(questions, replies) &&
+		      !kube_rights_lack(NO_JOBSET, questions, replies);
+	ret->no_stream = kube_rights_lack(NO_STREAM, questions, replies);
 }
 
 /*
@@ -684,15 +697,6 @@ static void preflight_evaluate_queue(struct evaluation *evaluation)
  * Amounts
  */
 
-static const struct json *pod_spec(const struct kube_objects *objects)
-{
-	if (!objects)
-		return NULL;
-	return kube_at(kube_kind_template(
-			       objects->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB, objects->job),
-		"spec.template.spec");
-}
-
 /* hard is what the namespace may use in all: in thousandths, as want. */
 static bool over_quota(struct evaluation *evaluation, const struct json *quota, const char *key,
 	int64_t want, const char *what)
@@ -715,21 +719,20 @@ static bool over_quota(struct evaluation *evaluation, const struct json *quota, 
 	return true;
 }
 
-static void evaluate_quota(
-	struct evaluation *evaluation, const struct json *quota, const struct kube_demand *want)
+/* all: of all pods; least: what one says at least. */
+static void evaluate_quota(struct evaluation *evaluation, const struct json *quota,
+	const struct kube_demand *all, const struct kube_demand *least)
 {
-	int64_t nodes = evaluation->run->nodes;
-	AUTO_FREE char *gpus = mem_printf("requests.%s", want->resource);
-	int64_t memory =
-		want->memory > INT64_MAX / 1000 / nodes ? INT64_MAX : want->memory * 1000 * nodes;
+	AUTO_FREE char *gpus = mem_printf("requests.%s", all->resource);
+	int64_t memory = all->memory > INT64_MAX / 1000 ? INT64_MAX : all->memory * 1000;
 
 	/* Quotas with scopes are for some pods only. */
 	if (kube_at(quota, "spec.scopeSelector") || kube_at(quota, "spec.scopes"))
 		return;
-	if (*want->resource)
-		over_quota(evaluation, quota, gpus, want->gpus * 1000 * nodes, want->resource);
-	if (!over_quota(evaluation, quota, "requests.cpu", want->cpu_milli * nodes, "CPU"))
-		over_quota(evaluation, quota, "cpu", want->cpu_milli * nodes, "CPU");
+	if (*all->resource)
+		over_quota(evaluation, quota, gpus, all->gpus * 1000, all->resource);
+	if (!over_quota(evaluation, quota, "requests.cpu", all->cpu_milli, "CPU"))
+		over_quota(evaluation, quota, "cpu", all->cpu_milli, "CPU");
 	if (!over_quota(evaluation, quota, "requests.memory", memory, "memory") &&
 		!over_quota(evaluation, quota, "memory", memory, "memory"))
 		over_quota(evaluation, quota, "limits.memory", memory, "memory");
@@ -738,11 +741,11 @@ static void evaluate_quota(
 	const struct {
 		const char *key, *how;
 		bool said;
-	} rows[] = {{"requests.cpu", "--cpus", want->cpu_milli > 0},
-		{"cpu", "--cpus", want->cpu_milli > 0}, {"limits.cpu", "overlay:", false},
-		{"requests.memory", "--memory", want->memory > 0},
-		{"memory", "--memory", want->memory > 0},
-		{"limits.memory", "--memory", want->memory > 0}};
+	} rows[] = {{"requests.cpu", "--cpus", least->cpu_milli > 0},
+		{"cpu", "--cpus", least->cpu_milli > 0}, {"limits.cpu", "overlay:", false},
+		{"requests.memory", "--memory", least->memory > 0},
+		{"memory", "--memory", least->memory > 0},
+		{"limits.memory", "--memory", least->memory > 0}};
 	const char *name = kube_str_at(quota, "metadata.name");
 	AUTO_FREE char *shown = str_shown(name ? name : "");
 
@@ -756,32 +759,42 @@ static void evaluate_quota(
 
 static void evaluate_quotas(struct evaluation *evaluation)
 {
-	const struct json *items = json_get(evaluation->reply->object, "items");
-	struct kube_demand want;
+	const struct json *items = json_get(evaluation->reply->object, "items"), *spec;
+	struct kube_demand all = {0}, least = {.cpu_milli = INT64_MAX, .memory = INT64_MAX}, want;
+	int64_t nodes;
+	size_t n = 0;
 
-	if (evaluation->reply->status != 200 || !pod_spec(evaluation->objects))
+	if (evaluation->reply->status != 200)
 		return;
-	kube_demand_of(pod_spec(evaluation->objects), &want);
-	for (const struct json *item = json_first(items); item; item = json_next(item))
-		evaluate_quota(evaluation, item, &want);
+	while ((spec = kube_objects_pods(evaluation->objects, n, &nodes))) {
+		kube_demand_of(spec, &want);
+		kube_demand_add(&all, &want, nodes);
+		least.cpu_milli =
+			want.cpu_milli < least.cpu_milli ? want.cpu_milli : least.cpu_milli;
+		least.memory = want.memory < least.memory ? want.memory : least.memory;
+		n++;
+	}
+	for (const struct json *item = json_first(items); n && item; item = json_next(item))
+		evaluate_quota(evaluation, item, &all, &least);
 }
 
-static void evaluate_fit(struct evaluation *evaluation, const struct kube_items *nodes)
+static void evaluate_fit(
+	struct evaluation *evaluation, const struct kube_items *nodes, const struct json *spec)
 {
 	AUTO_JSON struct json *job = json_object();
 	AUTO(kube_why_done) struct kube_why why = {0};
 	struct json *template = json_sub(json_sub(job, "spec"), "template");
 	struct err *err;
 
-	json_set(template, "spec", json_clone(pod_spec(evaluation->objects)));
+	json_set(template, "spec", json_clone(spec));
 	struct kube_facts facts = {.run_id = evaluation->run->run_id,
 		.job_name = evaluation->run->job,
 		.kube_namespace = evaluation->run->kube_namespace,
 		.job = job,
 		.nodes = *nodes};
 	struct kube_case c = {.facts = &facts};
-	kube_why_schedule(&c, NULL, &why);
-	free(c.fit);
+	kube_why_schedule(&c, NULL, NULL, &why);
+	kube_fits_free(c.fits);
 	if (!why.never_fits || !why.sentence)
 		return;
 	err = problem(evaluation);
@@ -794,15 +807,17 @@ static void evaluate_fit(struct evaluation *evaluation, const struct kube_items 
 
 static void evaluate_nodes(struct evaluation *evaluation)
 {
-	const struct json *items = json_get(evaluation->reply->object, "items");
+	const struct json *items = json_get(evaluation->reply->object, "items"), *spec;
 	struct VEC_OF(const struct json *) list = {0};
+	int64_t nodes;
 
-	if (evaluation->reply->status != 200 || !pod_spec(evaluation->objects))
+	if (evaluation->reply->status != 200)
 		return;
 	for (const struct json *item = json_first(items); item; item = json_next(item))
 		*vec_push(&list) = item;
-	if (list.n)
-		evaluate_fit(evaluation, &(struct kube_items){list.v, list.n, true});
+	for (size_t i = 0; list.n && (spec = kube_objects_pods(evaluation->objects, i, &nodes));
+		i++)
+		evaluate_fit(evaluation, &(struct kube_items){list.v, list.n, true}, spec);
 	vec_done(&list);
 }
 

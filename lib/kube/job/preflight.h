@@ -52,6 +52,7 @@ void kube_preflight_query_rights(const struct kube_run *run, const struct kube_q
 struct kube_surroundings {
 	const char *enforced; /* Pod Security level; "privileged" where none is; NULL: not known */
 	bool jobset;          /* it takes the run as a JobSet */
+	bool no_stream;       /* no code can be sent to its pods */
 	const char *user;     /* as the cluster knows us; NULL: not known */
 };
 void kube_preflight_surroundings(const struct kube_questions *questions,

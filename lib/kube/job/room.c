@@ -91,7 +91,7 @@ void kube_room_query_more(const struct kube_question *answered, const struct kub
 struct room_facts {
 	const struct json *queue, *cluster_queue, *nodes, *pods; /* NULL: not known */
 	bool is_federated;
-	struct kube_demand want; /* of one pod */
+	struct kube_demand all; /* of all pods */
 };
 
 static void room_read(const struct kube_questions *questions, const struct kube_reply *replies,
@@ -167,11 +167,11 @@ static int room_set(struct kube_room *ret, bool is_now, char *take)
 static int room_by_quota(const struct kube_run *run, const struct room_facts *facts,
 	struct kube_room *ret, struct err *err)
 {
-	int64_t want = facts->want.gpus * run->nodes;
+	int64_t want = facts->all.gpus;
 	bool may_borrow = !str_empty(kube_str_at(facts->cluster_queue, "spec.cohort"));
 	struct room_quota quota;
 
-	room_read_quota(facts->cluster_queue, facts->want.resource, &quota);
+	room_read_quota(facts->cluster_queue, facts->all.resource, &quota);
 	if (want == 0 || !quota.is_limited)
 		return room_set(ret, true, mem_printf("queue %s: nothing ahead", run->queue));
 	if (quota.free >= want)
@@ -185,7 +185,9 @@ static int room_by_quota(const struct kube_run *run, const struct room_facts *fa
 		return room_set(ret, false, mem_printf("queue %s full", run->queue));
 	err_set(err, E_SCHED_QUOTA, "queue %s never has %lld GPUs: its quota is %lld", run->queue,
 		(long long)want, (long long)quota.most);
-	return err_hint(err, "dlrun submit -g %lld …", (long long)(quota.most / run->nodes));
+	return run->n_roles ? err_hint(err, "dlrun targets --gpus")
+			    : err_hint(err, "dlrun submit -g %lld …",
+				      (long long)(quota.most / run->nodes));
 }
 
 static int room_by_queue(const struct kube_run *run, const struct room_facts *facts,
@@ -264,52 +266,74 @@ static char *room_text_later(const struct kube_free *left, const struct kube_dem
 		"%lld node%s, %lld GPU%s free in all", nodes, many, gpus, gpus == 1 ? "" : "s");
 }
 
-static int room_by_free(const struct kube_run *run, const struct kube_free *left,
-	const struct kube_demand *want, struct kube_room *ret)
-{
-	bool is_small = !want->gpus && !want->cpu_milli && !want->memory;
+/* Pods of one role, or of a run without roles, as they would be beside nothing else. */
+struct room_part {
+	int64_t nodes;
+	struct kube_demand want; /* of one pod */
+	struct kube_free left;
+};
 
-	/* Most users may not list nodes; a run that asks for nothing special fits somewhere. */
-	if (!left->known)
-		return room_set(ret, is_small,
-			mem_strdup(is_small ? "it answers" : "what is free there is not known"));
-	if (left->pods >= run->nodes)
-		return room_set(ret, true, room_text_now(left, want));
-	return room_set(ret, false, room_text_later(left, want));
+static bool room_is_small(const struct room_part *part)
+{
+	return !part->want.gpus && !part->want.cpu_milli && !part->want.memory;
 }
 
-static int room_by_nodes(const struct kube_run *run, const struct kube_objects *objects,
-	const struct room_facts *facts, struct kube_room *ret)
+static bool room_has_part(const struct room_part *part)
 {
-	struct kube_facts cluster = {.job = objects->job};
-	AUTO_JSON struct json *job = NULL;
-	struct room_list nodes = {0}, pods = {0};
-	struct kube_free left;
+	return part->left.known ? part->left.pods >= part->nodes : room_is_small(part);
+}
 
-	/* The template of a JobSet's Job has the same form. */
-	if (objects->is_jobset) {
-		const struct json *template = kube_kind_template(KUBE_KIND_JOBSET, objects->job);
-		job = template ? json_clone(template) : json_object();
-		cluster.job = job;
+static int room_by_free(const struct room_part *part, struct kube_room *ret)
+{
+	bool is_now = room_has_part(part);
+
+	/* Most users may not list nodes; a run that asks for nothing special fits somewhere. */
+	if (!part->left.known)
+		return room_set(ret, is_now,
+			mem_strdup(is_now ? "it answers" : "what is free there is not known"));
+	return room_set(ret, is_now,
+		is_now ? room_text_now(&part->left, &part->want)
+		       : room_text_later(&part->left, &part->want));
+}
+
+/* The first role that has no room decides, else the one that wants most GPUs. */
+static int room_by_nodes(
+	const struct kube_objects *objects, const struct room_facts *facts, struct kube_room *ret)
+{
+	struct room_list nodes = {0}, pods = {0};
+	struct kube_facts cluster = {.nodes = room_items(facts->nodes, &nodes),
+		.node_pods = room_items(facts->pods, &pods)};
+	struct room_part part, chosen = {0};
+	const struct json *spec;
+
+	for (size_t i = 0; (spec = kube_objects_pods(objects, i, &part.nodes)); i++) {
+		bool is_full = i > 0 && !room_has_part(&chosen);
+
+		kube_demand_of(spec, &part.want);
+		kube_free_of(&cluster, spec, &part.left);
+		if (i == 0 ||
+			(!is_full && (!room_has_part(&part) || part.want.gpus > chosen.want.gpus)))
+			chosen = part;
 	}
-	cluster.nodes = room_items(facts->nodes, &nodes);
-	cluster.node_pods = room_items(facts->pods, &pods);
-	kube_free_of(&cluster, &left);
 	vec_done(&nodes);
 	vec_done(&pods);
-	return room_by_free(run, &left, &facts->want, ret);
+	return room_by_free(&chosen, ret);
 }
 
 int kube_room_evaluate(const struct kube_run *run, const struct kube_objects *objects,
 	const struct kube_questions *questions, const struct kube_reply *replies,
 	struct kube_room *ret, struct err *err)
 {
-	const enum kube_kind kind = objects->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
 	struct room_facts facts = {0};
+	struct kube_demand want;
+	const struct json *spec;
+	int64_t pods;
 
-	kube_demand_of(
-		kube_at(kube_kind_template(kind, objects->job), "spec.template.spec"), &facts.want);
+	for (size_t i = 0; (spec = kube_objects_pods(objects, i, &pods)); i++) {
+		kube_demand_of(spec, &want);
+		kube_demand_add(&facts.all, &want, pods);
+	}
 	room_read(questions, replies, &facts);
 	return run->queue ? room_by_queue(run, &facts, ret, err)
-			  : room_by_nodes(run, objects, &facts, ret);
+			  : room_by_nodes(objects, &facts, ret);
 }

@@ -33,6 +33,7 @@ struct instance {
 struct rank {
 	struct kube_runlog *runlog;
 	int number;
+	char *name;                                         /* "rank 3", of a role "actors.3" */
 	struct instances VEC_OF(struct instance) instances; /* oldest first */
 	size_t at;                                          /* the one that is read, or is to be */
 	struct podlog *podlog;                              /* of it */
@@ -108,6 +109,7 @@ static void runlog_rank_free(struct rank *rank)
 	vec_foreach (struct instance, instance, &rank->instances)
 		runlog_instance_done(instance);
 	vec_done(&rank->instances);
+	free(rank->name);
 	free(rank->token);
 	free(rank->last);
 	free(rank);
@@ -128,7 +130,14 @@ static char *runlog_token_of(const char *token, int number)
 	return NULL;
 }
 
-static struct rank *runlog_find_rank(struct kube_runlog *runlog, int number)
+static char *runlog_rank_name(const struct json *pod, int number)
+{
+	const char *role = kube_label(pod, KUBE_LABEL_ROLE), *index = kube_completion_index(pod);
+
+	return role && index ? mem_printf("%s.%s", role, index) : mem_printf("rank %d", number);
+}
+
+static struct rank *runlog_find_rank(struct kube_runlog *runlog, const struct json *pod, int number)
 {
 	struct rank *rank;
 	size_t i = 0;
@@ -142,6 +151,7 @@ static struct rank *runlog_find_rank(struct kube_runlog *runlog, int number)
 	rank = mem_alloc(1, sizeof(*rank));
 	*rank = (struct rank){.runlog = runlog,
 		.number = number,
+		.name = runlog_rank_name(pod, number),
 		.token = runlog_token_of(runlog->token, number)};
 	if (rank->token && str_ends(rank->token, KUBE_RUNLOG_DRAINED)) {
 		rank->token[strlen(rank->token) - strlen(KUBE_RUNLOG_DRAINED)] = '\0';
@@ -241,9 +251,9 @@ static void runlog_notify_end_lost(
 
 	if (podlog_point_parse(rank->last, &point) && point.time_ns > 0)
 		clock_format(point.time_ns / 1000000, time);
-	text = mem_printf("rank %d: lines %s%s may be missing: the end of the log of pod %s cannot "
+	text = mem_printf("%s: lines %s%s may be missing: the end of the log of pod %s cannot "
 			  "be read any more: %s",
-		rank->number, *time ? "after " : "of its end", time, instance->pod, error->message);
+		rank->name, *time ? "after " : "of its end", time, instance->pod, error->message);
 	runlog_notify_gap(rank->runlog, rank->number, text);
 }
 
@@ -276,22 +286,21 @@ static void runlog_notify_other(struct rank *rank, const struct instance *instan
 	if (!rank->has_begun || rank->at == 0)
 		return;
 	if (str_eq(rank->instances.v[rank->at - 1].pod, instance->pod))
-		text = mem_printf("rank %d: the container of pod %s was started again",
-			rank->number, instance->pod);
+		text = mem_printf(
+			"%s: the container of pod %s was started again", rank->name, instance->pod);
 	else
-		text = mem_printf("rank %d: goes on in pod %s", rank->number, instance->pod);
+		text = mem_printf("%s: goes on in pod %s", rank->name, instance->pod);
 	runlog_notify_gap(rank->runlog, rank->number, text);
 }
 
 static void runlog_read_instance(struct rank *rank, const struct instance *instance)
 {
 	struct kube_runlog *runlog = rank->runlog;
-	AUTO_FREE char *label = mem_printf("rank %d", rank->number);
 	AUTO_FREE char *token = TAKE(rank->token);
 	struct podlog_request request = {.kube_namespace = runlog->kube_namespace,
 		.pod = instance->pod,
 		.container = KUBE_CONTAINER,
-		.label = label,
+		.label = rank->name,
 		.id = instance->id,
 		.uid = instance->uid,
 		.previous = instance->replaced,
@@ -322,9 +331,9 @@ static void runlog_notify_pod_gone(struct rank *rank, const struct podlog_point 
 	if (rank->was_drained)
 		return;
 	clock_format(point->time_ns / 1000000, time);
-	text = mem_printf("rank %d: lines after %s may be missing: the pod that was read before is "
+	text = mem_printf("%s: lines after %s may be missing: the pod that was read before is "
 			  "gone",
-		rank->number, time);
+		rank->name, time);
 	runlog_notify_gap(rank->runlog, rank->number, text);
 }
 
@@ -371,18 +380,6 @@ static bool runlog_turn_rank(struct rank *rank)
 /*
  * State of the cluster
  */
-
-static int runlog_rank_of(const struct kube_runlog *runlog, const struct json *pod)
-{
-	const char *index = kube_completion_index(pod);
-	int64_t number = 0;
-
-	if (runlog->is_member)
-		return 0;
-	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
-		return -1;
-	return (int)number;
-}
 
 static void runlog_finish_if_read(struct rank *rank, const struct instance *instance, bool previous)
 {
@@ -442,13 +439,13 @@ static struct instance *runlog_note_pod(
 	const struct json *running = json_get(state, "running");
 	const struct json *terminated = json_get(state, "terminated");
 	int64_t restarts = json_get_int(status, "restartCount", 0);
-	int number = runlog_rank_of(runlog, pod);
+	int number = runlog->is_member ? 0 : kube_rank_of(pod);
 	struct instance *instance;
 
 	runlog_note_restarts(runlog, pod);
 	if (number < 0 || (runlog->wanted >= 0 && number != runlog->wanted))
 		return NULL;
-	*ret_rank = runlog_find_rank(runlog, number);
+	*ret_rank = runlog_find_rank(runlog, pod, number);
 	if (!*ret_rank)
 		return NULL;
 	if (restarts > 0)
@@ -633,15 +630,31 @@ static bool runlog_is_decided(const struct kube_runlog *runlog)
 	const struct json *ended[PODS_MAX];
 	struct kube_items pods = {.v = ended, .n = runlog->seen.n, .known = true};
 
-	if (runlog->kind != KUBE_KIND_JOB || !runlog->job || pods.n > PODS_MAX ||
-		runlog_any_waits(runlog))
+	const struct json *job = kube_kind_template(runlog->kind, runlog->job);
+	bool is_jobset =
+		runlog->kind == KUBE_KIND_JOBSET || kube_annotation(job, KUBE_ANNOTATION_ROLES);
+
+	if (!runlog->job || pods.n > PODS_MAX || (!is_jobset && runlog_any_waits(runlog)))
 		return false;
 	for (size_t i = 0; i < pods.n; i++) {
 		ended[i] = runlog->seen.v[i].json;
-		if (!ended[i])
+		if (!ended[i] && !is_jobset)
 			return false;
 	}
+	if (is_jobset)
+		return kube_gang_has_succeeded(job, &pods);
 	return kube_job_outlook(runlog->job, &pods) != KUBE_OUTLOOK_OPEN;
+}
+
+/* Results of the role that ends the run wait in its pods, which keep the cluster from ending the
+ * others: the caller takes them at the end of the log. */
+static bool runlog_lingers(const struct kube_runlog *runlog)
+{
+	bool lingers = false;
+
+	vec_foreach (const struct seen_pod, pod, &runlog->seen)
+		lingers = lingers || kube_pod_lingers(pod->json);
+	return lingers && runlog->follow && runlog_is_decided(runlog);
 }
 
 /* Nothing is being read. Pods and Jobs are reported separately: the end of the Job may be known
@@ -675,6 +688,8 @@ static int runlog_on_turn(void *ctx, struct err *err)
 		return runlog_end_now(runlog, err);
 	for (size_t i = 0; runlog->synced && i < runlog->ranks.n; i++)
 		reads = runlog_turn_rank(runlog->ranks.v[i]) || reads;
+	if (reads && runlog_lingers(runlog))
+		return runlog_end_now(runlog, err);
 	return reads ? 0 : runlog_turn_idle(runlog, err);
 }
 
@@ -709,17 +724,15 @@ struct kube_watch_events kube_runlog_job_events(struct kube_runlog *runlog)
 		.ctx = runlog};
 }
 
-static void runlog_start_watches(struct kube_runlog *runlog)
+static void runlog_start_watches(struct kube_runlog *runlog, const char *selector)
 {
-	AUTO_FREE char *job = kube_kind_job(runlog->kind, runlog->name);
-	AUTO_FREE char *label = kube_kind_pods(job, runlog->is_member, runlog->index);
 	AUTO_FREE char *field = mem_printf("metadata.name=%s", runlog->name);
 	AUTO_FREE char *pods = kube_path("/api/v1/namespaces/%s/pods", runlog->kube_namespace);
 	AUTO_FREE char *jobs = kube_kind_collection(runlog->kind, runlog->kube_namespace);
 
 	runlog->pods = kube_watch_start(runlog->client,
 		&(struct kube_watch_request){.path = pods,
-			.query = (const char *const[]){"labelSelector", label, NULL},
+			.query = (const char *const[]){"labelSelector", selector, NULL},
 			.events = kube_runlog_pod_events(runlog)});
 	if (!runlog->follow)
 		return;
@@ -752,7 +765,7 @@ struct kube_runlog *kube_runlog_start(
 		.has_ended = request->has_ended,
 		.token = str_empty(request->token) ? NULL : mem_strdup(request->token)};
 	if (!request->is_fed)
-		runlog_start_watches(runlog);
+		runlog_start_watches(runlog, request->pods);
 	return runlog;
 }
 

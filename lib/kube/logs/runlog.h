@@ -44,6 +44,7 @@ struct kube_runlog_request {
 	const char *kube_namespace, *name; /* of the Job or JobSet */
 	bool is_member;                    /* of a study, whose Job that is */
 	int index;                         /* its completion index */
+	const char *pods;                  /* label selector of its own; not heeded if is_fed */
 	int rank;                          /* -1: all */
 	int64_t tail_lines;                /* of each rank; -1: all */
 	int64_t since_ms;                  /* wall clock; 0: all */

@@ -8,8 +8,7 @@
  * The Job of a study as one of its members sees it.
  */
 
-/* The next span of a list like "0,2-5"; returns what is behind it. */
-static const char *member_span(const char *list, int64_t *ret_from, int64_t *ret_to)
+const char *kube_next_indexes(const char *list, int64_t *ret_from, int64_t *ret_to)
 {
 	*ret_from = *ret_to = kube_number(list, -1);
 	list += strspn(list, "0123456789");
@@ -26,7 +25,7 @@ bool kube_in_indexes(const char *list, int n)
 	int64_t from, to;
 
 	while (!str_empty(list)) {
-		list = member_span(list, &from, &to);
+		list = kube_next_indexes(list, &from, &to);
 		if (n >= from && n <= to)
 			return true;
 	}
@@ -38,7 +37,7 @@ void kube_mark_indexes(const char *list, bool *marks, int n)
 	int64_t from, to;
 
 	while (!str_empty(list)) {
-		list = member_span(list, &from, &to);
+		list = kube_next_indexes(list, &from, &to);
 		for (int64_t i = from < 0 ? n : from; i <= to && i < n; i++)
 			marks[i] = true;
 	}

@@ -102,6 +102,17 @@ const char *kube_completion_index(const struct json *pod)
 	return label ? label : kube_annotation(pod, KUBE_INDEX);
 }
 
+int kube_rank_of(const struct json *pod)
+{
+	const char *index = kube_completion_index(pod);
+	int64_t number = 0;
+
+	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
+		return -1;
+	number += kube_number(kube_annotation(pod, KUBE_ANNOTATION_FIRST), 0);
+	return number <= INT32_MAX ? (int)number : -1;
+}
+
 int64_t kube_deleted_ms(const struct json *object)
 {
 	const struct json *metadata = json_get(object, "metadata");
@@ -283,6 +294,23 @@ int64_t kube_add(int64_t a, int64_t b)
 	int64_t sum;
 
 	return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
+static int64_t demand_times(int64_t one, int64_t pods)
+{
+	int64_t all;
+
+	return __builtin_mul_overflow(one, pods, &all) ? INT64_MAX : all;
+}
+
+void kube_demand_add(struct kube_demand *sum, const struct kube_demand *one, int64_t pods)
+{
+	sum->cpu_milli = kube_add(sum->cpu_milli, demand_times(one->cpu_milli, pods));
+	sum->memory = kube_add(sum->memory, demand_times(one->memory, pods));
+	sum->disk = kube_add(sum->disk, demand_times(one->disk, pods));
+	sum->gpus = kube_add(sum->gpus, demand_times(one->gpus, pods));
+	if (!*sum->resource)
+		memcpy(sum->resource, one->resource, sizeof(sum->resource));
 }
 
 /* requests, and limits for what has no request: that is how the API server fills them in. */

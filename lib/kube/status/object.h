@@ -31,6 +31,9 @@ const char *kube_label(const struct json *object, const char *key);
 const char *kube_annotation(const struct json *object, const char *key);
 /* The completion index of a pod of a Job, as text. */
 const char *kube_completion_index(const struct json *pod);
+/* The rank of a pod, or of completion index 0 of a Job, in its run, 0 where it does not say; -1: it
+ * says no number. */
+int kube_rank_of(const struct json *pod);
 /* Time at which removal was requested: deletionTimestamp lies a grace period later. 0: it was
  * not. */
 int64_t kube_deleted_ms(const struct json *object);
@@ -58,6 +61,8 @@ struct kube_demand {
 };
 /* Resource requests of a pod: of spec, a PodSpec. */
 void kube_demand_of(const struct json *spec, struct kube_demand *ret);
+/* Add what so many pods ask for; the resource of GPUs is that of the first who wants any. */
+void kube_demand_add(struct kube_demand *sum, const struct kube_demand *one, int64_t pods);
 /* a + b, at most INT64_MAX. */
 int64_t kube_add(int64_t a, int64_t b);
 

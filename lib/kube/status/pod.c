@@ -91,12 +91,13 @@ static bool outlook_is_foreseeable(const struct json *job)
 		"activeDeadlineSeconds", "maxFailedIndexes", "successPolicy"};
 	const struct json *spec = json_get(job, "spec");
 	const char *controller = json_get_str(spec, "managedBy");
+	bool has_roles = kube_annotation(job, KUBE_ANNOTATION_ROLES);
 	int64_t completions = json_get_int(spec, "completions", 0);
 
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
 		if (json_get(spec, others[i]))
 			return false;
-	return completions > 0 && completions <= INDEXES_MAX &&
+	return !has_roles && completions > 0 && completions <= INDEXES_MAX &&
 	       json_get_int(spec, "parallelism", 0) == completions &&
 	       str_eq(json_get_str(spec, "completionMode"), "Indexed") &&
 	       (!controller || str_eq(controller, "kubernetes.io/job-controller")) &&
@@ -238,6 +239,55 @@ enum kube_outlook kube_job_outlook(const struct json *job, const struct kube_ite
 		return KUBE_OUTLOOK_SUCCEEDS;
 	return n_failed && (!by_index || n_succeeded + n_failed == wanted) ? KUBE_OUTLOOK_FAILS
 									   : KUBE_OUTLOOK_OPEN;
+}
+
+/* Ranks whose end is that of the run: all, or those of the role that ends_with names. */
+static void outlook_deciding(const struct json *job, int *ret_first, int *ret_end)
+{
+	const char *ends = kube_annotation(job, KUBE_ANNOTATION_ENDS);
+	int n = (int)kube_ranks_of(job);
+
+	*ret_first = 0;
+	*ret_end = n;
+	if (!ends)
+		return;
+	for (int i = 0, found = 0; i < n; i++) {
+		AUTO_FREE char *name = kube_rank_name(job, i);
+		size_t len = strlen(ends);
+		bool is_of = strncmp(name, ends, len) == 0 && name[len] == '.';
+
+		if (is_of && !found++)
+			*ret_first = i;
+		if (is_of)
+			*ret_end = i + 1;
+	}
+}
+
+bool kube_gang_has_succeeded(const struct json *job, const struct kube_items *pods)
+{
+	int first, end, n = 0;
+	int64_t newest = 0;
+
+	outlook_deciding(job, &first, &end);
+	AUTO_FREE bool *marks = mem_alloc((size_t)end, sizeof(*marks));
+	for (size_t i = 0; i < pods->n; i++) {
+		int64_t restart = kube_number(kube_label(pods->v[i], KUBE_JOBSET_RESTART), 0);
+		newest = restart > newest ? restart : newest;
+	}
+	for (size_t i = 0; i < pods->n; i++) {
+		const struct json *pod = pods->v[i];
+		int rank = kube_rank_of(pod);
+
+		if (!pod || kube_number(kube_label(pod, KUBE_JOBSET_RESTART), 0) != newest)
+			continue;
+		if (str_eq(pod_phase(pod), "Failed"))
+			return false;
+		if (rank < first || rank >= end || marks[rank] || !outlook_has_succeeded(pod))
+			continue;
+		marks[rank] = true;
+		n++;
+	}
+	return n == end - first;
 }
 
 /*
@@ -802,7 +852,10 @@ static bool wait_by_init(const struct kube_case *c, struct kube_pod *pod)
 		if (!kube_at(m, "state.running"))
 			return wait_by_reason(c, pod, m, "");
 		pod->wait = KUBE_WAIT_INIT;
-		kube_why_set(&pod->why, E_NONE, "init container \"%s\" runs", name);
+		if (str_eq(name, KUBE_CODE))
+			kube_why_set(&pod->why, E_NONE, "waits for its code");
+		else
+			kube_why_set(&pod->why, E_NONE, "init container \"%s\" runs", name);
 		return true;
 	}
 	return false;
@@ -841,7 +894,7 @@ static void wait_for_node(struct kube_case *c, struct kube_pod *pod)
 	if (str_empty(text) && event)
 		text = event->message;
 	if (!str_empty(text) || str_eq(reason, "Unschedulable"))
-		kube_why_schedule(c, text, &pod->why);
+		kube_why_schedule(c, pod->json, text, &pod->why);
 }
 
 /*
@@ -851,7 +904,7 @@ static void wait_for_node(struct kube_case *c, struct kube_pod *pod)
 static void pod_read_identity(const struct kube_case *c, struct kube_pod *pod)
 {
 	static const char failures[] = "batch.kubernetes.io/job-index-failure-count";
-	int64_t rank = kube_number(kube_completion_index(pod->json), 0);
+	int rank = kube_rank_of(pod->json);
 	int64_t restarts = json_get_int(kube_pod_program(pod->json), "restartCount", 0);
 
 	pod->name = kube_str_at(pod->json, "metadata.name");
@@ -860,7 +913,7 @@ static void pod_read_identity(const struct kube_case *c, struct kube_pod *pod)
 	pod->node = kube_str_at(pod->json, "spec.nodeName");
 	if (str_empty(pod->node))
 		pod->node = NULL;
-	pod->rank = rank < KUBE_RANKS_MAX && !c->facts->is_member ? (int)rank : 0;
+	pod->rank = rank >= 0 && rank < KUBE_RANKS_MAX && !c->facts->is_member ? rank : 0;
 	pod->attempt = 1 + (int)kube_number(kube_annotation(pod->json, failures), 0);
 	pod->restarts = restarts > 0 && restarts < 1000 * 1000 ? (int)restarts : 0;
 	pod->created_ms = kube_time_at(pod->json, "metadata.creationTimestamp");

@@ -31,6 +31,8 @@ struct node_list VEC_OF(struct node);
 
 /* How the nodes fit pods with that spec. */
 struct kube_fit {
+	struct kube_fit *next;
+	const char *role;        /* NULL: of all pods */
 	bool known, taken_known; /* nodes; what is taken on them */
 	int nodes;
 	int fit_ever;      /* could run it if they were empty */
@@ -357,13 +359,29 @@ static void fit_measure(const struct kube_case *c, const struct json *spec, stru
 	vec_done(&nodes);
 }
 
-static const struct kube_fit *fit_of(struct kube_case *c, const struct json *spec)
+/* Pods of one role, or of a run without roles, are alike. */
+static const struct kube_fit *fit_of(struct kube_case *c, const char *role, const struct json *spec)
 {
-	if (!c->fit) {
-		c->fit = mem_alloc(1, sizeof(*c->fit));
-		fit_measure(c, spec, c->fit);
+	struct kube_fit *fit = c->fits;
+
+	while (fit && !str_eq(fit->role, role))
+		fit = fit->next;
+	if (fit)
+		return fit;
+	fit = mem_alloc(1, sizeof(*fit));
+	fit_measure(c, spec, fit);
+	fit->role = role;
+	fit->next = c->fits;
+	c->fits = fit;
+	return fit;
+}
+
+void kube_fits_free(struct kube_fit *fits)
+{
+	for (struct kube_fit *next; fits; fits = next) {
+		next = fits->next;
+		free(fits);
 	}
-	return c->fit;
 }
 
 /* The PodSpec of the Job, or of the first pod where there is no Job; or NULL. */
@@ -427,10 +445,9 @@ static void free_count(const struct node *node, const struct kube_demand *want,
 		free_take_model(kube_gpu_model(json), has_model, ret);
 }
 
-void kube_free_of(const struct kube_facts *facts, struct kube_free *ret)
+void kube_free_of(const struct kube_facts *facts, const struct json *spec, struct kube_free *ret)
 {
 	const struct kube_items *items = &facts->nodes;
-	const struct json *spec = pod_spec_of(facts);
 	struct node_list nodes = {0};
 	struct kube_demand want;
 	bool has_model = false;
@@ -938,13 +955,16 @@ static void scale_evidence(struct search *s)
 	}
 }
 
-void kube_why_schedule(struct kube_case *c, const char *text, struct kube_why *why)
+void kube_why_schedule(
+	struct kube_case *c, const struct json *pod, const char *text, struct kube_why *why)
 {
-	struct search s = {.c = c, .spec = pod_spec_of(c->facts), .why = why};
+	const char *role = kube_label(pod, KUBE_LABEL_ROLE);
+	struct search s = {
+		.c = c, .spec = role ? json_get(pod, "spec") : pod_spec_of(c->facts), .why = why};
 
 	kube_demand_of(s.spec, &s.want);
 	kube_decision_parse(text, &s.decision);
-	s.fit = fit_of(c, s.spec);
+	s.fit = fit_of(c, role, s.spec);
 	if (!s.decision.claim_missing && why_never(&s)) {
 		fit_evidence(&s);
 	} else if (why_now(&s)) {

@@ -60,10 +60,8 @@ struct sum {
 
 static int sum_count_ranks(const struct sum *sum)
 {
-	int64_t n = json_get_int(json_get(sum->job, "spec"), "completions", 0);
+	int64_t n = kube_ranks_of(sum->job);
 
-	if (n <= 0 || n > KUBE_RANKS_MAX)
-		n = 1;
 	vec_foreach (struct kube_pod, pod, &sum->pods)
 		if (pod->rank >= n)
 			n = pod->rank + 1;
@@ -169,6 +167,7 @@ static void sum_fill_ranks(struct sum *sum)
 	struct kube_status *out = sum->out;
 
 	out->n_ranks = sum->n_ranks;
+	out->has_roles = kube_annotation(sum->job, KUBE_ANNOTATION_ROLES);
 	for (int i = 0; i < sum->n_ranks; i++) {
 		struct kube_rank *rank = vec_push(&out->ranks);
 
@@ -223,6 +222,16 @@ static bool sum_is_stop(int signal)
 	return false;
 }
 
+/* "rank 3 of 13", of a run with roles "actors.3". The caller frees. */
+static char *sum_rank(const struct sum *sum, int rank)
+{
+	AUTO_FREE char *name = kube_rank_name(sum->job, rank);
+
+	return kube_annotation(sum->job, KUBE_ANNOTATION_ROLES)
+		       ? TAKE(name)
+		       : mem_printf("%s of %d", name, sum->n_ranks);
+}
+
 /* The others: stopped because of it, or failed after it by themselves. */
 static void sum_count_victims(struct sum *sum, const struct kube_pod *first)
 {
@@ -242,14 +251,14 @@ static void sum_count_victims(struct sum *sum, const struct kube_pod *first)
 	if (sum->n_ranks < 2)
 		return;
 	AUTO_FREE char *later = after ? mem_printf("; %d failed after it", after) : mem_strdup("");
+	AUTO_FREE char *rank = sum_rank(sum, first->rank);
+	const char *shown = str_starts(rank, "rank ") ? rank + strlen("rank ") : rank;
 	if (sum->out->n_victims)
 		kube_why_evidence(&sum->why,
-			"first rank to fail: %d of %d (%d other%s stopped because of it)%s",
-			first->rank, sum->n_ranks, sum->out->n_victims,
-			sum->out->n_victims == 1 ? " was" : "s were", later);
+			"first rank to fail: %s (%d other%s stopped because of it)%s", shown,
+			sum->out->n_victims, sum->out->n_victims == 1 ? " was" : "s were", later);
 	else
-		kube_why_evidence(&sum->why, "first rank to fail: %d of %d%s", first->rank,
-			sum->n_ranks, later);
+		kube_why_evidence(&sum->why, "first rank to fail: %s%s", shown, later);
 }
 
 static void sum_take_why(struct sum *sum, struct kube_why *from)
@@ -362,6 +371,18 @@ static void sum_fail_by_message(struct sum *sum, const struct json *condition)
 	}
 }
 
+static void sum_hint_rank(struct sum *sum, int rank)
+{
+	AUTO_FREE char *name = kube_rank_name(sum->job, rank);
+	const char *run = sum->c.facts->run_id, *dot = strrchr(name, '.');
+
+	if (dot)
+		kube_why_hint(&sum->why, "dlrun logs %s --role %.*s --rank %s", run,
+			(int)(dot - name), name, dot + 1);
+	else
+		kube_why_hint(&sum->why, "dlrun logs %s --rank %d", run, rank);
+}
+
 static void sum_fail(struct sum *sum, const struct json *condition)
 {
 	struct kube_pod *first = sum_first_failure(sum);
@@ -389,7 +410,7 @@ static void sum_fail(struct sum *sum, const struct json *condition)
 	if (str_eq(first->exit.origin, "cluster"))
 		kube_why_hint(&sum->why, "dlrun restart %s", run);
 	else if (sum->n_ranks > 1)
-		kube_why_hint(&sum->why, "dlrun logs %s --rank %d", run, first->rank);
+		sum_hint_rank(sum, first->rank);
 	else
 		kube_why_hint(&sum->why, "dlrun logs %s", run);
 }
@@ -509,12 +530,22 @@ static enum kube_phase sum_end_without_job(const struct sum *sum, const struct j
 }
 
 /* The end of a Job without a condition yet. Whether a JobSet begins again is shown by conditions
- * only. */
+ * only; it does not once all that counts has succeeded, of which the results may wait. */
+static enum kube_outlook sum_outlook(const struct sum *sum)
+{
+	const struct kube_facts *facts = sum->c.facts;
+
+	if (!facts->is_jobset && !sum->out->has_roles)
+		return kube_job_outlook(facts->job, &facts->pods);
+	return facts->pods.known && kube_gang_has_succeeded(facts->job, &facts->pods)
+		       ? KUBE_OUTLOOK_SUCCEEDS
+		       : KUBE_OUTLOOK_OPEN;
+}
+
 static enum kube_phase sum_end_of_pods(const struct sum *sum)
 {
 	const struct kube_facts *facts = sum->c.facts;
-	enum kube_outlook outlook =
-		facts->is_jobset ? KUBE_OUTLOOK_OPEN : kube_job_outlook(facts->job, &facts->pods);
+	enum kube_outlook outlook = sum_outlook(sum);
 
 	if (outlook == KUBE_OUTLOOK_FAILS)
 		return sum_ended_by_cancel(sum) ? KUBE_CANCELLED : KUBE_FAILED;
@@ -574,6 +605,14 @@ static bool sum_end(struct sum *sum)
 	return kube_phase_is_final(end);
 }
 
+/* The run has ended by the end of another role (ends_with). */
+static void sum_end_role(struct kube_rank *rank)
+{
+	rank->phase = KUBE_CANCELLED;
+	rank->exit = (struct kube_exit){
+		.known = true, .code = CODE_CANCELLED, .origin = "dlrun", .reason = "RoleEnded"};
+}
+
 /* Ranks whose pods are gone have ended with their run. */
 static void sum_settle_ranks(struct sum *sum)
 {
@@ -583,6 +622,8 @@ static void sum_settle_ranks(struct sum *sum)
 			continue;
 		rank->phase = sum->out->phase;
 		rank->is_victim = rank->phase == KUBE_FAILED;
+		if (rank->phase == KUBE_SUCCEEDED && sum->out->has_roles)
+			sum_end_role(rank);
 	}
 	sum->out->n_running = 0;
 }
@@ -638,14 +679,13 @@ static struct kube_pod *sum_loudest(const struct sum *sum, int *ret_same)
 /* Put in front of the sentence whom it is about. */
 static void sum_add_who(struct sum *sum, int rank, int n)
 {
-	AUTO_FREE char *sentence = TAKE(sum->why.sentence);
+	AUTO_FREE char *sentence = TAKE(sum->why.sentence), *shown = sum_rank(sum, rank);
 
 	if (n > 1)
 		kube_why_set(&sum->why, sum->why.id, "%d of %d ranks wait: %s", n, sum->n_ranks,
 			sentence);
 	else
-		kube_why_set(
-			&sum->why, sum->why.id, "rank %d of %d: %s", rank, sum->n_ranks, sentence);
+		kube_why_set(&sum->why, sum->why.id, "%s: %s", shown, sentence);
 }
 
 static bool sum_ignores_disruptions(const struct sum *sum)
@@ -677,14 +717,14 @@ static const char *sum_reaction(struct sum *sum, const struct kube_pod *failed)
 static void sum_set_failure(struct sum *sum, struct kube_pod *failed)
 {
 	const char *reaction = sum_reaction(sum, failed);
-	AUTO_FREE char *sentence = NULL;
+	AUTO_FREE char *sentence = NULL, *rank = sum_rank(sum, failed->rank);
 
 	sum_take_why(sum, &failed->why);
 	sentence = TAKE(sum->why.sentence);
 	sum->out->first_failed = failed->rank;
 	if (sum->n_ranks > 1)
-		kube_why_set(&sum->why, sum->why.id, "rank %d of %d failed: %s; %s", failed->rank,
-			sum->n_ranks, sentence ? sentence : "", reaction);
+		kube_why_set(&sum->why, sum->why.id, "%s failed: %s; %s", rank,
+			sentence ? sentence : "", reaction);
 	else
 		kube_why_set(&sum->why, sum->why.id, "%s; %s", sentence ? sentence : "", reaction);
 }
@@ -836,7 +876,7 @@ static void sum_done(struct sum *sum)
 	free(sum->failed);
 	kube_why_done(&sum->why);
 	kube_event_list_done(&sum->c.events);
-	free(sum->c.fit);
+	kube_fits_free(sum->c.fits);
 }
 
 /* The next one will be as the JobSet says. */

@@ -100,8 +100,8 @@ struct kube_facts {
 	const struct json *last_seen;
 };
 
-/* Resources that are free for the pods of a Job now, on the nodes that its selector, affinity and
- * tolerations let them go to; of facts only job, nodes and node_pods count. */
+/* Resources that are free for pods of a PodSpec now, on the nodes that its selector, affinity and
+ * tolerations let them go to; of facts only nodes and node_pods count. */
 struct kube_free {
 	bool known;     /* nodes and what is taken on them */
 	int64_t nodes;  /* that could run such a pod if they were empty */
@@ -109,7 +109,7 @@ struct kube_free {
 	int64_t gpus;   /* free ones */
 	char model[64]; /* of all of them; "": not known, or several */
 };
-void kube_free_of(const struct kube_facts *facts, struct kube_free *ret);
+void kube_free_of(const struct kube_facts *facts, const struct json *spec, struct kube_free *ret);
 
 struct kube_status {
 	enum kube_phase phase;
@@ -128,6 +128,7 @@ struct kube_status {
 	int first_failed;            /* the rank; -1: none */
 	int n_victims;               /* others that ended because of it */
 	int n_running, n_ranks;      /* programs that run, and are wanted */
+	bool has_roles;              /* the ranks belong to */
 	struct kube_rank_list ranks; /* by rank; all of them, also without a pod */
 	/* Why: E_NONE while all goes well. */
 	enum err_id id;
@@ -137,6 +138,14 @@ struct kube_status {
 	struct strv evidence; /* at most ERR_EVIDENCE_MAX printable lines */
 	char *hint;           /* or NULL */
 };
+
+/* Each run with roles has one Job in the List from then on, whose name is its label gang and
+ * whose completion indexes are its ranks. */
+void kube_join_roles(struct json *list);
+/* How many ranks the run of a Job has, at least 1. */
+int64_t kube_ranks_of(const struct json *job);
+/* "rank 3", of a run with roles "actors.3". The caller frees. */
+char *kube_rank_name(const struct json *job, int rank);
 
 /* The Job of a study as its member of that completion index sees it: a Job of one pod, without the
  * specification of that unless it is wanted. job: NULL: NULL. The caller frees. */

@@ -24,7 +24,9 @@
 /* Reasons of its failure that are none of its own. */
 #define KUBE_STOPPED     "StudyStopped"
 #define KUBE_FAILED_FAST "StudyFailedFast"
-/* Whether n is in a list like "0,2-5" (Job.status.completedIndexes). */
+/* The next span of a list like "0,2-5" (Job.status.completedIndexes); returns what is behind it. */
+const char *kube_next_indexes(const char *list, int64_t *ret_from, int64_t *ret_to);
+/* Whether n is in such a list. */
 bool kube_in_indexes(const char *list, int n);
 
 /*
@@ -52,9 +54,9 @@ struct kube_fit;
 struct kube_case {
 	const struct kube_facts *facts;
 	struct kube_event_list events;
-	/* Of all pods, which are alike; made once, when it is first needed. */
-	struct kube_fit *fit;
+	struct kube_fit *fits; /* made when they are first needed */
 };
+void kube_fits_free(struct kube_fit *fits);
 /* The namespace of the run, "default" where none is named. */
 const char *kube_case_namespace(const struct kube_case *c);
 /* The newest event with that reason about any pod of the run, also one that is gone; or NULL. */
@@ -138,6 +140,11 @@ enum kube_outlook { KUBE_OUTLOOK_OPEN, KUBE_OUTLOOK_SUCCEEDS, KUBE_OUTLOOK_FAILS
  * Jobs are left out. OPEN: something goes on or may be started again, or it cannot be known. */
 enum kube_outlook kube_job_outlook(const struct json *job, const struct kube_items *pods);
 
+/* Whether a gang that may begin again has succeeded for certain: all ranks have, or those of the
+ * role that ends the run, and none has failed. job: of all ranks, or its template in a JobSet. A
+ * pod that has not ended may be NULL. */
+bool kube_gang_has_succeeded(const struct json *job, const struct kube_items *pods);
+
 /*
  * Scheduling
  */
@@ -167,8 +174,9 @@ struct kube_decision {
 	char rest[300]; /* of others, as they came */
 };
 void kube_decision_parse(const char *text, struct kube_decision *ret);
-/* Why no node takes it: text of the scheduler (may be NULL) and the nodes, as far as known. The
- * caller frees c->room. */
-void kube_why_schedule(struct kube_case *c, const char *text, struct kube_why *why);
+/* Why no node takes it: text of the scheduler (may be NULL) and the nodes, as far as known. pod: of
+ * a role, else one that is as the Job says, or NULL. The caller frees c->fits. */
+void kube_why_schedule(
+	struct kube_case *c, const struct json *pod, const char *text, struct kube_why *why);
 
 #endif

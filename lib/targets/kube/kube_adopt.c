@@ -6,8 +6,10 @@
 #include "base/util/str.h"
 #include "core/config/words.h"
 #include "core/record/foreign.h"
+#include "core/record/setup_key.h"
 #include "kube/job/job.h"
 #include "kube/job/preflight.h"
+#include "kube/status/status.h"
 #include "targets/kube/kube_record_read.h"
 #include "targets/kube/target_kube.h"
 
@@ -147,7 +149,8 @@ void kube_record_read(const struct json *objects, enum kube_kind kind, const cha
 		struct kube_handle handle;
 
 		if (!read_handle(at, kind, place, &handle) || (id && !str_eq(id, handle.run_id)) ||
-			kube_adopt_study_of(at) || kube_adopt_is_known(ret, &handle))
+			kube_adopt_study_of(at) || setup_id_is_own(handle.run_id) ||
+			kube_adopt_is_known(ret, &handle))
 			continue;
 		*vec_push(ret) = kube_adopt_make(at, &handle, place);
 	}
@@ -439,6 +442,7 @@ static int kube_adopt_on_list(
 		kube_adopt_query_one(adoption))
 		return 0;
 	adoption->objects[kind] = TAKE(response->object);
+	kube_join_roles(adoption->objects[kind]);
 	if (err_is_set(&response->error) && kind == KUBE_KIND_JOB)
 		err_move(&adoption->error, &response->error);
 	kube_adopt_answered(adoption);

@@ -13,6 +13,7 @@
 #include "core/record/results.h"
 #include "core/target/fetch_sink.h"
 #include "kube/job/job.h"
+#include "kube/status/object.h"
 #include "kube/status/status.h"
 #include "targets/kube/kube_storage.h"
 #include "targets/kube/pod_copy.h"
@@ -282,8 +283,9 @@ void kube_rank_pods_of(const struct json *pods, bool ending, struct kube_rank_po
 		const struct json *metadata = json_get(pod, "metadata");
 		const struct json *labels = json_get(metadata, "labels");
 		const char *container = running_container(pod, ending);
+		int rank = kube_rank_of(pod);
 		const struct kube_rank_pod found = {
-			.rank = number(json_get_str(labels, KUBE_INDEX), RANK_MAX),
+			.rank = rank >= 0 && rank <= RANK_MAX ? rank : 0,
 			.attempt = number(json_get_str(labels, KUBE_LABEL_ATTEMPT), ATTEMPT_MAX),
 			.name = json_get_str(metadata, "name"),
 			.container = container,
@@ -903,6 +905,16 @@ static void kube_fetch_sweep(struct fetching *fetching)
 	}
 }
 
+/* Objects owned by a Job that is being deleted would be deleted with it, as those of one that is
+ * not there: what the Jobs of a JobSet's roles are joined to. */
+static bool kube_fetch_owns(const struct fetching *fetching)
+{
+	bool is_joined = fetching->handle.kind == KUBE_KIND_JOBSET &&
+			 kube_annotation(fetching->job, KUBE_ANNOTATION_ROLES);
+
+	return fetching->job && !kube_deleted_ms(fetching->job) && !is_joined;
+}
+
 static void kube_fetch_decide(struct fetching *fetching)
 {
 	AUTO_ERR struct err error = {0};
@@ -949,10 +961,7 @@ static void kube_fetch_decide(struct fetching *fetching)
 		.index = fetching->handle.is_member ? index : NULL,
 		.user = fetching->kube->session->env.user,
 		.owner = owner,
-		/* Objects owned by a Job that is being deleted would be deleted with it. */
-		.job = json_get(json_get(fetching->job, "metadata"), "deletionTimestamp")
-			       ? NULL
-			       : fetching->job,
+		.job = kube_fetch_owns(fetching) ? fetching->job : NULL,
 		.pod_spec = fetching->pod_spec,
 		.storage = &fetching->storage,
 	};
@@ -989,8 +998,10 @@ static int kube_fetch_on_jobs(void *ctx, struct kube_response *response, struct 
 	struct fetching *fetching = ctx;
 
 	(void)err;
-	if (kube_fetch_take_list(fetching, response, &fetching->jobs))
-		kube_fetch_decide(fetching);
+	if (!kube_fetch_take_list(fetching, response, &fetching->jobs))
+		return 0;
+	kube_join_roles(fetching->jobs);
+	kube_fetch_decide(fetching);
 	return 0;
 }
 

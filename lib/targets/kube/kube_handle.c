@@ -56,6 +56,13 @@ char *kube_handle_pods(const struct kube_handle *handle)
 				 : kube_handle_jobs(handle);
 }
 
+char *kube_handle_attempt_pods(const struct kube_handle *handle)
+{
+	AUTO_FREE char *all = kube_handle_pods(handle);
+
+	return mem_printf("%s," KUBE_LABEL_ATTEMPT "=%d", all, handle->attempt);
+}
+
 /* "<id>" or "<id>-<attempt>": an id ends in five characters behind a dash, an attempt has fewer. */
 static bool split_name(const char *name, struct kube_handle *ret)
 {

@@ -723,12 +723,14 @@ int kube_keep(struct target *target, const char *handle, bool follow, struct tar
 		.follows = follow,
 	};
 	kept_places_token(kube_archive_places(archive), &token);
+	AUTO_FREE char *pods = kube_handle_attempt_pods(&place);
 	const struct kube_runlog_request wanted = {
 		.kube_namespace = place.kube_namespace,
 		.kind = place.kind,
 		.name = place.name,
 		.is_member = place.is_member,
 		.index = place.index,
+		.pods = pods,
 		.rank = -1,
 		.tail_lines = -1,
 		.follow = follow,
@@ -1001,12 +1003,14 @@ static void start_live(struct following *following, const char *token)
 {
 	const struct target_log_request *request = &following->request;
 	struct loop *loop = following->kube->target.loop;
+	AUTO_FREE char *pods = kube_handle_attempt_pods(&following->place);
 	const struct kube_runlog_request wanted = {
 		.kube_namespace = following->place.kube_namespace,
 		.kind = following->place.kind,
 		.name = following->place.name,
 		.is_member = following->place.is_member,
 		.index = following->place.index,
+		.pods = pods,
 		.rank = request->rank,
 		.tail_lines = request->tail_lines,
 		.since_ms = request->since_ms,

@@ -53,13 +53,16 @@ const struct json *kube_facts_made(
 	return jobset ? jobset : kube_state_find(lists[KUBE_FACTS_JOB], handle->job);
 }
 
-/* The Job of a pod; or NULL. */
+/* The Job of a pod, or the one that the Jobs of all roles count as; or NULL. */
 static const char *kube_state_job_of(const struct json *pod)
 {
-	const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
-	const char *name = json_get_str(labels, "batch.kubernetes.io/job-name");
+	static const char *const labels[] = {
+		KUBE_LABEL_GANG, "batch.kubernetes.io/job-name", "job-name"};
+	const char *name = NULL;
 
-	return name ? name : json_get_str(labels, "job-name");
+	for (size_t i = 0; !name && i < ARRAY_LEN(labels); i++)
+		name = kube_label(pod, labels[i]);
+	return name;
 }
 
 /* Of all pods of a Job, "JOB/INDEX" of those of a member. The caller frees. */
@@ -478,6 +481,7 @@ bool kube_watcher_lists(const struct kube_watcher *watcher, const struct kube_ha
 			return false;
 	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++)
 		lists[i] = sides[i] ? kube_state_list_of(sides[i]) : NULL;
+	kube_join_roles(lists[KUBE_FACTS_JOB]);
 	is_known = kube_facts_made(lists, handle);
 	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++) {
 		if (is_known && lists[i])
@@ -663,15 +667,20 @@ static enum run_state kube_state_of(enum kube_phase phase)
 	return states[phase];
 }
 
+static struct run_exit kube_state_exit(const struct kube_exit *exit)
+{
+	return (struct run_exit){.known = exit->known,
+		.code = exit->code,
+		.signal = exit->signal,
+		.origin = exit->origin,
+		.reason = exit->reason};
+}
+
 /* Exit status of a final state, also where the program has none of its own. */
 static struct run_exit exit_of(const struct kube_status *status)
 {
 	if (status->exit.known)
-		return (struct run_exit){.known = true,
-			.code = status->exit.code,
-			.signal = status->exit.signal,
-			.origin = status->exit.origin,
-			.reason = status->exit.reason};
+		return kube_state_exit(&status->exit);
 	if (status->phase == KUBE_CANCELLED)
 		return (struct run_exit){
 			.known = true, .code = 143, .origin = "dlrun", .reason = "Cancelled"};
@@ -689,6 +698,10 @@ static struct json *kube_state_ranks_json(const struct kube_status *status)
 		json_set_str(item, "pod", rank->pod);
 		json_set_str(item, "host", rank->node);
 		json_set_int(item, "attempt", rank->attempt);
+		if (status->has_roles && kube_phase_is_final(rank->phase) && rank->exit.known) {
+			const struct run_exit exit = kube_state_exit(&rank->exit);
+			json_set(item, "exit", run_exit_to_json(&exit));
+		}
 		json_add(list, item);
 	}
 	return list;
@@ -1002,8 +1015,6 @@ static void kube_state_go_on(struct kube_batch *batch)
 	}
 	if (batch->n_open > 0 || query_more(batch))
 		return;
-	if (batch->watcher)
-		kube_watcher_compare(batch->watcher, batch->responses);
 	reconcile_all(batch);
 }
 
@@ -1024,6 +1035,20 @@ static void take_error(struct kube_batch *batch, enum kube_facts_kind kind, stru
 		err_move(&batch->error, error);
 }
 
+/* A list as the server gave it. */
+static void kube_state_take_list(
+	struct kube_batch *batch, enum kube_facts_kind kind, struct json *take)
+{
+	struct json *raw[KUBE_FACTS_KINDS] = {0};
+
+	raw[kind] = take;
+	if (batch->watcher)
+		kube_watcher_compare(batch->watcher, raw);
+	if (kind == KUBE_FACTS_JOB)
+		kube_join_roles(take);
+	batch->responses[kind] = take;
+}
+
 static void kube_state_take_response(
 	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_response *response)
 {
@@ -1035,7 +1060,7 @@ static void kube_state_take_response(
 	if (err_is_set(&response->error))
 		take_error(batch, kind, &response->error);
 	else
-		batch->responses[kind] = TAKE(response->object);
+		kube_state_take_list(batch, kind, TAKE(response->object));
 	if (kind == KUBE_FACTS_NODES) {
 		struct kube_cluster *cluster = batch->kube->cluster;
 

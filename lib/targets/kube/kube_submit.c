@@ -26,6 +26,24 @@
 
 enum { OVERLAY_MAX = 1 << 20, TTL_MS = 7 * 24 * 3600 * 1000, MEMBER_LINGER_MS = 2 * 60 * 1000 };
 
+struct kube_plan_role {
+	struct spec spec; /* as of a run that has no other role */
+	struct strv command, env, variables;
+};
+
+static void kube_submit_roles_done(struct kube_plan *plan)
+{
+	for (size_t i = 0; i < plan->n_roles; i++) {
+		struct kube_plan_role *words = &plan->role_words[i];
+		spec_done(&words->spec);
+		strv_done(&words->command);
+		strv_done(&words->env);
+		strv_done(&words->variables);
+	}
+	free(plan->role_words);
+	free(plan->roles);
+}
+
 void kube_plan_done(struct kube_plan *plan)
 {
 	if (!plan)
@@ -48,6 +66,7 @@ void kube_plan_done(struct kube_plan *plan)
 	free(plan->member_commands);
 	free(plan->member_env);
 	free(plan->members);
+	kube_submit_roles_done(plan);
 	for (size_t i = 0; plan->code_data && i < plan->run.n_code; i++)
 		buf_done(&plan->code_data[i]);
 	free(plan->code_data);
@@ -222,7 +241,7 @@ static int kube_submit_read_code(
 
 	for (size_t i = 0; i < plan->run.n_code; i++)
 		size += plan->code[i].size;
-	if (!job->layout || size > (uint64_t)KUBE_CODE_EACH * KUBE_CODE_OBJECTS)
+	if (!job->layout || size > KUBE_CODE_STORED)
 		return 0;
 	plan->code_data = mem_alloc(plan->run.n_code + 1, sizeof(*plan->code_data));
 	for (size_t i = 0; r == 0 && i < plan->run.n_code; i++) {
@@ -464,7 +483,8 @@ static const char *record_of(struct kube_plan *plan, const struct run *run)
 {
 	static const char *const members[] = {"id", "name", "command", "shell", "launcher",
 		"params", "tags", "group", "parent", "user", "note", "target", "places", "origin",
-		"snapshot", "image", "resources", "ports", "times", AFTER_RECORD};
+		"snapshot", "image", "resources", "ports", "times", "roles", "ends_with",
+		AFTER_RECORD};
 	AUTO_JSON struct json *record = json_object();
 
 	for (size_t i = 0; i < ARRAY_LEN(members); i++) {
@@ -473,6 +493,97 @@ static const char *record_of(struct kube_plan *plan, const struct run *run)
 			json_set(record, members[i], json_clone(value));
 	}
 	return kube_submit_print(plan, record);
+}
+
+/*
+ * Roles
+ */
+
+/* Roles without words. The caller frees. */
+static struct kube_role *kube_submit_new_roles(const struct roles *roles)
+{
+	struct kube_role *list = mem_alloc(roles->list.n + 1, sizeof(*list));
+
+	for (size_t i = 0; i < roles->list.n; i++)
+		list[i] = (struct kube_role){
+			.name = roles->list.v[i].name, .nodes = roles->list.v[i].nodes};
+	return list;
+}
+
+/* Of all ranks, by which they find each other. */
+static void kube_submit_add_addresses(const struct kube_plan *plan, struct strv *ret)
+{
+	for (size_t i = 0; i < plan->n_roles; i++)
+		for (int k = 0; k < plan->roles[i].nodes; k++)
+			strv_add_take(ret, kube_role_host(&plan->run, i, k));
+}
+
+/* The pod knows its rank. */
+static void kube_submit_set_variables(
+	const struct spec *spec, int rank, const struct strv *addresses, struct strv *ret)
+{
+	AUTO_STRV struct strv all = {0};
+
+	roles_add_env(spec, rank, addresses, &all);
+	for (size_t i = 0; i < all.n; i++)
+		if (!str_starts(all.v[i], "DLRUN_ROLE_RANK="))
+			strv_add(ret, all.v[i]);
+}
+
+static int kube_submit_set_role(struct kube_plan *plan, const struct target_job *job, size_t i,
+	const struct strv *addresses, struct err *err)
+{
+	struct kube_plan_role *words = &plan->role_words[i];
+	struct kube_role *role = &plan->roles[i];
+	struct spec whole = *job->spec; /* borrowed */
+	struct roles_part part;
+
+	whole.env = *job->env;
+	roles_nth(&whole, i, &part);
+	kube_submit_set_variables(&whole, part.first, addresses, &words->variables);
+	int r = spec_of_role(&whole, i, addresses, &words->spec, err);
+	if (r < 0)
+		return r;
+	role->gpus = part.gpus > 0 ? part.gpus : 0;
+	role->cpu_milli = part.cpus_milli;
+	role->memory_bytes = part.memory_bytes;
+	role->shell = part.shell;
+	role->command = place_command(&job->spec->runtime.launcher, &words->spec.command,
+		plan->run.workdir, &words->command);
+	role->env = place_words(&words->spec.env, plan->run.workdir, &words->env);
+	role->variables = &words->variables;
+	return 0;
+}
+
+/* Of the run as a whole what one node has at most. */
+static void kube_submit_raise(struct kube_run *run, const struct kube_role *role)
+{
+	run->gpus = role->gpus > run->gpus ? role->gpus : run->gpus;
+	run->cpu_milli = role->cpu_milli > run->cpu_milli ? role->cpu_milli : run->cpu_milli;
+	run->memory_bytes =
+		role->memory_bytes > run->memory_bytes ? role->memory_bytes : run->memory_bytes;
+}
+
+/* After the target, on which names of ranks depend, and resources. */
+static int kube_submit_set_roles(
+	struct kube_plan *plan, const struct target_job *job, struct err *err)
+{
+	const struct roles *roles = &job->spec->roles;
+	AUTO_STRV struct strv addresses = {0};
+	int r = 0;
+
+	plan->n_roles = roles->list.n;
+	plan->roles = kube_submit_new_roles(roles);
+	plan->role_words = mem_alloc(plan->n_roles + 1, sizeof(*plan->role_words));
+	plan->run.roles = plan->roles;
+	plan->run.n_roles = plan->n_roles;
+	plan->run.ends_with = roles->ends_with;
+	kube_submit_add_addresses(plan, &addresses);
+	for (size_t i = 0; r == 0 && i < plan->n_roles; i++) {
+		r = kube_submit_set_role(plan, job, i, &addresses, err);
+		kube_submit_raise(&plan->run, &plan->roles[i]);
+	}
+	return r;
 }
 
 /* Without the words of the others they are as the first one is. */
@@ -548,7 +659,9 @@ int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 		r = set_storage(ret, kube->definition, err);
 	if (r == 0)
 		r = kube_submit_set_resources(ret, kube->definition, err);
-	return r < 0 ? r : kube_submit_set_target(ret, kube, err);
+	if (r == 0)
+		r = kube_submit_set_target(ret, kube, err);
+	return r < 0 ? r : kube_submit_set_roles(ret, job, err);
 }
 
 /*
@@ -692,7 +805,7 @@ static int kube_submit_evaluate(struct check *check, struct err *err)
 	free(kube->user);
 	kube->user = found.user ? mem_strdup(found.user) : NULL;
 	kube->takes_jobset = found.jobset;
-	kube->target.code_max = (uint64_t)KUBE_CODE_EACH * KUBE_CODE_OBJECTS;
+	kube->target.code_max = found.no_stream ? KUBE_CODE_STORED : 0;
 	check->plan.run.jobset = found.jobset;
 	int r = kube_job_make(&check->plan.run, &objects, err);
 	if (r < 0)
@@ -912,12 +1025,17 @@ int kube_learn(struct target *target, const struct target_requirements *requirem
 	struct target_kube *kube = target_kube_of(target);
 	AUTO_KUBE_QUESTIONS struct kube_questions questions = {0};
 	AUTO_ERR struct err error = {0};
+	const struct roles *roles = &requirements->spec->roles;
+	AUTO_FREE struct kube_role *list = kube_submit_new_roles(roles);
 	const struct kube_run run = {
 		.run_id = requirements->run_id,
 		.job = requirements->run_id,
 		.kube_namespace = kube->kube_namespace,
 		.nodes = requirements->spec->resources.nodes,
 		.retries = requirements->spec->runtime.retries,
+		.roles = list,
+		.n_roles = roles->list.n,
+		.ends_with = roles->ends_with,
 	};
 
 	(void)ret_notes;

@@ -253,8 +253,9 @@ static int target_kube_prepare(struct target *target, const char *run_id, int at
 	const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err)
 {
 	const struct target_kube *kube = target_kube_of(target);
-	bool is_jobset = kube->takes_jobset &&
-			 kube_wants_jobset(spec->resources.nodes, spec->runtime.retries);
+	bool is_jobset =
+		kube->takes_jobset && kube_wants_jobset(spec->resources.nodes,
+					      spec->runtime.retries, spec->roles.list.n > 0);
 	bool is_member = spec->study.id && attempt == 1 && spec->resources.nodes <= 1;
 	AUTO_FREE char *name = kube_job_name(run_id, attempt);
 	AUTO_FREE char *text =
@@ -454,6 +455,7 @@ const struct target_ops target_kube_ops = {
 	.needs_image = true,
 	.has_scheduler = true,
 	.has_nodes = true,
+	.has_roles = true,
 	.has_own_network = true,
 	.describe = target_kube_describe,
 	.room = kube_room,
@@ -462,6 +464,7 @@ const struct target_ops target_kube_ops = {
 	.learn = kube_learn,
 	.submit = kube_submit,
 	.submit_study = kube_submit_study,
+	.deliver = kube_deliver,
 	.sample = kube_sample,
 	.state = kube_state,
 	.logs = kube_logs,
@@ -492,7 +495,8 @@ int target_kube_new(struct session *session, const char *name, const struct json
 		return r;
 	kube = mem_alloc(1, sizeof(*kube));
 	*kube = (struct target_kube){
-		.target = {&target_kube_ops, mem_strdup(name), session_loop(session)},
+		.target = {&target_kube_ops, mem_strdup(name), session_loop(session),
+			.code_stored = KUBE_CODE_STORED},
 		.session = session,
 		.cluster = cluster,
 		.kube_namespace = cluster->access.kube_namespace,
@@ -517,11 +521,8 @@ enum { FIND_MS = 10 * 1000, PODS_MAX = 10000 };
 /* A member of a study has rank 0. */
 static bool target_kube_has_rank(const struct json *pod, const struct kube_handle *handle, int rank)
 {
-	const char *index = kube_completion_index(pod);
-	int64_t number = 0;
+	int number = kube_rank_of(pod);
 
-	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
-		return false;
 	return handle->is_member ? rank == 0 && number == handle->index : number == rank;
 }
 
@@ -553,7 +554,7 @@ static struct kube_call *list_pods(
 	struct target_kube *kube, const struct kube_handle *handle, kube_done_fn *done, void *ctx)
 {
 	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", handle->kube_namespace);
-	AUTO_FREE char *label = kube_kind_pods(handle->job, handle->is_member, handle->index);
+	AUTO_FREE char *label = kube_handle_attempt_pods(handle);
 	const char *const query[] = {"labelSelector", label, NULL};
 
 	return kube_list(

@@ -82,9 +82,11 @@ char *kube_handle_member_text(
 	const char *server, const char *kube_namespace, const char *study, int index);
 /* The study of a run whose id has the form of a member's; false: it has not. */
 bool kube_member_study(const char *run_id, char ret_study[static RUN_ID_SIZE], int *ret_index);
-/* Selectors of its Job, and of the pods that are its own. The caller frees. */
+/* Selectors of its Job, of the pods that are its own, and of those of this attempt. The caller
+ * frees. */
 char *kube_handle_jobs(const struct kube_handle *handle);
 char *kube_handle_pods(const struct kube_handle *handle);
+char *kube_handle_attempt_pods(const struct kube_handle *handle);
 /* Whether its end was asked for here: survives the Job, which a cancel removes. */
 bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle);
 /* Whether it was cancelled, and no start of its program was seen, as its record says: then its pods
@@ -102,6 +104,9 @@ struct kube_plan {
 	struct json *json; /* what places are read from, annotations */
 	struct kube_mount *data, *volumes;
 	struct kube_output *outputs;
+	struct kube_role *roles;
+	struct kube_plan_role *role_words; /* of each */
+	size_t n_roles;
 	struct kube_member *members;
 	struct strv *member_commands, *member_env; /* of each; or NULL */
 	struct kube_code *code;
@@ -116,6 +121,10 @@ void kube_plan_done(struct kube_plan *plan);
 /* target_ops.fetch */
 int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	struct target_call *call, struct err *err);
+
+/* target_ops.deliver */
+int kube_deliver(struct target *target, const struct target_job *job, struct target_call *call,
+	struct err *err);
 
 /* target_ops.adopt */
 int kube_adopt(struct target *target, const char *id, struct run_list *ret,

@@ -24,6 +24,8 @@
 struct sample {
 	struct kube_run run;
 	struct strv command, env, defaults, secret_env;
+	struct strv learn, act, none, variables;
+	struct kube_role roles[2];
 };
 
 static void sample_done(struct sample *sample)
@@ -32,6 +34,10 @@ static void sample_done(struct sample *sample)
 	strv_done(&sample->env);
 	strv_done(&sample->defaults);
 	strv_done(&sample->secret_env);
+	strv_done(&sample->learn);
+	strv_done(&sample->act);
+	strv_done(&sample->none);
+	strv_done(&sample->variables);
 	strv_done(&sample->run.image_entrypoint);
 	strv_done(&sample->run.image_env);
 	json_free((struct json *)sample->run.overlay);
@@ -135,6 +141,42 @@ static void set_jobset(struct sample *sample)
 	set_nodes(sample);
 	sample->run.jobset = true;
 	sample->run.queue = "gpu";
+}
+
+static void set_roles(struct sample *sample)
+{
+	strv_add(&sample->learn, "learn.py");
+	strv_add(&sample->act, "act.py");
+	strv_add(&sample->act, "resnet-3k2f9-learner-0-0.resnet-3k2f9");
+	strv_add(&sample->variables, "DLRUN_ROLE=actors");
+	sample->roles[0] = (struct kube_role){.name = "learner",
+		.nodes = 1,
+		.gpus = 4,
+		.command = &sample->learn,
+		.env = &sample->env};
+	sample->roles[1] = (struct kube_role){.name = "actors",
+		.nodes = 2,
+		.cpu_milli = 8000,
+		.memory_bytes = 4ULL << 30,
+		.command = &sample->act,
+		.env = &sample->none,
+		.variables = &sample->variables};
+	sample->run.nodes = 3;
+	sample->run.gpus = 4;
+	sample->run.cpu_milli = 8000;
+	sample->run.roles = sample->roles;
+	sample->run.n_roles = 2;
+	sample->run.ends_with = "learner";
+	sample->run.jobset = true;
+}
+
+/* One Job of all. */
+static void set_flat(struct sample *sample)
+{
+	set_roles(sample);
+	sample->roles[0].gpus = sample->run.gpus = 0;
+	sample->run.jobset = false;
+	strv_add(&sample->none, "PRICE=$(HOME) it's $$");
 }
 
 static void set_secrets(struct sample *sample)
@@ -241,9 +283,9 @@ static const struct {
 	const char *name;
 	void (*set)(struct sample *sample);
 } samples[] = {{"plain", set_plain}, {"gpus", set_gpus}, {"nodes", set_nodes},
-	{"jobset", set_jobset}, {"secrets", set_secrets}, {"storage", set_storage},
-	{"restricted", set_restricted}, {"overlay", set_overlay}, {"scratch", set_scratch},
-	{"script", set_script}, {"study", set_study}};
+	{"jobset", set_jobset}, {"roles", set_roles}, {"flat", set_flat}, {"secrets", set_secrets},
+	{"storage", set_storage}, {"restricted", set_restricted}, {"overlay", set_overlay},
+	{"scratch", set_scratch}, {"script", set_script}, {"study", set_study}};
 
 static void make(const struct kube_run *run, struct kube_objects *ret)
 {
@@ -296,6 +338,45 @@ static void check_golden(const char *name, const char *text)
 	}
 	AUTO_FREE char *want = read_file(path);
 	assert_string_equal(text, want);
+}
+
+/* Files of results are named by the rank in the run. */
+static void test_roles_collect(void **state)
+{
+	static const char *const begins[] = {
+		"i=${JOB_COMPLETION_INDEX:-0} ", "i=$$((1 + ${JOB_COMPLETION_INDEX:-0})) "};
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	int64_t nodes;
+
+	(void)state;
+	sample_init(&sample);
+	set_roles(&sample);
+	sample.run.collects = true;
+	make(&sample.run, &objects);
+	for (size_t i = 0; i < ARRAY_LEN(begins); i++) {
+		const struct json *spec = kube_objects_pods(&objects, i, &nodes);
+		const struct json *program = json_first(json_get(spec, "containers"));
+		const char *script = json_str(json_first(json_get(program, "args")));
+
+		assert_int_equal(nodes, i + 1);
+		assert_true(str_starts(script, begins[i]));
+	}
+	assert_null(kube_objects_pods(&objects, 2, &nodes));
+}
+
+static void test_different_gpus_need_jobset(void **state)
+{
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	AUTO_ERR struct err err = {0};
+
+	(void)state;
+	sample_init(&sample);
+	set_roles(&sample);
+	sample.run.jobset = false;
+	assert_true(kube_job_make(&sample.run, &objects, &err) < 0);
+	assert_int_equal(err.id, E_TARGET_UNSUPPORTED);
 }
 
 static void test_objects(void **state)
@@ -845,6 +926,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_objects),
+		cmocka_unit_test(test_roles_collect),
+		cmocka_unit_test(test_different_gpus_need_jobset),
 		cmocka_unit_test(test_secret_values),
 		cmocka_unit_test(test_requests),
 		cmocka_unit_test(test_names),

@@ -22,6 +22,7 @@
 
 #include "base/data/json.h"
 #include "base/util/auto.h"
+#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/job/job.h"
@@ -117,8 +118,10 @@ static void make_words(const struct place *place, const struct kube_run *run,
 	if (kube_job_make(run, &objects, &err) < 0)
 		fail_msg("%s", err.message);
 	write_config(place, objects.config);
-	const struct json *pod = json_get(json_get(objects.job, "spec"), "template");
-	const struct json *container = json_first(json_get(json_get(pod, "spec"), "containers"));
+	int64_t nodes;
+	const struct json *pod = kube_objects_pods(
+		&objects, run->n_roles && run->jobset ? run->n_roles - 1 : 0, &nodes);
+	const struct json *container = json_first(json_get(pod, "containers"));
 	container = second ? json_next(container) : container;
 	add_words(place, json_get(container, "command"), &words);
 	add_words(place, json_get(container, "args"), &words);
@@ -399,6 +402,76 @@ static void test_term(void **state)
 	first.run.signal = "USR1";
 	first.run.signal_before_ms = 1000;
 	check(*state, &first, SIGTERM, 9, "usr1\n", NULL);
+}
+
+/* A failed role waits for the end of the run, which may be its reason: until TERM, or for a while. */
+static void test_yields(void **state)
+{
+	static const struct {
+		const char *line;
+		int sig, status;
+		int64_t least_ms, most_ms;
+	} cases[] = {
+		{"exit 3", 0, 3, 9000, INT64_MAX},
+		{"exit 0", 0, 0, 0, 9000},
+		{"trap 'exit 9' TERM; echo ready; while :; do sleep 0.1; done", SIGTERM, 9, 0,
+			9000},
+		/* The program has ended when it comes. */
+		{"(sleep 1; echo ready) & exit 3", SIGTERM, 3, 0, 9000},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_TEST struct test test;
+
+		test_init(&test, "sh", "-c", cases[i].line);
+		const struct kube_role roles[] = {
+			{.name = "learner", .nodes = 1, .command = &test.command},
+			{.name = "actors", .nodes = 1, .command = &test.command}};
+		test.run.nodes = 2;
+		test.run.roles = roles;
+		test.run.n_roles = 2;
+		test.run.ends_with = "learner";
+		test.run.jobset = true;
+		int64_t begun_ms = clock_ms();
+		check(*state, &test, cases[i].sig, cases[i].status, "", NULL);
+		int64_t took_ms = clock_ms() - begun_ms;
+		assert_true(took_ms >= cases[i].least_ms && took_ms < cases[i].most_ms);
+	}
+}
+
+/* All roles as one Job: each pod finds its variables and words by its index. */
+static void test_flat_roles(void **state)
+{
+	static const char *const wants[] = {
+		"a 0 1 a-23456-0.a-23456 it's $HOME\na-23456-0.a-23456\nend",
+		"b 0 2 a-23456-1.a-23456 none\na-23456-1.a-23456\na-23456-2.a-23456\nend",
+		"b 1 2 a-23456-1.a-23456 none\na-23456-1.a-23456\na-23456-2.a-23456\nend"};
+	AUTO_TEST struct test test;
+	AUTO_STRV struct strv own = {0}, none = {0}, other = {0};
+
+	test_init(&test, "sh", "-c",
+		"echo a $NODE_RANK $NNODES $MASTER_ADDR \"$WHO\"; cat $DLRUN_HOSTFILE; echo end");
+	strv_add(&other,
+		"echo b $NODE_RANK $NNODES $MASTER_ADDR ${WHO-none}; cat $DLRUN_HOSTFILE; echo end");
+	strv_add(&own, "WHO=it's $HOME");
+	const struct kube_role roles[] = {
+		{.name = "a", .nodes = 1, .command = &test.command, .env = &own},
+		{.name = "b", .nodes = 2, .command = &other, .shell = true, .env = &none}};
+	test.run.nodes = 3;
+	test.run.roles = roles;
+	test.run.n_roles = 2;
+	for (size_t i = 0; i < ARRAY_LEN(wants); i++) {
+		AUTO_FREE char *index = mem_printf("%zu", i);
+		setenv("JOB_COMPLETION_INDEX", index, 1);
+		/* The variables of the container, which are the first role's. */
+		setenv("NODE_RANK", index, 1);
+		setenv("NNODES", "1", 1);
+		setenv("MASTER_ADDR", "a-23456-0.a-23456", 1);
+		setenv("DLRUN_NODE_ADDRS", "a-23456-0.a-23456", 1);
+		setenv("WHO", "it's $HOME", 1);
+		check(*state, &test, 0, 0, wants[i], NULL);
+	}
+	unsetenv("JOB_COMPLETION_INDEX");
 }
 
 static const char counts_int[] =
@@ -880,6 +953,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_stop_signal_ignored, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_term, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_yields, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_flat_roles, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_collect, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_moved, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_layers, setup_place, teardown_place),

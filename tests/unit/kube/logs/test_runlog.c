@@ -126,6 +126,7 @@ static void begin(struct runtime *runtime, int rank, bool follow, const char *to
 	const struct kube_runlog_request request = {.kind = runtime->kind,
 		.kube_namespace = "jobs",
 		.name = "a",
+		.pods = runtime->kind == KUBE_KIND_JOBSET ? "job-name=a-w-0" : "job-name=a",
 		.rank = rank,
 		.tail_lines = -1,
 		.follow = follow,
@@ -320,6 +321,7 @@ static void test_many_ranks_take_turns(void **state)
 	AUTO(done) struct runtime runtime = {0};
 	const struct kube_runlog_request request = {.kube_namespace = "jobs",
 		.name = "a",
+		.pods = "job-name=a",
 		.rank = -1,
 		.tail_lines = -1,
 		.follow = true,

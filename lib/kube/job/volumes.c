@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/util/enc.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/api/kinds.h"
+#include "kube/job/job_impl.h"
+
+/*
+ * Volumes of a pod: results, data, the user's own, and those that every run has.
+ */
+
+enum { MOUNTS_MAX = 1000 };
+
+/* Arguments: paths in the tree. What is in the volume already stays; whatever is copied is whole or
+ * not there. Two pods of a gang may do it at the same time. */
+static const char copy_lines[] =
+	"umask 002\n"
+	"copy() (\n"
+	"\tmkdir -p -- \"$2\" || exit\n"
+	"\tfor f in \"$1\"/* \"$1\"/.[!.]* \"$1\"/..?*; do\n"
+	"\t\tto=$2/${f##*/}\n"
+	"\t\tif [ -d \"$f\" ] && [ ! -L \"$f\" ]; then\n"
+	"\t\t\tcopy \"$f\" \"$to\" || exit\n"
+	"\t\telif [ -e \"$f\" ] || [ -L \"$f\" ]; then\n"
+	"\t\t\t[ ! -e \"$to\" ] && [ ! -L \"$to\" ] || continue\n"
+	"\t\t\tcp -RP -- \"$f\" \"$2/.dlrun-$HOSTNAME-$$\" || exit\n"
+	"\t\t\tmv -f -- \"$2/.dlrun-$HOSTNAME-$$\" \"$to\" || exit\n"
+	"\t\tfi\n"
+	"\tdone\n"
+	")\n"
+	"for path; do copy \"$path\" \"" KUBE_OUTPUT_DIR "/$path\" || exit; done";
+
+/*
+ * Places
+ */
+
+/* Check a place against Pod Security levels and allow_host_path. */
+static int check_place(
+	const struct job *job, const struct kube_place *place, const char *what, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	bool restricted = str_eq(run->enforced, "restricted");
+	bool baseline = restricted || str_eq(run->enforced, "baseline");
+	AUTO_FREE char *shown = str_shown(what);
+
+	if (place->kind == KUBE_PLACE_HOST && !run->allow_host_path) {
+		err_set(err, E_KUBE_HOST_PATH, "%s would be the node's own %s", shown, place->path);
+		return err_hint(err, "host_path: true   # of the target");
+	}
+	if ((place->kind == KUBE_PLACE_HOST && baseline) ||
+		(place->kind == KUBE_PLACE_NFS && restricted)) {
+		err_set(err, E_KUBE_STORAGE, "%s: namespace %s takes no pod with %s in it", shown,
+			run->kube_namespace,
+			(place->kind == KUBE_PLACE_NFS ? "NFS" : "a directory of the node"));
+		err_evidence(err, "pod-security.kubernetes.io/enforce: %s", run->enforced);
+		return err_hint(err, "{pvc: datasets}   # a claim instead");
+	}
+	return 0;
+}
+
+static int check_sub_path(const char *sub_path, const char *what, struct err *err)
+{
+	if (str_empty(sub_path))
+		return 0;
+	if (*sub_path != '/' && !str_starts(sub_path, "../") && !str_ends(sub_path, "/..") &&
+		!strstr(sub_path, "/../") && !str_eq(sub_path, ".."))
+		return job_check_text(sub_path, "the path", err);
+	AUTO_FREE char *shown = str_shown(sub_path), *what_shown = str_shown(what);
+	return err_set(
+		err, E_KUBE_STORAGE, "%s: '%s' is not a valid path in a volume", what_shown, shown);
+}
+
+static struct json *place_source(const struct job *job, const struct kube_place *place)
+{
+	struct json *volume = json_object(), *source;
+
+	if (place->kind == KUBE_PLACE_PVC || place->kind == KUBE_PLACE_CLAIM) {
+		AUTO_FREE char *own = kube_job_claim_name(
+			job->run->claim_of ? job->run->claim_of : job->run->run_id);
+		source = json_sub(volume, "persistentVolumeClaim");
+		json_set_str(
+			source, "claimName", place->kind == KUBE_PLACE_PVC ? place->name : own);
+	} else if (place->kind == KUBE_PLACE_NFS) {
+		source = json_sub(volume, "nfs");
+		json_set_str(source, "server", place->name);
+		json_set_str(source, "path", place->path);
+	} else if (place->kind == KUBE_PLACE_HOST) {
+		source = json_sub(volume, "hostPath");
+		json_set_str(source, "path", place->path);
+	} else {
+		source = json_sub(volume, "emptyDir");
+		if (place->size_bytes)
+			job_set_bytes(source, "sizeLimit", place->size_bytes);
+	}
+	if (place->read_only && place->kind != KUBE_PLACE_EMPTY && place->kind != KUBE_PLACE_HOST)
+		json_set_bool(source, "readOnly", true);
+	return volume;
+}
+
+/* The name of the volume for a source: one for all mounts of it. The caller frees. */
+static char *use_volume(struct job *job, const char *hint, struct json *take)
+{
+	AUTO_JSON struct json *volume = take, *named = json_object();
+	AUTO_BUF struct buf wanted, other;
+	char *name = NULL;
+
+	buf_init(&wanted, JSON_SIZE_MAX);
+	buf_init(&other, JSON_SIZE_MAX);
+	json_print(json_first(volume), &wanted);
+	for (const struct json *item = json_first(job->volumes); item; item = json_next(item)) {
+		const struct json *source = json_next(json_first(item));
+		buf_reset(&other);
+		json_print(source, &other);
+		if (str_eq(json_key(source), json_key(json_first(volume))) &&
+			!str_eq(json_key(source), "emptyDir") && str_eq(other.data, wanted.data))
+			return mem_strdup(json_get_str(item, "name"));
+	}
+	name = hint ? mem_strdup(hint) : mem_printf("volume-%zu", json_count(job->volumes));
+	json_set_str(named, "name", name);
+	json_set(named, json_key(json_first(volume)), json_clone(json_first(volume)));
+	json_add(job->volumes, TAKE(named));
+	return name;
+}
+
+/*
+ * Mounts
+ */
+
+struct sub_path {
+	const char *key, *path; /* path: NULL or empty: none */
+};
+
+static int add_mount_below(struct job *job, const char *volume, const char *path,
+	const struct sub_path *below, bool read_only, struct err *err)
+{
+	struct json *mount = json_object();
+	AUTO_FREE char *shown = str_shown(path);
+
+	json_set_str(mount, "name", volume);
+	json_set_str(mount, "mountPath", path);
+	if (!str_empty(below->path))
+		json_set_str(mount, below->key, below->path);
+	if (read_only)
+		json_set_bool(mount, "readOnly", true);
+	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
+		if (str_eq(json_get_str(item, "mountPath"), path)) {
+			json_free(mount);
+			return err_set(err, E_KUBE_STORAGE, "%s would be two volumes", shown);
+		}
+	json_add(job->mounts, mount);
+	if (strchr(path, ':') || *path != '/')
+		return err_set(err, E_KUBE_STORAGE,
+			"%s cannot be a volume: its path has a ':' or is not absolute", shown);
+	if (json_count(job->mounts) > MOUNTS_MAX)
+		return err_set(err, E_DATA_LIMIT, "the run has more than %d volumes", MOUNTS_MAX);
+	return job_check_text(path, "the path", err);
+}
+
+static int add_mount(struct job *job, const char *volume, const char *path, const char *sub_path,
+	bool read_only, struct err *err)
+{
+	const struct sub_path below = {"subPath", sub_path};
+
+	return add_mount_below(job, volume, path, &below, read_only, err);
+}
+
+static void add_volume(struct job *job, const char *name, const char *kind, struct json *take)
+{
+	struct json *volume = json_object();
+
+	json_set_str(volume, "name", name);
+	json_set(volume, kind, take);
+	json_add(job->volumes, volume);
+}
+
+/* Add the volumes that every run has. */
+static int job_add_own(struct job *job, struct err *err)
+{
+	struct json *shm = json_object(), *hosts = json_object();
+	struct json *items = json_array(), *item = json_object();
+
+	json_set_str(shm, "medium", "Memory");
+	if (job->run->shm_bytes)
+		job_set_bytes(shm, "sizeLimit", job->run->shm_bytes);
+	add_volume(job, "shm", "emptyDir", shm);
+	add_volume(job, "attempt", "emptyDir", json_object());
+	json_set_str(item, "path", "hostfile");
+	json_set_str(json_sub(item, "fieldRef"), "fieldPath",
+		"metadata.annotations['" JOB_HOSTS_NOTE "']");
+	json_add(items, item);
+	json_set(hosts, "items", items);
+	add_volume(job, "hosts", "downwardAPI", hosts);
+	int r = add_mount(job, "shm", "/dev/shm", NULL, false, err);
+	if (r == 0)
+		r = add_mount(job, "attempt", KUBE_ATTEMPT_DIR, NULL, false, err);
+	if (r == 0)
+		r = add_mount(job, "hosts", JOB_HOSTS_DIR, NULL, true, err);
+	if (r == 0 && job->run->n_members) {
+		struct json *config = json_object();
+		json_set_str(config, "name", job->run->job);
+		add_volume(job, "study", "configMap", config);
+		r = add_mount(job, "study", KUBE_STUDY_DIR, NULL, true, err);
+	}
+	if (r < 0 || !job->is_restricted)
+		return r;
+	add_volume(job, "home", "emptyDir", json_object());
+	return add_mount(job, "home", KUBE_HOME_DIR, NULL, false, err);
+}
+
+static char *job_tree_path(const struct job *job, const char *path)
+{
+	return mem_printf("%s/%s", job->run->workdir, path);
+}
+
+/* "me/resnet-3k2f9/out" */
+static char *job_join(const char *a, const char *b, const char *c)
+{
+	return mem_printf("%s%s%s%s%s", a ? a : "", str_empty(a) ? "" : "/", b,
+		str_empty(c) ? "" : "/", c ? c : "");
+}
+
+/* path: in the results; NULL: all of them. */
+static int job_add_result(struct job *job, const char *volume, const char *mount_path,
+	const char *prefix, const char *path, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	bool is_study = run->n_members > 0;
+	AUTO_FREE char *id = is_study ? job_member_id(run) : mem_strdup(run->run_id);
+	AUTO_FREE char *before = kube_escaped(prefix ? prefix : "");
+	AUTO_FREE char *behind = kube_escaped(path ? path : "");
+	AUTO_FREE char *sub_path =
+		is_study ? job_join(before, id, behind) : job_join(prefix, id, path);
+	const struct sub_path below = {is_study ? "subPathExpr" : "subPath", sub_path};
+
+	return add_mount_below(job, volume, mount_path, &below, false, err);
+}
+
+static int job_add_results(struct job *job, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	struct kube_place place = run->results;
+
+	if (place.kind == KUBE_PLACE_NONE)
+		place.kind = KUBE_PLACE_EMPTY;
+	int r = check_place(job, &place, "results", err);
+	if (r == 0)
+		r = check_sub_path(place.sub_path, "results", err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *volume = use_volume(job, "results", place_source(job, &place));
+	r = job_add_result(job, volume, KUBE_OUTPUT_DIR, place.sub_path, NULL, err);
+	for (size_t i = 0; r == 0 && i < run->n_outputs; i++) {
+		const char *output = run->outputs[i].path;
+		AUTO_FREE char *path = job_tree_path(job, output);
+		r = job_add_result(job, volume, path, place.sub_path, output, err);
+	}
+	return r;
+}
+
+static int job_add_place(struct job *job, const struct kube_mount *mount, const char *path,
+	const char *what, struct err *err)
+{
+	int r = check_place(job, &mount->place, what, err);
+
+	if (r == 0)
+		r = check_sub_path(mount->place.sub_path, what, err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *volume = use_volume(job, NULL, place_source(job, &mount->place));
+	return add_mount(job, volume, path, mount->place.sub_path, mount->place.read_only, err);
+}
+
+static int add_mounts(struct job *job, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < run->n_data; i++) {
+		const struct kube_mount *data = &run->data[i];
+		AUTO_FREE char *path = job_tree_path(job, data->path);
+		r = job_add_place(job, data, path, data->path, err);
+		if (data->has_files)
+			strv_addf(job->notes,
+				"files of the snapshot below data '%s' are hidden by its volume",
+				data->path);
+	}
+	for (size_t i = 0; r == 0 && i < run->n_volumes; i++)
+		r = job_add_place(
+			job, &run->volumes[i], run->volumes[i].path, run->volumes[i].path, err);
+	return r;
+}
+
+/*
+ * Files of the snapshot below outputs
+ */
+
+static struct json *job_find_mount(const struct job *job, const char *path)
+{
+	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
+		if (str_eq(json_get_str(item, "mountPath"), path))
+			return json_clone(item);
+	return NULL;
+}
+
+/* An init container of the run's image; job_add_init for what is the same in all. */
+static struct json *job_new_init(const struct job *job, const char *name)
+{
+	struct json *init = json_object();
+
+	json_set_str(init, "name", name);
+	json_set_str(init, "image", job->run->image_ref);
+	json_set_str(init, "imagePullPolicy", "IfNotPresent");
+	return init;
+}
+
+/* Behind those that there are. */
+static void job_add_init(
+	const struct job *job, struct json *pod_spec, struct json *init, struct json *mounts)
+{
+	const struct json *before = json_get(pod_spec, "initContainers");
+	struct json *inits = before ? json_clone(before) : json_array();
+
+	job_resources(job, init, false);
+	job_container_security(job, init);
+	json_set(init, "volumeMounts", mounts);
+	json_set_str(init, "terminationMessagePolicy", "FallbackToLogsOnError");
+	json_add(inits, init);
+	json_set(pod_spec, "initContainers", inits);
+}
+
+/*
+ * Code that is not in the image
+ */
+
+bool kube_code_fits(const struct kube_run *run)
+{
+	uint64_t size = 0;
+
+	for (size_t i = 0; i < run->n_code; i++)
+		size += run->code[i].size;
+	return size <= KUBE_CODE_STORED;
+}
+
+/* The volume that has the entries of all objects. */
+static struct json *job_code_source(const struct kube_run *run)
+{
+	struct json *projected = json_object(), *sources = json_array();
+	uint64_t size = 0;
+
+	for (size_t i = 0; i < run->n_code; i++)
+		size += run->code[i].size;
+	for (size_t i = 0; i * KUBE_CODE_EACH < size; i++) {
+		AUTO_FREE char *name = kube_job_code_name(run->job, i);
+		struct json *source = json_object();
+		json_set_str(json_sub(source, "configMap"), "name", name);
+		json_add(sources, source);
+	}
+	json_set(projected, "sources", sources);
+	return projected;
+}
+
+static struct json *job_code_words(const struct kube_run *run)
+{
+	struct json *words = json_array();
+	AUTO_FREE char *script = kube_escaped(job_code_script);
+
+	json_add_str(words, "/bin/sh");
+	json_add_str(words, "-c");
+	json_add_str(words, script);
+	json_add_str(words, "dlrun");
+	json_add_str(words, kube_code_fits(run) ? KUBE_CODE_PARTS : "");
+	AUTO_FREE char *tree = kube_escaped(run->workdir);
+	json_add_str(words, tree);
+	for (size_t i = 0; i < run->n_code; i++) {
+		const char *colon = strchr(run->code[i].digest, ':');
+		json_add_str(words, colon ? colon + 1 : "");
+	}
+	return words;
+}
+
+static int job_add_code(struct job *job, struct json *pod_spec, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	struct json *init, *mounts, *mount;
+
+	if (!run->code_apart)
+		return 0;
+	if (run->has_no_shell) {
+		err_set(err, E_KUBE_SHELL,
+			"without a registry the code is unpacked in the pod, and the image has no "
+			"shell for that");
+		return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
+	}
+	add_volume(job, "code", "emptyDir", json_object());
+	int r = add_mount(job, "code", run->workdir, run->workdir + 1, false, err);
+	if (r < 0)
+		return r;
+	init = job_new_init(job, KUBE_CODE);
+	json_set(init, "command", job_code_words(run));
+	mounts = json_array();
+	mount = json_object();
+	json_set_str(mount, "name", "code");
+	json_set_str(mount, "mountPath", KUBE_CODE_DIR);
+	json_add(mounts, mount);
+	if (run->n_code && kube_code_fits(run)) {
+		add_volume(job, "code-in", "projected", job_code_source(run));
+		mount = json_object();
+		json_set_str(mount, "name", "code-in");
+		json_set_str(mount, "mountPath", KUBE_CODE_PARTS);
+		json_set_bool(mount, "readOnly", true);
+		json_add(mounts, mount);
+	}
+	job_add_init(job, pod_spec, init, mounts);
+	return 0;
+}
+
+static struct json *copy_words(void)
+{
+	struct json *words = json_array();
+	AUTO_FREE char *script = kube_escaped(copy_lines);
+
+	json_add_str(words, "/bin/sh");
+	json_add_str(words, "-c");
+	json_add_str(words, script);
+	json_add_str(words, "dlrun");
+	return words;
+}
+
+static int add_copy(struct job *job, struct json *pod_spec, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	AUTO_JSON struct json *paths = json_array();
+
+	for (size_t i = 0; i < run->n_outputs; i++) {
+		AUTO_FREE char *path = kube_escaped(run->outputs[i].path);
+		if (run->outputs[i].has_files)
+			json_add_str(paths, path);
+	}
+	if (json_count(paths) == 0)
+		return 0;
+	if (run->has_no_shell) {
+		err_set(err, E_KUBE_SHELL,
+			"the snapshot has files below an output, and the image no shell to copy "
+			"them");
+		return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
+	}
+	struct json *init = job_new_init(job, "outputs");
+	struct json *mounts = json_array();
+
+	json_set_str(init, "workingDir", run->workdir);
+	json_set(init, "command", copy_words());
+	json_set(init, "args", TAKE(paths));
+	json_add(mounts, job_find_mount(job, KUBE_OUTPUT_DIR));
+	if (run->code_apart)
+		json_add(mounts, job_find_mount(job, run->workdir));
+	job_add_init(job, pod_spec, init, mounts);
+	return 0;
+}
+
+/* Volumes of the pod, mounts of the container, the init container that fills outputs. */
+int job_storage(struct job *job, struct json *pod_spec, struct json *container, struct err *err)
+{
+	job->volumes = json_array();
+	job->mounts = json_array();
+	json_set(pod_spec, "volumes", job->volumes);
+	json_set(container, "volumeMounts", job->mounts);
+	int r = job_add_code(job, pod_spec, err);
+	if (r == 0)
+		r = job_add_own(job, err);
+	if (r == 0)
+		r = job_add_results(job, err);
+	if (r == 0)
+		r = add_mounts(job, err);
+	return r < 0 ? r : add_copy(job, pod_spec, err);
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/api/kinds.h"
+#include "kube/status/status_impl.h"
+
+/*
+ * A run with roles has a Job for each. They are read as one Job, whose indexes are the ranks of the
+ * run.
+ */
+
+enum { INDEXES_MAX = 64 << 10 };
+
+struct roles_list VEC_OF(const struct json *); /* Jobs, by their first rank */
+
+static int64_t roles_restart_of(const struct json *job)
+{
+	return kube_number(kube_label(job, KUBE_JOBSET_RESTART), 0);
+}
+
+/* The Jobs of that gang; of those that a JobSet makes anew the newest. */
+static void roles_find(const struct json *items, const char *gang, struct roles_list *ret)
+{
+	int64_t newest = 0;
+
+	for (const struct json *job = json_first(items); job; job = json_next(job))
+		if (str_eq(kube_label(job, KUBE_LABEL_GANG), gang) &&
+			roles_restart_of(job) > newest)
+			newest = roles_restart_of(job);
+	for (const struct json *job = json_first(items); job; job = json_next(job)) {
+		size_t i = ret->n;
+
+		if (!str_eq(kube_label(job, KUBE_LABEL_GANG), gang) ||
+			roles_restart_of(job) != newest)
+			continue;
+		vec_push(ret);
+		for (; i > 0 && kube_rank_of(ret->v[i - 1]) > kube_rank_of(job); i--)
+			ret->v[i] = ret->v[i - 1];
+		ret->v[i] = job;
+	}
+}
+
+static bool roles_is_true(const struct json *job, const char *type)
+{
+	return kube_condition_is(job, type, "True");
+}
+
+/* Times of RFC 3339 in UTC can be compared. */
+static bool roles_is_before(const struct json *a, const struct json *b)
+{
+	const char *at = json_get_str(a, "lastTransitionTime");
+	const char *other = json_get_str(b, "lastTransitionTime");
+
+	return a && (!b || strcmp(at ? at : "", other ? other : "") < 0);
+}
+
+/* The first of them that is so; NULL: none is. */
+static const struct json *roles_first(const struct roles_list *jobs, const char *type)
+{
+	const struct json *first = NULL;
+
+	vec_foreach (const struct json *, job, jobs) {
+		const struct json *condition = kube_condition(*job, type);
+
+		if (roles_is_true(*job, type) && roles_is_before(condition, first))
+			first = condition;
+	}
+	return first;
+}
+
+/* The condition of that type which says that the run has succeeded; or NULL. */
+static const struct json *roles_success(const struct roles_list *jobs, const char *type)
+{
+	const char *ends = kube_annotation(jobs->v[0], KUBE_ANNOTATION_ENDS);
+	int64_t n = 0;
+	const struct json *last = NULL;
+
+	vec_foreach (const struct json *, job, jobs) {
+		if (!roles_is_true(*job, type) && !roles_is_true(*job, "Complete"))
+			continue;
+		n += json_get_int(json_get(*job, "spec"), "completions", 0);
+		if (roles_is_true(*job, type))
+			last = kube_condition(*job, type);
+		if (ends && str_eq(kube_label(*job, KUBE_LABEL_ROLE), ends))
+			return last;
+	}
+	return !ends && n >= kube_ranks_of(jobs->v[0]) ? last : NULL;
+}
+
+/* The end comes first: a role that fails behind it does not count, nor one that succeeds behind a
+ * failure. */
+static void roles_set_conditions(const struct roles_list *jobs, struct json *status)
+{
+	static const char *const types[] = {
+		"Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"};
+	enum { FAILURES = 2, ALL = 4 };
+	const struct json *found[ALL], *first[2];
+	struct json *list = json_array();
+
+	for (size_t i = 0; i < ALL; i++)
+		found[i] =
+			i < FAILURES ? roles_success(jobs, types[i]) : roles_first(jobs, types[i]);
+	for (size_t i = 0; i < 2; i++) {
+		const struct json *const *pair = found + i * FAILURES;
+		first[i] = roles_is_before(pair[1], pair[0]) ? pair[1] : pair[0];
+	}
+	bool has_failed = roles_is_before(first[1], first[0]);
+	for (size_t i = has_failed ? FAILURES : 0; i < (has_failed ? ALL : FAILURES); i++)
+		if (found[i])
+			json_add(list, json_clone(found[i]));
+	json_set(status, "conditions", list);
+}
+
+static void roles_set_counts(const struct roles_list *jobs, struct json *status)
+{
+	static const char *const counts[] = {"active", "ready", "failed", "succeeded"};
+
+	for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+		int64_t sum = 0;
+
+		vec_foreach (const struct json *, job, jobs)
+			sum = kube_add(sum, json_get_int(json_get(*job, "status"), counts[i], 0));
+		json_set_int(status, counts[i], sum);
+	}
+}
+
+/* Indexes that have succeeded, as ranks of the run. */
+static void roles_set_indexes(const struct roles_list *jobs, struct json *status)
+{
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, INDEXES_MAX);
+	vec_foreach (const struct json *, job, jobs) {
+		const char *list = kube_str_at(*job, "status.completedIndexes");
+		int64_t from, to, first = kube_rank_of(*job);
+
+		while (!str_empty(list)) {
+			list = kube_next_indexes(list, &from, &to);
+			if (from >= 0)
+				buf_addf(&out, "%s%lld-%lld", out.len ? "," : "",
+					(long long)(first + from), (long long)(first + to));
+		}
+	}
+	if (out.len)
+		json_set_str(status, "completedIndexes", out.data);
+}
+
+static void roles_set_times(const struct roles_list *jobs, struct json *status)
+{
+	const char *start = NULL, *end = NULL;
+
+	vec_foreach (const struct json *, job, jobs) {
+		const char *from = kube_str_at(*job, "status.startTime");
+		const char *to = kube_str_at(*job, "status.completionTime");
+
+		if (from && (!start || strcmp(from, start) < 0))
+			start = from;
+		if (to && (!end || strcmp(to, end) > 0))
+			end = to;
+	}
+	if (start)
+		json_set_str(status, "startTime", start);
+	if (end)
+		json_set_str(status, "completionTime", end);
+}
+
+static struct json *roles_join(const struct roles_list *jobs, const char *gang)
+{
+	const struct json *base = jobs->v[0];
+	int64_t ranks = kube_ranks_of(base);
+	struct json *joined, *metadata, *status = json_object();
+
+	vec_foreach (const struct json *, job, jobs)
+		if (str_eq(kube_str_at(*job, "metadata.name"), gang))
+			base = *job;
+	joined = json_clone(base);
+	metadata = json_sub(joined, "metadata");
+	json_set_str(metadata, "name", gang);
+	json_set_int(json_sub(joined, "spec"), "completions", ranks);
+	json_set_int(json_sub(joined, "spec"), "parallelism", ranks);
+	roles_set_counts(jobs, status);
+	roles_set_indexes(jobs, status);
+	roles_set_times(jobs, status);
+	roles_set_conditions(jobs, status);
+	json_set(joined, "status", status);
+	json_remove(json_sub(metadata, "labels"), KUBE_LABEL_GANG);
+	return joined;
+}
+
+/* Joined already. */
+static bool roles_has(const struct json *jobs, const char *gang)
+{
+	for (const struct json *job = json_first(jobs); job; job = json_next(job))
+		if (str_eq(kube_str_at(job, "metadata.name"), gang))
+			return true;
+	return false;
+}
+
+static bool roles_is_any(const struct json *jobs)
+{
+	for (const struct json *job = jobs ? json_first(jobs) : NULL; job; job = json_next(job))
+		if (kube_label(job, KUBE_LABEL_GANG))
+			return true;
+	return false;
+}
+
+void kube_join_roles(struct json *list)
+{
+	const struct json *items = json_get(list, "items");
+	struct json *all;
+
+	if (!roles_is_any(items))
+		return;
+	all = json_array();
+	for (const struct json *job = json_first(items); job; job = json_next(job)) {
+		const char *gang = kube_label(job, KUBE_LABEL_GANG);
+		struct roles_list jobs = {0};
+
+		if (!gang) {
+			json_add(all, json_clone(job));
+		} else if (!roles_has(all, gang)) {
+			roles_find(items, gang, &jobs);
+			json_add(all, roles_join(&jobs, gang));
+		}
+		vec_done(&jobs);
+	}
+	json_set(list, "items", all);
+}
+
+/*
+ * Names of roles
+ */
+
+/* The next of "learner 1,actors 12"; returns what is behind it. */
+static const char *roles_next(const char *text, char **ret_name, int64_t *ret_nodes)
+{
+	size_t len = strcspn(text, ","), name = strcspn(text, " ,");
+
+	*ret_name = mem_strndup(text, name);
+	*ret_nodes = text[name] == ' ' ? kube_number(text + name + 1, 0) : 0;
+	return text + len + (text[len] == ',');
+}
+
+int64_t kube_ranks_of(const struct json *job)
+{
+	const char *roles = kube_annotation(job, KUBE_ANNOTATION_ROLES);
+	int64_t n = roles ? 0 : json_get_int(json_get(job, "spec"), "completions", 0);
+
+	while (!str_empty(roles)) {
+		AUTO_FREE char *name = NULL;
+		int64_t nodes;
+
+		roles = roles_next(roles, &name, &nodes);
+		n = kube_add(n, nodes);
+	}
+	return n > 0 && n <= KUBE_RANKS_MAX ? n : 1;
+}
+
+char *kube_rank_name(const struct json *job, int rank)
+{
+	const char *roles = kube_annotation(job, KUBE_ANNOTATION_ROLES);
+	int64_t first = 0, nodes;
+
+	for (; !str_empty(roles); first += nodes) {
+		AUTO_FREE char *name = NULL;
+
+		roles = roles_next(roles, &name, &nodes);
+		if (rank >= first && rank < first + nodes)
+			return mem_printf("%.63s.%d", name, (int)(rank - first));
+	}
+	return mem_printf("rank %d", rank);
+}

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/api/watch.h"
+#include "kube/status/object.h"
+#include "oci/layout/layout.h"
+#include "targets/kube/pod_copy.h"
+#include "targets/kube/target_kube.h"
+
+/*
+ * target_ops.deliver: the layers of the code go to each pod of a Job whose init container waits
+ * for them, one after the other. How much of a layer has come is asked before each try, so that a
+ * connection that was cut is gone on with.
+ */
+
+enum {
+	STREAMS_MAX = 16, /* at once */
+	RETRY_MIN_MS = 200,
+	RETRY_MAX_MS = 10000,
+	STALL_MS = 30000,
+	ANSWER_MAX = 64,
+};
+
+extern const char kube_deliver_script[]; /* deliver.sh */
+
+struct delivery;
+
+/* A pod that waits. */
+struct delivery_pod {
+	struct delivery *of;
+	char *name, *uid;
+	size_t layer;
+	bool is_waiting; /* the container runs, as far as is known */
+	bool is_taking;  /* output is a stream of the layer, from fd */
+	int fd;
+	int64_t at; /* in fd, when progress was last looked at */
+	int64_t pause_ms;
+	struct pod_output *output;
+	struct buf answer;
+	struct loop_timer *timer; /* until the next try, or until it stalls */
+};
+
+struct delivery {
+	struct target_work work;
+	struct target_kube *kube;
+	struct target_call *call;
+	struct kube_handle handle;
+	struct layout *layout;
+	struct VEC_OF(struct descriptor) layers;
+	struct VEC_OF(struct delivery_pod *) pods;
+	struct kube_watch *pod_watch, *job_watch;
+	size_t n_streams;
+	bool has_job;
+	struct loop_timer *end;
+	struct err error;
+};
+
+static void delivery_stop(struct delivery_pod *pod)
+{
+	if (pod->output)
+		pod->of->n_streams--;
+	pod_output_cancel(TAKE(pod->output));
+	loop_remove_timer(pod->of->kube->target.loop, TAKE(pod->timer));
+	auto_fd(&pod->fd);
+	pod->fd = -1;
+	buf_reset(&pod->answer);
+}
+
+static void delivery_free_pod(struct delivery_pod *pod)
+{
+	delivery_stop(pod);
+	buf_done(&pod->answer);
+	free(pod->name);
+	free(pod->uid);
+	free(pod);
+}
+
+static void delivery_drop(struct target_work *work)
+{
+	struct delivery *delivery = (struct delivery *)work;
+
+	kube_watch_free(delivery->pod_watch);
+	kube_watch_free(delivery->job_watch);
+	vec_foreach (struct delivery_pod *, pod, &delivery->pods)
+		delivery_free_pod(*pod);
+	vec_done(&delivery->pods);
+	vec_done(&delivery->layers);
+	loop_remove_timer(delivery->kube->target.loop, delivery->end);
+	err_done(&delivery->error);
+	free(delivery);
+}
+
+/*
+ * End
+ */
+
+static int delivery_on_end(void *ctx, struct err *err)
+{
+	struct delivery *delivery = ctx;
+	AUTO_ERR struct err error = {0};
+	int r = 0;
+
+	(void)err;
+	delivery->end = NULL;
+	if (err_is_set(&delivery->error))
+		r = err_move(&error, &delivery->error);
+	target_call_end(delivery->call, r, &error);
+	return 0;
+}
+
+/* Not from within an event of a watch. */
+static void delivery_finish(struct delivery *delivery)
+{
+	if (!delivery->end)
+		delivery->end =
+			loop_add_timer(delivery->kube->target.loop, 0, delivery_on_end, delivery);
+}
+
+/*
+ * A pod
+ */
+
+static void delivery_try(struct delivery_pod *pod);
+
+static int delivery_on_timer(void *ctx, struct err *err)
+{
+	struct delivery_pod *pod = ctx;
+
+	(void)err;
+	pod->timer = NULL;
+	delivery_try(pod);
+	return 0;
+}
+
+static void delivery_wait(struct delivery_pod *pod, int64_t ms)
+{
+	delivery_stop(pod);
+	pod->timer =
+		loop_add_timer(pod->of->kube->target.loop, clock_ms() + ms, delivery_on_timer, pod);
+}
+
+/* Without progress longer each time. */
+static void delivery_try_later(struct delivery_pod *pod)
+{
+	int64_t ms = pod->pause_ms;
+
+	pod->pause_ms = ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : ms * 2;
+	delivery_wait(pod, ms);
+}
+
+/* A connection may be lost without anybody being told. */
+static int delivery_on_stall(void *ctx, struct err *err)
+{
+	struct delivery_pod *pod = ctx;
+	int64_t at = lseek(pod->fd, 0, SEEK_CUR);
+
+	(void)err;
+	pod->timer = NULL;
+	if (!pod->is_taking || at == pod->at) {
+		delivery_try_later(pod);
+		return 0;
+	}
+	pod->at = at;
+	pod->timer = loop_add_timer(
+		pod->of->kube->target.loop, clock_ms() + STALL_MS, delivery_on_stall, pod);
+	return 0;
+}
+
+static int delivery_on_data(void *ctx, const char *data, size_t len, struct err *err)
+{
+	struct delivery_pod *pod = ctx;
+
+	(void)err;
+	if (pod->answer.len + len <= ANSWER_MAX)
+		buf_add(&pod->answer, data, len);
+	return 0;
+}
+
+static void delivery_take(struct delivery_pod *pod, int64_t offset);
+
+/* "done", or how many bytes are there. */
+static void delivery_read_answer(struct delivery_pod *pod)
+{
+	AUTO_FREE char *word = mem_strndup(pod->answer.data, strcspn(pod->answer.data, "\n"));
+	const struct descriptor *layer = &pod->of->layers.v[pod->layer];
+	int64_t offset;
+
+	delivery_stop(pod);
+	if (str_eq(word, "done")) {
+		/* A layer that proves damaged there is asked for again. */
+		if (++pod->layer == pod->of->layers.n) {
+			pod->layer = 0;
+			delivery_try_later(pod);
+		} else {
+			delivery_wait(pod, 0);
+		}
+	} else if (str_to_int(word, 0, (int64_t)layer->size, "bytes", &offset, NULL) == 0) {
+		delivery_take(pod, offset);
+	} else {
+		delivery_try_later(pod);
+	}
+}
+
+static void delivery_on_done(void *ctx, int status, struct err *error, const char *said)
+{
+	struct delivery_pod *pod = ctx;
+	bool is_taking = pod->is_taking;
+
+	pod->output = NULL;
+	pod->of->n_streams--;
+	if (err_is_set(error))
+		log_note("the code of pod %s: %s", pod->name, error->message);
+	else if (status)
+		log_note("the code of pod %s: exit status %d: %s", pod->name, status, said);
+	if (is_taking && !err_is_set(error) && status == 0) {
+		pod->pause_ms = RETRY_MIN_MS;
+		delivery_wait(pod, 0);
+	} else if (!is_taking && !err_is_set(error) && status == 0 && pod->answer.len) {
+		delivery_read_answer(pod);
+	} else {
+		delivery_try_later(pod);
+	}
+}
+
+static void delivery_run(struct delivery_pod *pod, const char *mode, int64_t bytes)
+{
+	struct target_kube *kube = pod->of->kube;
+	AUTO_STRV struct strv words = {0};
+	AUTO_ERR struct err error = {0};
+	const struct pod_output_request request = {
+		.loop = kube->target.loop,
+		.client = kube->cluster->client,
+		.kube_namespace = pod->of->handle.kube_namespace,
+		.pod = pod->name,
+		.container = KUBE_CODE,
+		.command = &words,
+		.stdin_fd = pod->fd,
+		.data = delivery_on_data,
+		.done = delivery_on_done,
+		.ctx = pod,
+	};
+
+	strv_add(&words, "/bin/sh");
+	strv_add(&words, "-c");
+	strv_add(&words, kube_deliver_script);
+	strv_add(&words, "dlrun");
+	strv_add(&words, mode);
+	strv_addf(&words, "%zu", pod->layer);
+	strv_addf(&words, "%lld", (long long)bytes);
+	if (pod_output_start(&request, &pod->output, &error) < 0) {
+		log_note("the code of pod %s: %s", pod->name, error.message);
+		delivery_try_later(pod);
+		return;
+	}
+	pod->of->n_streams++;
+	pod->timer =
+		loop_add_timer(kube->target.loop, clock_ms() + STALL_MS, delivery_on_stall, pod);
+}
+
+static void delivery_take(struct delivery_pod *pod, int64_t offset)
+{
+	const struct descriptor *layer = &pod->of->layers.v[pod->layer];
+	AUTO_ERR struct err error = {0};
+
+	int r = layout_open_blob(pod->of->layout, layer, &pod->fd, &error);
+	if (r == 0 && lseek(pod->fd, offset, SEEK_SET) < 0)
+		r = fs_error(&error, errno, "%s", layer->digest);
+	if (r < 0) {
+		/* The code is not here any more. */
+		if (!err_is_set(&pod->of->error))
+			err_move(&pod->of->error, &error);
+		delivery_finish(pod->of);
+		return;
+	}
+	pod->is_taking = true;
+	pod->at = offset;
+	delivery_run(pod, "take", (int64_t)layer->size - offset);
+}
+
+static void delivery_try(struct delivery_pod *pod)
+{
+	if (!pod->is_waiting)
+		return;
+	if (pod->of->n_streams >= STREAMS_MAX) {
+		delivery_wait(pod, RETRY_MIN_MS);
+		return;
+	}
+	pod->is_taking = false;
+	delivery_run(pod, "have", (int64_t)pod->of->layers.v[pod->layer].size);
+}
+
+/*
+ * Pods and the Job
+ */
+
+static bool delivery_is_waiting(const struct json *object)
+{
+	const struct json *status = kube_first(object, "status.initContainerStatuses");
+
+	if (kube_str_at(object, "metadata.deletionTimestamp"))
+		return false;
+	for (; status; status = json_next(status))
+		if (str_eq(json_get_str(status, "name"), KUBE_CODE))
+			return kube_at(status, "state.running") != NULL;
+	return false;
+}
+
+static struct delivery_pod *delivery_find(struct delivery *delivery, const char *uid)
+{
+	vec_foreach (struct delivery_pod *, pod, &delivery->pods)
+		if (str_eq((*pod)->uid, uid))
+			return *pod;
+	return NULL;
+}
+
+static void delivery_on_pod(void *ctx, const struct json *object)
+{
+	struct delivery *delivery = ctx;
+	const char *name = kube_str_at(object, "metadata.name");
+	const char *uid = kube_str_at(object, "metadata.uid");
+	bool is_waiting = delivery_is_waiting(object);
+	struct delivery_pod *pod = uid ? delivery_find(delivery, uid) : NULL;
+
+	if (!pod && (!is_waiting || !name || !uid))
+		return;
+	if (!pod) {
+		pod = mem_alloc(1, sizeof(*pod));
+		*pod = (struct delivery_pod){.of = delivery,
+			.name = mem_strdup(name),
+			.uid = mem_strdup(uid),
+			.fd = -1,
+			.pause_ms = RETRY_MIN_MS};
+		buf_init(&pod->answer, ANSWER_MAX);
+		*vec_push(&delivery->pods) = pod;
+	}
+	if (is_waiting == pod->is_waiting)
+		return;
+	pod->is_waiting = is_waiting;
+	if (is_waiting)
+		delivery_wait(pod, 0);
+	else
+		delivery_stop(pod);
+}
+
+static void delivery_on_pod_gone(void *ctx, const struct json *object)
+{
+	const char *uid = kube_str_at(object, "metadata.uid");
+	struct delivery_pod *pod = uid ? delivery_find(ctx, uid) : NULL;
+
+	if (!pod)
+		return;
+	pod->is_waiting = false;
+	delivery_stop(pod);
+}
+
+static void delivery_on_job(void *ctx, const struct json *object)
+{
+	struct delivery *delivery = ctx;
+
+	delivery->has_job = true;
+	if (kube_kind_has_ended(delivery->handle.kind, object))
+		delivery_finish(delivery);
+}
+
+static void delivery_on_job_gone(void *ctx, const struct json *object)
+{
+	(void)object;
+	delivery_finish(ctx);
+}
+
+static int delivery_on_failed(void *ctx, struct err *error, struct err *err)
+{
+	struct delivery *delivery = ctx;
+
+	(void)err;
+	if (!err_is_set(&delivery->error))
+		err_move(&delivery->error, error);
+	delivery_finish(delivery);
+	return 0;
+}
+
+static void delivery_on_pods_synced(void *ctx)
+{
+	(void)ctx;
+}
+
+static struct kube_watch *delivery_watch_pods(struct delivery *delivery)
+{
+	AUTO_FREE char *path =
+		kube_path("/api/v1/namespaces/%s/pods", delivery->handle.kube_namespace);
+	struct kube_handle all = delivery->handle;
+	/* Of a member those of its study. */
+	all.is_member = false;
+	AUTO_FREE char *selector = kube_handle_attempt_pods(&all);
+	const char *const query[] = {"labelSelector", selector, NULL};
+	const struct kube_watch_request request = {
+		.path = path,
+		.query = query,
+		.max_objects = KUBE_MEMBERS_MAX,
+		.events = {delivery_on_pod, delivery_on_pod_gone, delivery_on_pods_synced, NULL,
+			delivery_on_failed, delivery},
+	};
+
+	return kube_watch_start(delivery->kube->cluster->client, &request);
+}
+
+/* A Job that is not there any more is never put: the list without it says so. */
+static void delivery_on_synced(void *ctx)
+{
+	struct delivery *delivery = ctx;
+
+	if (!delivery->has_job)
+		delivery_finish(delivery);
+}
+
+static struct kube_watch *delivery_watch_job(struct delivery *delivery)
+{
+	const struct kube_handle *handle = &delivery->handle;
+	AUTO_FREE char *path = kube_kind_collection(handle->kind, handle->kube_namespace);
+	AUTO_FREE char *selector = mem_printf("metadata.name=%s", handle->name);
+	const char *const query[] = {"fieldSelector", selector, NULL};
+	const struct kube_watch_request request = {
+		.path = path,
+		.query = query,
+		.name = handle->name,
+		.events = {delivery_on_job, delivery_on_job_gone, delivery_on_synced, NULL,
+			delivery_on_failed, delivery},
+	};
+
+	return kube_watch_start(delivery->kube->cluster->client, &request);
+}
+
+int kube_deliver(struct target *target, const struct target_job *job, struct target_call *call,
+	struct err *err)
+{
+	struct target_kube *kube = target_kube_of(target);
+	const struct json *layers = json_get(json_get(job->run->doc, "image"), "layers");
+	struct delivery *delivery = mem_alloc(1, sizeof(*delivery));
+
+	*delivery = (struct delivery){
+		.work = {delivery_drop}, .kube = kube, .call = call, .layout = job->layout};
+	int r = kube_handle_parse(kube, job->handle, &delivery->handle, err);
+	if (r < 0) {
+		delivery_drop(&delivery->work);
+		return r;
+	}
+	for (const struct json *item = layers ? json_first(layers) : NULL; item;
+		item = json_next(item)) {
+		const char *digest = json_get_str(item, "digest");
+		if (!digest || str_eq(json_get_str(item, "role"), "base"))
+			continue;
+		struct descriptor *layer = vec_push(&delivery->layers);
+		*layer = (struct descriptor){.size = (uint64_t)json_get_int(item, "size", 0)};
+		snprintf(layer->digest, sizeof(layer->digest), "%s", digest);
+	}
+	target_call_begin(call, &delivery->work);
+	delivery->pod_watch = delivery_watch_pods(delivery);
+	delivery->job_watch = delivery_watch_job(delivery);
+	return 0;
+}

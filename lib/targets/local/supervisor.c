@@ -477,6 +477,10 @@ int sup_fork_rank(
 		of_role = own.spec;
 		job = &own;
 	}
+	if (part.name && part.rank == 0)
+		r = program_write_hosts(job, err);
+	if (r < 0)
+		return r;
 	program_env(job, sup->inherited, sup->tree, &env);
 	sup_setup_env(sup, &env);
 	sup_gpus_env(sup, job, rank, &env);

@@ -489,12 +489,12 @@ static int local_exec_spawn(const struct attempt_place *place, const struct targ
 	r = local_check_rank(place, &job, request->rank, err);
 	if (r < 0)
 		return r;
+	attempt_job_place(&job, place->dir);
 	bool has_ranks = job.spec.resources.nodes > 1;
 	int rank = request->rank;
 	r = local_take_part(&job, &rank, err);
 	if (r < 0)
 		return r;
-	attempt_job_place(&job, place->dir);
 	for (size_t i = 0; request->secret_env && i < request->secret_env->n; i++)
 		strv_add(&job.spec.env, request->secret_env->v[i]);
 	program_env(&job, local->session->env.env, tree, &env);

@@ -77,6 +77,7 @@ static void bake_set_spec(struct bake *bake)
 	const struct spec *of = &bake->submit->spec;
 	const struct runtime_setup *setup = &of->runtime.setup;
 	const char *workdir = config_str(bake->submit->config, "workdir");
+	const struct strv *secrets = &bake->submit->secret_env;
 	struct spec *spec = &bake->spec;
 
 	*spec = (struct spec){
@@ -90,6 +91,9 @@ static void bake_set_spec(struct bake *bake)
 	bake_add_words(bake, "make", &spec->command);
 	strv_addf(&spec->command, "%s/%s", workdir, setup->cwd);
 	strv_add(&spec->command, setup->run);
+	for (size_t i = 0; i < secrets->n; i++)
+		strv_add_take(
+			&spec->command, mem_strndup(secrets->v[i], strcspn(secrets->v[i], "=")));
 	strv_copy(&spec->env, &of->env);
 	strv_copy(&spec->secrets, &of->secrets);
 }

@@ -25,6 +25,7 @@
 
 enum {
 	BUSY_MS = 1000,
+	TRIES = 3, /* of pods that are evicted or whose node is lost */
 	REFUSAL_MAX = 4096,
 	REFUSAL_MS = 60 * 60 * 1000,
 };
@@ -477,6 +478,16 @@ static bool environment_is_refused(struct environment *environment)
 	return true;
 }
 
+/* The registry does not have it either. */
+static int environment_lost(struct environment *environment, int *n_lost, struct err *err)
+{
+	bake_remove(environment->submit, environment->key);
+	if (++*n_lost < TRIES)
+		return 0;
+	return err_set(err, E_RUN_SETUP,
+		"the pod of the setup was lost %d times before it was done", TRIES);
+}
+
 /* *ret_digest: NULL where it cannot be made, and the setup is run in each pod. */
 static int environment_make(struct environment *environment, char **ret_digest, struct err *err)
 {
@@ -485,6 +496,7 @@ static int environment_make(struct environment *environment, char **ret_digest, 
 	AUTO_ERR struct err error = {0};
 	AUTO_FREE char *text = mem_printf("environment: made once in a pod of %s, by %s",
 		submit->target->name, submit->spec.runtime.setup.run);
+	int n_lost = 0;
 
 	environment_note(submit, text);
 	int r = environment_push_code(environment, &code, err);
@@ -501,6 +513,8 @@ static int environment_make(struct environment *environment, char **ret_digest, 
 			r = environment_pause(environment, err);
 		if (r == 0 && !*ret_digest)
 			r = environment_find(environment, ret_digest, err);
+		if (r == 0 && !*ret_digest && result == BAKE_LOST)
+			r = environment_lost(environment, &n_lost, err);
 	}
 	return r;
 }

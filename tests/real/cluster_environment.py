@@ -157,6 +157,19 @@ def test_who_makes_it_is_killed_and_the_next_goes_on(w):
         gone(s)
 
 
+def test_key_files_that_change_meanwhile_are_an_error(w):
+    """The run would have the new lock file and what the old one made."""
+    with place(w, keys=SLOW) as s:
+        process = started(w)
+        builder_pod(s)
+        w.write("wanted.txt", "numpy==2\n")
+        _, err = process.communicate(timeout=200)
+        assert process.returncode != 0 and "changed while the environment was made" in err, err
+        gone(s)
+        assert not w.runs() and not s.jobs()
+        assert seen(s, s.submit("--", "python3", "look.py"))["lib"] == "numpy==2\n"
+
+
 def test_an_interrupt_leaves_nothing(w):
     with place(w, keys=SLOW) as s:
         process = started(w)

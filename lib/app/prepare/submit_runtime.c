@@ -275,9 +275,10 @@ static char *dir_of_key(struct submit *submit, const char *key)
 }
 
 /* The lines that make .venv; uv that an image lacks is not a part of what they make. */
-#define LOCK_UV                                                                                     \
-	"command -v uv >/dev/null || { d=$(mktemp -d) && python3 -m venv \"$d\" && \"$d/bin/pip\" " \
-	"install -q uv && PATH=$PATH:$d/bin; } && uv sync --frozen"
+#define LOCK_UV                                                                                    \
+	"command -v uv >/dev/null || { d=$(mktemp -d) && trap 'rm -rf \"$d\"' EXIT && "            \
+	"python3 -m venv \"$d\" && \"$d/bin/pip\" install -q uv && PATH=$PATH:$d/bin; } && "       \
+	"uv sync --frozen"
 #define LOCK_PIP                                                                                   \
 	"python3 -m venv --system-site-packages .venv && .venv/bin/python -m pip install -q -r %s"
 

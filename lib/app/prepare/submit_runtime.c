@@ -477,7 +477,7 @@ static int refuse_key(struct submit *submit, const char *key, const char *what, 
 	}
 	err_set(err, E_TARGET_UNSUPPORTED, "--%s %s: target %s has no %s", key, shown ? shown : "",
 		name, what);
-	return err_hint(err, "dlrun submit -t kube …");
+	return err_hint(err, "dlrun targets");
 }
 
 /* Programs of a machine run on it. */
@@ -493,7 +493,7 @@ static int check_image(struct submit *submit, struct err *err)
 		"--image %s: target %s runs programs on the machine itself, without an image",
 		shown, name);
 	if (submit_runtime_is_local(submit))
-		return err_hint(err, "dlrun submit -t kube …");
+		return err_hint(err, "dlrun targets");
 	return err_hint(err, "runtime: podman   # of the target: programs run in the image there");
 }
 
@@ -806,7 +806,7 @@ static int submit_runtime_check_nodes(struct submit *submit, struct err *err)
 			"requested %d nodes, and this machine plays %d at most", nodes,
 			ATTEMPT_RANKS_MAX);
 		return submit->spec.roles.list.n
-			       ? err_hint(err, "dlrun submit -t kube …")
+			       ? err_hint(err, "dlrun targets")
 			       : err_hint(err, "dlrun submit -t kube -N %d …", nodes);
 	}
 	return submit_runtime_check_gpus(roles_gpus(&submit->spec), path, err);

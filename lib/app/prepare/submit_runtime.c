@@ -275,9 +275,10 @@ static char *dir_of_key(struct submit *submit, const char *key)
 }
 
 /* The lines that make .venv; uv that an image lacks is not a part of what they make. */
-#define LOCK_UV                                                                                     \
-	"command -v uv >/dev/null || { d=$(mktemp -d) && python3 -m venv \"$d\" && \"$d/bin/pip\" " \
-	"install -q uv && PATH=$PATH:$d/bin; } && uv sync --frozen"
+#define LOCK_UV                                                                                    \
+	"command -v uv >/dev/null || { d=$(mktemp -d) && trap 'rm -rf \"$d\"' EXIT && "            \
+	"python3 -m venv \"$d\" && \"$d/bin/pip\" install -q uv && PATH=$PATH:$d/bin; } && "       \
+	"uv sync --frozen"
 #define LOCK_PIP                                                                                   \
 	"python3 -m venv --system-site-packages .venv && .venv/bin/python -m pip install -q -r %s"
 
@@ -477,7 +478,7 @@ static int refuse_key(struct submit *submit, const char *key, const char *what, 
 	}
 	err_set(err, E_TARGET_UNSUPPORTED, "--%s %s: target %s has no %s", key, shown ? shown : "",
 		name, what);
-	return err_hint(err, "dlrun targets");
+	return err_hint(err, "dlrun submit -t kube …");
 }
 
 /* Programs of a machine run on it. */
@@ -493,7 +494,7 @@ static int check_image(struct submit *submit, struct err *err)
 		"--image %s: target %s runs programs on the machine itself, without an image",
 		shown, name);
 	if (submit_runtime_is_local(submit))
-		return err_hint(err, "dlrun targets");
+		return err_hint(err, "dlrun submit -t kube …");
 	return err_hint(err, "runtime: podman   # of the target: programs run in the image there");
 }
 
@@ -805,9 +806,9 @@ static int submit_runtime_check_nodes(struct submit *submit, struct err *err)
 		err_set(err, E_TARGET_UNSUPPORTED,
 			"requested %d nodes, and this machine plays %d at most", nodes,
 			ATTEMPT_RANKS_MAX);
-		return submit->spec.roles.list.n
-			       ? err_hint(err, "dlrun targets")
-			       : err_hint(err, "dlrun submit -t kube -N %d …", nodes);
+		if (submit->spec.roles.list.n)
+			return err_hint(err, "dlrun submit -t kube …");
+		return err_hint(err, "dlrun submit -t kube -N %d …", nodes);
 	}
 	return submit_runtime_check_gpus(roles_gpus(&submit->spec), path, err);
 }

@@ -28,22 +28,121 @@ void baked_done(struct baked *baked)
 	arena_done(&baked->arena);
 	buf_done(&baked->tops);
 	buf_done(&baked->gone);
+	buf_done(&baked->told);
 	buf_done(&baked->window);
 	digest_done(&baked->digest);
 	free(baked->entries.v);
 	strv_done(&baked->removed);
 }
 
-/* "dlrun/src/.venv/x" is "dlrun/env/tree/.venv/x" in the layer. */
-static const char *baked_path(struct baked *baked, const char *path)
+/* "/.venv/x" of "dlrun/src/.venv/x"; NULL: it is not in the tree. */
+static const char *baked_in_tree(const struct baked *baked, const char *path)
 {
 	size_t len = strlen(baked->tree);
 
-	path += str_starts(path, "./") ? 2 : 0;
-	if (strncmp(path, baked->tree, len) != 0 || path[len] != '/')
-		return arena_strdup(&baked->arena, path);
-	AUTO_FREE char *moved = mem_printf("%s%s", &KUBE_BAKED[1], path + len);
+	return strncmp(path, baked->tree, len) == 0 && path[len] == '/' ? path + len : NULL;
+}
+
+static const char *baked_without_dot(const char *path)
+{
+	return path + (str_starts(path, "./") ? 2 : 0);
+}
+
+/* "dlrun/src/.venv/x" is "dlrun/env/tree/.venv/x" in the layer. */
+static const char *baked_path(struct baked *baked, const char *path)
+{
+	const char *plain = baked_without_dot(path), *in_tree = baked_in_tree(baked, plain);
+
+	if (!in_tree)
+		return arena_strdup(&baked->arena, plain);
+	AUTO_FREE char *moved = mem_printf("%s%s", &KUBE_BAKED[1], in_tree);
 	return arena_strdup(&baked->arena, moved);
+}
+
+/* Append the components of path to at, an absolute path. "..": the last one is removed. */
+static void baked_walk(struct buf *at, const char *path)
+{
+	for (const char *name = path; *name; name += strspn(name, "/")) {
+		size_t len = strcspn(name, "/");
+		if (len == 2 && memcmp(name, "..", 2) == 0) {
+			const char *last = at->len ? strrchr(at->data, '/') : NULL;
+			buf_truncate(at, last ? (size_t)(last - at->data) : 0);
+		} else if (len > 0 && !(len == 1 && *name == '.')) {
+			buf_addc(at, '/');
+			buf_add(at, name, len);
+		}
+		name += len;
+	}
+}
+
+/* A link of the tree lies elsewhere in the layer: a target that climbs becomes the absolute one
+ * that it had in the tree, where what the setup has made is linked again. */
+static const char *baked_target(struct baked *baked, const struct tar_member *member)
+{
+	const char *path = baked_without_dot(member->path);
+
+	if (!baked_in_tree(baked, path) || *member->target == '/' || !strstr(member->target, ".."))
+		return arena_strdup(&baked->arena, member->target);
+	AUTO_FREE char *dir = fs_dirname(path);
+	AUTO_BUF struct buf target;
+
+	buf_init(&target, LIST_MAX);
+	baked_walk(&target, dir);
+	baked_walk(&target, member->target);
+	return arena_strdup(&baked->arena, target.len ? target.data : "/");
+}
+
+static int baked_refuse_secret(const char *name, size_t len, const char *path, struct err *err)
+{
+	AUTO_FREE char *text = mem_strndup(name, len), *shown_name = str_shown(text);
+	AUTO_FREE char *shown = str_shown(path);
+
+	return err_set(err, E_SECRET, "the setup writes the secret %s to /%s", shown_name, shown);
+}
+
+/* The pod may have had other values than those here. */
+static int baked_check_told(struct baked *baked, struct err *err)
+{
+	if (baked->told.len == 0)
+		return 0;
+	AUTO_FREE char *line = mem_strndup(baked->told.data, strcspn(baked->told.data, "\n"));
+	size_t len = strcspn(line, " ");
+
+	return baked_refuse_secret(
+		line, len, baked_path(baked, line + len + (line[len] != '\0')), err);
+}
+
+/* The length of what is looked for of the value of a secret. */
+static size_t baked_secret(const char *pair, const char **ret_value)
+{
+	const char *value = strchr(pair, '=') + 1;
+	size_t len = strlen(value);
+
+	*ret_value = value;
+	return len < SECRET_MIN ? 0 : len < WINDOW_MAX ? len : WINDOW_MAX;
+}
+
+/* In the newest file. */
+static int baked_check_bytes(
+	const struct baked *baked, const char *data, size_t len, struct err *err)
+{
+	for (size_t i = 0; baked->secrets && i < baked->secrets->n; i++) {
+		const char *pair = baked->secrets->v[i], *value;
+		size_t n = baked_secret(pair, &value);
+		if (n && memmem(data, len, value, n))
+			return baked_refuse_secret(pair, strcspn(pair, "="),
+				baked->files.v[baked->files.n - 1].entry.path, err);
+	}
+	return 0;
+}
+
+static int baked_check_names(struct baked *baked, const struct entry *entry, struct err *err)
+{
+	int r = baked_check_bytes(baked, entry->path, strlen(entry->path), err);
+
+	return r == 0 && entry->target
+		       ? baked_check_bytes(baked, entry->target, strlen(entry->target), err)
+		       : r;
 }
 
 static int baked_take_member(void *ctx, const struct tar_member *member, struct err *err)
@@ -51,9 +150,10 @@ static int baked_take_member(void *ctx, const struct tar_member *member, struct 
 	struct baked *baked = ctx;
 	struct baked_file file = {.entry = {.size = member->size}};
 
-	baked->list = str_eq(member->path, "tops")   ? &baked->tops
-		      : str_eq(member->path, "gone") ? &baked->gone
-						     : NULL;
+	baked->list = str_eq(member->path, "tops")      ? &baked->tops
+		      : str_eq(member->path, "gone")    ? &baked->gone
+		      : str_eq(member->path, "secrets") ? &baked->told
+							: NULL;
 	baked->has_content = false;
 	buf_reset(&baked->window);
 	digest_done(&baked->digest);
@@ -73,38 +173,13 @@ static int baked_take_member(void *ctx, const struct tar_member *member, struct 
 	if (member->kind == TAR_LINK) {
 		file.entry.kind = ENTRY_LINK;
 		file.entry.exec = false;
-		file.entry.target = arena_strdup(&baked->arena, member->target);
-		file.entry.size = strlen(member->target);
-		digest_sha256(member->target, file.entry.size, file.entry.sha256);
+		file.entry.target = baked_target(baked, member);
+		file.entry.size = strlen(file.entry.target);
+		digest_sha256(file.entry.target, file.entry.size, file.entry.sha256);
 	}
 	baked->bytes += member->size;
 	*vec_push(&baked->files) = file;
-	return 0;
-}
-
-/* The length of what is looked for of the value of a secret. */
-static size_t baked_secret(const char *pair, const char **ret_value)
-{
-	const char *value = strchr(pair, '=') + 1;
-	size_t len = strlen(value);
-
-	*ret_value = value;
-	return len < SECRET_MIN ? 0 : len < WINDOW_MAX ? len : WINDOW_MAX;
-}
-
-static int baked_check_bytes(
-	const struct baked *baked, const char *data, size_t len, struct err *err)
-{
-	for (size_t i = 0; baked->secrets && i < baked->secrets->n; i++) {
-		const char *pair = baked->secrets->v[i], *value;
-		size_t n = baked_secret(pair, &value);
-		if (n == 0 || !memmem(data, len, value, n))
-			continue;
-		AUTO_FREE char *shown = str_shown(baked->files.v[baked->files.n - 1].entry.path);
-		return err_set(err, E_SECRET, "the setup writes the secret %.*s to /%s",
-			(int)strcspn(pair, "="), pair, shown);
-	}
-	return 0;
+	return baked_check_names(baked, &file.entry, err);
 }
 
 /* A value may lie in two parts of the content: the end of the one before is kept. */
@@ -264,10 +339,10 @@ static void baked_add_removed(struct baked *baked, const char *path)
 /* A path of the tree that links lead to from the trees of runs. */
 static void baked_add_top(struct baked *baked, const char *path)
 {
-	size_t len = strlen(baked->tree);
+	const char *in_tree = baked_in_tree(baked, path);
 
-	if (strncmp(path, baked->tree, len) == 0 && path[len] == '/') {
-		buf_adds(&baked->gone, path + len + 1);
+	if (in_tree) {
+		buf_adds(&baked->gone, in_tree + 1);
 		buf_addc(&baked->gone, '\n');
 	}
 }
@@ -317,8 +392,11 @@ int baked_read(struct baked *baked, struct err *err)
 {
 	buf_init(&baked->tops, LIST_MAX);
 	buf_init(&baked->gone, LIST_MAX);
+	buf_init(&baked->told, LIST_MAX);
 	buf_init(&baked->window, 4 * WINDOW_MAX);
 	int r = baked_read_tar(baked, err);
+	if (r == 0)
+		r = baked_check_told(baked, err);
 	if (r < 0)
 		return r;
 	vec_sort(&baked->files, baked_by_path);

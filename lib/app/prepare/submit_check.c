@@ -18,6 +18,7 @@
 #include "core/image/base_program.h"
 #include "core/image/code.h"
 #include "core/image/image_facts.h"
+#include "core/record/foreign.h"
 #include "core/store/store.h"
 #include "oci/image/image.h"
 #include "oci/model/ref.h"
@@ -55,6 +56,8 @@ static int take_parent(struct submit *submit, struct err *err)
 	submit->live_root = submit_check_root_of(submit->parent);
 	digest = run_image_digest(submit->parent);
 	submit->from_ref = words_get_one(json_get(submit->parent->doc, "image"), "ref");
+	if (!digest && foreign_is(submit->parent))
+		return code_fail_missing(submit->parent, err);
 	if (!digest || !submit->from_ref)
 		return err_set(err, E_IMAGE_BASE, "%s never had an image", run_id(submit->parent));
 	submit->from_digest = mem_strdup(digest);
@@ -760,14 +763,14 @@ static int submit_check_set_command(struct submit *submit, struct err *err)
 		strv_copy(&spec->command, config_command(submit->config, &shell));
 		spec->shell = shell;
 	}
-	if (has_words && words->v[0][0] == '-')
-		return append_words(submit, words, err);
-	if (has_words) {
+	int r = has_words && words->v[0][0] == '-' ? append_words(submit, words, err) : 0;
+	if (has_words && words->v[0][0] != '-') {
 		strv_copy(&spec->command, words);
 		spec->shell = false;
 	}
 	spec->terminal = submit->options->terminal;
-	int r = submit_set_roles(submit, err);
+	if (r == 0)
+		r = submit_set_roles(submit, err);
 	if (r < 0 || (spec->command.n > 0 && *spec->command.v[0]))
 		return r;
 	err_set(err, E_RUN_COMMAND, "there is nothing to run");
@@ -778,11 +781,15 @@ static int submit_check_set_command(struct submit *submit, struct err *err)
  * The environment
  */
 
-static void keep_pair(struct submit *submit, const char *pair)
+/* is_typed: it counts in each role, too, whatever that has. */
+static void keep_pair(struct submit *submit, const char *pair, bool is_typed)
 {
 	AUTO_FREE char *name = mem_strndup(pair, strcspn(pair, "="));
 	struct spec *spec = &submit->spec;
 
+	vec_foreach (struct role, role, &spec->roles.list)
+		if (is_typed)
+			env_unset(&role->env, name);
 	if (!config_name_is_secret(name)) {
 		env_set(&spec->env, pair, false);
 		return;
@@ -807,10 +814,10 @@ static int submit_check_add_pairs(
 		if (r < 0)
 			return r;
 		if (pair[len] == '=') {
-			keep_pair(submit, pair);
+			keep_pair(submit, pair, required);
 		} else if (value) {
 			AUTO_FREE char *whole = mem_printf("%s=%s", pair, value);
-			keep_pair(submit, whole);
+			keep_pair(submit, whole, required);
 		} else if (required) {
 			err_set(err, E_USAGE, "--env %s: the variable is not set in this shell",
 				pair);

@@ -241,34 +241,12 @@ enum kube_outlook kube_job_outlook(const struct json *job, const struct kube_ite
 									   : KUBE_OUTLOOK_OPEN;
 }
 
-/* Ranks whose end is that of the run: all, or those of the role that ends_with names. */
-static void outlook_deciding(const struct json *job, int *ret_first, int *ret_end)
-{
-	const char *ends = kube_annotation(job, KUBE_ANNOTATION_ENDS);
-	int n = (int)kube_ranks_of(job);
-
-	*ret_first = 0;
-	*ret_end = n;
-	if (!ends)
-		return;
-	for (int i = 0, found = 0; i < n; i++) {
-		AUTO_FREE char *name = kube_rank_name(job, i);
-		size_t len = strlen(ends);
-		bool is_of = strncmp(name, ends, len) == 0 && name[len] == '.';
-
-		if (is_of && !found++)
-			*ret_first = i;
-		if (is_of)
-			*ret_end = i + 1;
-	}
-}
-
 bool kube_gang_has_succeeded(const struct json *job, const struct kube_items *pods)
 {
 	int first, end, n = 0;
 	int64_t newest = 0;
 
-	outlook_deciding(job, &first, &end);
+	kube_deciding_ranks(job, &first, &end);
 	AUTO_FREE bool *marks = mem_alloc((size_t)end, sizeof(*marks));
 	for (size_t i = 0; i < pods->n; i++) {
 		int64_t restart = kube_number(kube_label(pods->v[i], KUBE_JOBSET_RESTART), 0);

@@ -274,6 +274,28 @@ int64_t kube_ranks_of(const struct json *job)
 	return n > 0 && n <= KUBE_RANKS_MAX ? n : 1;
 }
 
+void kube_deciding_ranks(const struct json *job, int *ret_first, int *ret_end)
+{
+	const char *roles = kube_annotation(job, KUBE_ANNOTATION_ROLES);
+	const char *ends = kube_annotation(job, KUBE_ANNOTATION_ENDS);
+	int64_t first = 0, end;
+
+	*ret_first = 0;
+	*ret_end = (int)kube_ranks_of(job);
+	for (; ends && !str_empty(roles); first = end) {
+		AUTO_FREE char *name = NULL;
+		int64_t nodes;
+
+		roles = roles_next(roles, &name, &nodes);
+		end = kube_add(first, nodes);
+		if (!str_eq(name, ends) || nodes <= 0 || end > *ret_end)
+			continue;
+		*ret_first = (int)first;
+		*ret_end = (int)end;
+		return;
+	}
+}
+
 char *kube_rank_name(const struct json *job, int rank)
 {
 	const char *roles = kube_annotation(job, KUBE_ANNOTATION_ROLES);

@@ -140,6 +140,9 @@ enum kube_outlook { KUBE_OUTLOOK_OPEN, KUBE_OUTLOOK_SUCCEEDS, KUBE_OUTLOOK_FAILS
  * Jobs are left out. OPEN: something goes on or may be started again, or it cannot be known. */
 enum kube_outlook kube_job_outlook(const struct json *job, const struct kube_items *pods);
 
+/* The ranks from *ret_first to before *ret_end, whose end is that of the run: all, or those of the
+ * role that it ends with. */
+void kube_deciding_ranks(const struct json *job, int *ret_first, int *ret_end);
 /* Whether a gang that may begin again has succeeded for certain: all ranks have, or those of the
  * role that ends the run, and none has failed. job: of all ranks, or its template in a JobSet. A
  * pod that has not ended may be NULL. */

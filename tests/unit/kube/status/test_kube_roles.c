@@ -194,6 +194,29 @@ static void test_rank_names(void **state)
 	}
 }
 
+static void test_deciding_ranks(void **state)
+{
+	static const struct {
+		const char *roles, *ends;
+		int first, end;
+	} cases[] = {{"learner 1,actors 2", ENDS, 0, 1}, {"actors 2,learner 1", ENDS, 2, 3},
+		{"actors 2,learner 1", "", 0, 3}, {"a 1,b 1", ENDS, 0, 2}, {"", ENDS, 0, 1},
+		{"learner 99999", ENDS, 0, 1}, {"learner x,a 2", ENDS, 0, 2}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_FREE char *text =
+			mem_printf("{\"metadata\":{\"annotations\":{\"dlrun.io/roles\":\"%s\"%s}}}",
+				cases[i].roles, cases[i].ends);
+		AUTO_JSON struct json *list = roles_test_list(text);
+		int first, end;
+
+		kube_deciding_ranks(roles_test_only(list), &first, &end);
+		assert_int_equal(first, cases[i].first);
+		assert_int_equal(end, cases[i].end);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -201,6 +224,7 @@ int main(void)
 		cmocka_unit_test(test_hint_names_the_role),
 		cmocka_unit_test(test_joined),
 		cmocka_unit_test(test_rank_names),
+		cmocka_unit_test(test_deciding_ranks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

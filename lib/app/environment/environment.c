@@ -48,9 +48,14 @@ static bool environment_is_wanted(const struct submit *submit)
 {
 	const struct runtime_setup *setup = &submit->spec.runtime.setup;
 
-	return !submit->dry_run && submit->is_recorded && submit->place && !submit->from_digest &&
-	       setup->run && submit->pack.base_ref.kind != REF_SCRATCH &&
-	       submit->target->ops->needs_image && submit->target->ops->exec;
+	return !submit->dry_run && submit->is_recorded && setup->run &&
+	       submit->pack.base_ref.kind != REF_SCRATCH && submit->target->ops->needs_image &&
+	       submit->target->ops->exec;
+}
+
+static void environment_warn_each_pod(struct submit *submit, const char *why)
+{
+	submit_warn(submit, "the setup is run in each pod: %s", why);
 }
 
 /*
@@ -195,12 +200,13 @@ static char *environment_tag(const struct environment *environment)
 	return mem_printf(IMAGE_ENVIRONMENT_TAG "%.*s", IMAGE_ENVIRONMENT_HEX, environment->key);
 }
 
-static int environment_find(struct environment *environment, char **ret, struct err *err)
+static int environment_find(
+	struct environment *environment, int64_t trust_ms, char **ret, struct err *err)
 {
 	AUTO_FREE char *tag = environment_tag(environment);
 	const struct ref ref = environment_ref(environment, tag);
 
-	return environment_lookup(environment->submit, &ref, REGISTRY_TRUST_BLOB_MS, ret, err);
+	return environment_lookup(environment->submit, &ref, trust_ms, ret, err);
 }
 
 /* Do not take for granted any more that the registry has it. */
@@ -458,7 +464,7 @@ static void environment_refuse(struct environment *environment, const struct err
 	AUTO_FREE char *path = environment_refusal(environment);
 	AUTO_FREE char *dir = fs_dirname(path);
 
-	submit_warn(environment->submit, "the setup is run in each pod: %s", why->message);
+	environment_warn_each_pod(environment->submit, why->message);
 	if (environment_lasts(why->id) && fs_private_dir(dir, NULL) == 0)
 		fs_replace(path, why->message, strlen(why->message), 0600, FS_SYNC_NONE, NULL);
 }
@@ -473,16 +479,15 @@ static bool environment_is_refused(struct environment *environment)
 	if (fs_read_regular(path, REFUSAL_MAX, &text, &st, NULL, NULL) < 0 ||
 		clock_wall_ms() - (int64_t)st.st_mtime * 1000 > REFUSAL_MS)
 		return false;
-	submit_warn(environment->submit, "the setup is run in each pod: %s", text.data);
+	environment_warn_each_pod(environment->submit, text.data);
 	return true;
 }
 
-/* *ret_digest: NULL where it cannot be made, and the setup is run in each pod. */
+/* 1: it cannot be made there; err says why. */
 static int environment_make(struct environment *environment, char **ret_digest, struct err *err)
 {
 	struct submit *submit = environment->submit;
 	AUTO(push_result_done) struct push_result code = {0};
-	AUTO_ERR struct err error = {0};
 	AUTO_FREE char *text = mem_printf("environment: made once in a pod of %s, by %s",
 		submit->target->name, submit->spec.runtime.setup.run);
 
@@ -490,19 +495,35 @@ static int environment_make(struct environment *environment, char **ret_digest, 
 	int r = environment_push_code(environment, &code, err);
 	while (r == 0 && !*ret_digest) {
 		enum bake_result result = BAKE_DONE;
-		r = environment_take(environment, &code, &result, ret_digest, &error);
-		if (r < 0)
-			return err_move(err, &error);
-		if (result == BAKE_CANNOT) {
-			environment_refuse(environment, &error);
-			return 0;
-		}
+		r = environment_take(environment, &code, &result, ret_digest, err);
+		if (r < 0 || result == BAKE_CANNOT)
+			return r < 0 ? r : 1;
 		if (result == BAKE_BUSY)
 			r = environment_pause(environment, err);
 		if (r == 0 && !*ret_digest)
-			r = environment_find(environment, ret_digest, err);
+			r = environment_find(environment, REGISTRY_TRUST_BLOB_MS, ret_digest, err);
 	}
 	return r;
+}
+
+/* *ret_digest: NULL where it cannot be made, and the setup is run in each pod. */
+static int environment_make_for_run(
+	struct environment *environment, char **ret_digest, struct err *err)
+{
+	int64_t begun_ms = clock_ms();
+	AUTO_ERR struct err error = {0};
+
+	int r = environment_make(environment, ret_digest, &error);
+	if (r < 0)
+		return err_move(err, &error);
+	if (r > 0)
+		environment_refuse(environment, &error);
+	else
+		submit_note(environment->submit,
+			"environment " IMAGE_ENVIRONMENT_TAG "%.*s: made in %.0f s",
+			IMAGE_ENVIRONMENT_HEX, environment->key,
+			(double)(clock_ms() - begun_ms) / 1000);
+	return 0;
 }
 
 /* The environment takes the place of the base, under the base's name. */
@@ -521,10 +542,11 @@ static int environment_set_base(
 }
 
 /* Nothing where the target has no registry: submit_push says so. */
-static int environment_find_registry(struct environment *environment, struct err *err)
+static int environment_find_registry(
+	struct environment *environment, const char *target, struct err *err)
 {
 	AUTO(submit_done) struct submit own = {.config = environment->submit->config};
-	int r = push_find_registry(&own, environment->submit->target->name, err);
+	int r = push_find_registry(&own, target, err);
 
 	if (r > 0) {
 		environment->to = own.to;
@@ -537,28 +559,27 @@ static int environment_use(struct environment *environment, struct err *err)
 {
 	struct submit *submit = environment->submit;
 	AUTO_FREE char *digest = NULL;
-	int64_t begun_ms = clock_ms();
 
+	if (!submit->place || submit->from_digest) {
+		environment_warn_each_pod(submit, "the code is that of an image, not of this tree");
+		return 0;
+	}
 	if (submit->spec.runtime.setup.key.n == 0) {
 		submit_note(submit,
 			"the setup is run in each pod: setup.key names no files that it "
 			"depends on");
 		return 0;
 	}
-	int r = environment_find_registry(environment, err);
+	int r = environment_find_registry(environment, submit->target->name, err);
+	if (r == 0)
+		environment_warn_each_pod(submit, "the target has no registry");
 	if (r <= 0)
 		return r;
 	r = environment_make_key(environment, err);
 	if (r == 0)
-		r = environment_find(environment, &digest, err);
-	if (r == 0 && !digest && !environment_is_refused(environment)) {
-		r = environment_make(environment, &digest, err);
-		if (r == 0 && digest)
-			submit_note(submit,
-				"environment " IMAGE_ENVIRONMENT_TAG "%.*s: made in %.0f s",
-				IMAGE_ENVIRONMENT_HEX, environment->key,
-				(double)(clock_ms() - begun_ms) / 1000);
-	}
+		r = environment_find(environment, REGISTRY_TRUST_BLOB_MS, &digest, err);
+	if (r == 0 && !digest && !environment_is_refused(environment))
+		r = environment_make_for_run(environment, &digest, err);
 	if (r == 0 && digest)
 		r = environment_set_base(environment, digest, err);
 	/* A missing base is reported by the push. */
@@ -577,6 +598,9 @@ int environment_push(struct submit *submit, struct err *err)
 	AUTO(environment_done) struct environment environment = {.submit = submit};
 	struct runtime_setup *setup = &submit->spec.runtime.setup;
 
+	/* The image of the earlier run stays, with the environment that it has. */
+	if (submit->from_digest && !submit->reused.image && setup->baked)
+		return submit_push(submit, err);
 	environment_leave(setup);
 	int r = environment_is_wanted(submit) ? environment_use(&environment, err) : 0;
 	if (r == 0)
@@ -586,4 +610,11 @@ int environment_push(struct submit *submit, struct err *err)
 		environment_leave(setup);
 	}
 	return r;
+}
+
+void environment_warn_held(struct submit *submit)
+{
+	if (submit->spec.runtime.setup.run && submit->target->ops->needs_image)
+		environment_warn_each_pod(
+			submit, "the run is kept here, and sent later without this tree");
 }

@@ -11,7 +11,8 @@
  * one; byte code, caches and empty directories are left out.
  *
  * A setup without key files, and one where that cannot be (no right to run commands in pods, an
- * image without the tools), is run in each pod, as is said.
+ * image without the tools), is run in each pod, as is said; so is that of a run whose code comes
+ * from an image (--from, one that was held here, or moved), and of a target without a registry.
  */
 #ifndef DLRUN_APP_ENVIRONMENT_ENVIRONMENT_H
 #define DLRUN_APP_ENVIRONMENT_ENVIRONMENT_H
@@ -22,5 +23,8 @@
  * before, if it has any. May take as long as the setup; E_RUN_SETUP with its last lines, E_CANCELED
  * after SIGINT, SIGTERM or SIGHUP; of a failure nothing stays in the target. */
 int environment_push(struct submit *submit, struct err *err);
+
+/* Of a run that is kept here: warn that its setup will be run in each pod, if it has one. */
+void environment_warn_held(struct submit *submit);
 
 #endif

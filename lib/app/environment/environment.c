@@ -18,10 +18,12 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/config/target_names.h"
 #include "core/image/image_facts.h"
 #include "core/image/registry_open.h"
 #include "core/record/setup_key.h"
 #include "oci/layer/layer.h"
+#include "targets/targets.h"
 
 enum {
 	BUSY_MS = 1000,
@@ -617,4 +619,152 @@ void environment_warn_held(struct submit *submit)
 	if (submit->spec.runtime.setup.run && submit->target->ops->needs_image)
 		environment_warn_each_pod(
 			submit, "the run is kept here, and sent later without this tree");
+}
+
+/*
+ * Ahead
+ */
+
+static int ahead_check_target(struct config *config, const char *name, struct err *err)
+{
+	AUTO_STRV struct strv names = {0};
+
+	int r = target_names_split(config, name, &names, err);
+	if (r == 0 && names.n > 1) {
+		err_set(err, E_USAGE,
+			"'%s' is several targets, each with an environment of its own", name);
+		return err_hint(err, "dlrun bake -t %s", names.v[0]);
+	}
+	if (r == 0)
+		r = target_check(config, name, err);
+	if (r < 0 || target_ops_named(config, name)->needs_image)
+		return r;
+	err_set(err, E_TARGET_UNSUPPORTED,
+		"target %s is not a cluster: the setup is run by the first run there, and later ones "
+		"use what it has made",
+		name);
+	return err_hint(err, "dlrun submit -t %s -- true", name);
+}
+
+static int ahead_check_setup(const struct config *config, struct err *err)
+{
+	bool has_lock = config_is_set(config, "environment.lock");
+
+	if (!has_lock && !config_is_set(config, "setup.run")) {
+		err_set(err, E_CONFIG, "no setup is set, so there is no environment to make");
+		return err_hint(err, "environment: {lock: uv.lock}");
+	}
+	if (has_lock || config_is_set(config, "setup.key"))
+		return 0;
+	err_set(err, E_CONFIG,
+		"setup.key names no files that the setup depends on, so it is run in each pod");
+	return err_hint(err, "setup: {run: uv sync --frozen, key: [uv.lock]}");
+}
+
+/* The configuration alone is looked at. */
+static int ahead_check(struct environment *environment, struct err *err)
+{
+	struct submit *submit = environment->submit;
+	int r = session_config(submit->session, &submit->config, err);
+	if (r < 0)
+		return r;
+	const char *name = config_str(submit->config, "target");
+	name = name ? name : "local";
+	r = ahead_check_target(submit->config, name, err);
+	if (r == 0)
+		r = ahead_check_setup(submit->config, err);
+	if (r == 0)
+		r = environment_find_registry(environment, name, err);
+	return r < 0 ? r : r == 0 ? push_fail_no_registry(name, err) : 0;
+}
+
+static int ahead_prepare(struct environment *environment, struct err *err)
+{
+	struct submit *submit = environment->submit;
+	const struct pack *pack = &submit->pack;
+	int r = ahead_check(environment, err);
+
+	if (r == 0)
+		r = submit_check(submit, err);
+	if (r == 0 && pack->base_ref.kind == REF_SCRATCH) {
+		err_set(err, E_IMAGE_NONE,
+			"the base image is empty: nothing in it could run the setup");
+		return err_hint(err, "dlrun bake --image docker.io/library/python:3.12");
+	}
+	if (r == 0)
+		r = environment_make_key(environment, err);
+	return r > 0 ? err_set(err, E_IMAGE_BASE, "there is no base image %s", pack->base_name) : r;
+}
+
+static int ahead_set_result(const struct environment *environment, const char *digest,
+	struct environment_ahead *ret, struct err *err)
+{
+	const struct submit *submit = environment->submit;
+	const struct ref *to = &environment->to;
+	AUTO_LAYOUT struct layout *bases = NULL;
+	AUTO(image_base_free_auto) struct image_base *base = NULL;
+
+	int r = environment_open_bases(submit, &bases, err);
+	if (r == 0)
+		r = pack_read_base(&submit->pack, bases, digest, &base, err);
+	if (r < 0)
+		return r;
+	ret->target = mem_strdup(submit->target->name);
+	ret->name = environment_tag(environment);
+	ret->ref = mem_printf("%s/%s@%s", to->host, to->repo, digest);
+	ret->bytes = base->layers[base->n_layers - 1].size;
+	ret->total_ms = clock_ms() - submit->begun_ms;
+	return 0;
+}
+
+int environment_make_ahead(struct session *session, const struct submit_options *options,
+	const struct submit_events *events, struct environment_ahead *ret, struct err *err)
+{
+	AUTO(submit_done)
+	struct submit submit = {
+		.session = session, .options = options, .events = events, .begun_ms = clock_ms()};
+	AUTO(environment_done) struct environment environment = {.submit = &submit};
+	AUTO_FREE char *made = NULL, *digest = NULL;
+
+	int r = ahead_prepare(&environment, err);
+	if (r == 0)
+		r = environment_find(&environment, 0, &digest, err);
+	if (r == 0 && !digest) {
+		r = environment_make(&environment, &made, err);
+		if (r > 0)
+			return err_prefix(err,
+				"target %s cannot make it, so the setup is run in each pod",
+				submit.target->name);
+		if (r == 0)
+			r = environment_find(&environment, 0, &digest, err);
+		if (r == 0 && !digest)
+			r = err_set(err, E_REGISTRY_NOT_FOUND,
+				"the registry has lost what was just pushed: %s", made);
+	}
+	if (r < 0)
+		return r;
+	ret->is_made = made != NULL;
+	return ahead_set_result(&environment, digest, ret, err);
+}
+
+void environment_ahead_done(struct environment_ahead *ahead)
+{
+	free(ahead->target);
+	free(ahead->name);
+	free(ahead->ref);
+	*ahead = (struct environment_ahead){0};
+}
+
+struct json *environment_ahead_json(const struct environment_ahead *ahead)
+{
+	struct json *json = json_object();
+
+	json_set_str(json, "schema", "dlrun/bake/v1");
+	json_set_str(json, "target", ahead->target);
+	json_set_str(json, "name", ahead->name);
+	json_set_str(json, "ref", ahead->ref);
+	json_set_bool(json, "made", ahead->is_made);
+	json_set_int(json, "bytes", (int64_t)ahead->bytes);
+	json_set_int(json, "total_ms", ahead->total_ms);
+	return json;
 }

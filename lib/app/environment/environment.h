@@ -27,4 +27,23 @@ int environment_push(struct submit *submit, struct err *err);
 /* Of a run that is kept here: warn that its setup will be run in each pod, if it has one. */
 void environment_warn_held(struct submit *submit);
 
+/* Strings are owned. */
+struct environment_ahead {
+	char *target;
+	char *name;     /* its tag */
+	char *ref;      /* of its image: "HOST/REPO@sha256:…" */
+	uint64_t bytes; /* of its layer, as it travels */
+	bool is_made;   /* else it was there */
+	int64_t total_ms;
+};
+
+/* The environment that a submit with these options would find or make, without a run. The options
+ * have a command, which nobody starts. E_TARGET_UNSUPPORTED: the target is not a cluster; E_CONFIG:
+ * there is no setup, none with key files, or no registry. What a submit only warns of is an error.
+ * Else as environment_push. */
+int environment_make_ahead(struct session *session, const struct submit_options *options,
+	const struct submit_events *events, struct environment_ahead *ret, struct err *err);
+void environment_ahead_done(struct environment_ahead *ahead);
+struct json *environment_ahead_json(const struct environment_ahead *ahead); /* dlrun/bake/v1 */
+
 #endif

@@ -353,7 +353,7 @@ static int targets_print_gpus(struct app *app, const struct target_list *targets
  * Differences between the hosts of a pool
  */
 
-/* "550.54.15 on 12 hosts, 535.183.01 on gpu3 and gpu7, none on gpu9"; the caller frees. */
+/* "550.54.15 on 12 hosts; 535.183.01 on gpu3, gpu7; none on gpu9"; the caller frees. */
 static char *targets_fact_text(const struct host_fact *fact)
 {
 	AUTO_STRV struct strv parts = {0};

@@ -629,6 +629,12 @@ static void runs_follow_set_timer(struct follower *follower)
 			loop_add_timer(follower->loop, due, runs_follow_on_timer, follower);
 }
 
+static void runs_follow_set_rank(struct follower *follower, int rank)
+{
+	follower->view.rank = follower->view.role_rank = rank;
+	follower->view.role = roles_of_record(follower->run->doc, &follower->view.role_rank);
+}
+
 static int runs_follow_on_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
@@ -639,8 +645,7 @@ static int runs_follow_on_data(
 	if (request->count && (rank < request->first || rank >= request->first + request->count))
 		return 0;
 	buf_init(&out, OUT_MAX);
-	follower->view.rank = follower->view.role_rank = rank;
-	follower->view.role = roles_of_record(follower->run->doc, &follower->view.role_rank);
+	runs_follow_set_rank(follower, rank);
 	logview_add(&follower->view, data, len, time_ms, clock_ms(), &out);
 	runs_follow_set_timer(follower);
 	return runs_follow_write_out(follower, &out, err);
@@ -685,6 +690,8 @@ static int runs_follow_read_log(struct follower *follower, struct session *sessi
 	buf_init(&out, OUT_MAX);
 	if (follower->timer)
 		loop_remove_timer(follower->loop, follower->timer);
+	/* The record that has the name of the role may have been replaced. */
+	runs_follow_set_rank(follower, follower->view.rank);
 	logview_end(&follower->view, &out);
 	if (!follower->app->out_lost)
 		ui_write(follower->app, out.data, out.len);

@@ -3,6 +3,7 @@
 """The learner: hands its policy to whichever actors connect, and improves it by the episodes that they send back."""
 
 import argparse
+import contextlib
 import json
 import os
 import selectors
@@ -89,9 +90,12 @@ def main():
             except OSError:
                 waiting.unregister(actor)
                 actor.close()
+                idle = [other for other in idle if other is not actor]
         if len(by_actor) >= args.actors:
             for actor in idle:
-                wire.send(actor, weights(policy))
+                # One that has gone is seen above.
+                with contextlib.suppress(OSError):
+                    wire.send(actor, weights(policy))
             idle.clear()
         if len(batch) >= args.batch:
             improve(policy, optimizer, batch, args.gamma)

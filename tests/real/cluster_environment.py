@@ -195,8 +195,8 @@ def builder_pod(s):
 SLOW = {"setup": {"run": "sleep 4; sh setup.sh", "key": ["wanted.txt", "setup.sh"]}}
 
 
-def started(w):
-    return subprocess.Popen([w.dlrun, "submit", "-d", "--", "python3", "look.py"], cwd=w.tree, env=w.env, text=True,
+def started(w, *options, env=()):
+    return subprocess.Popen([w.dlrun, "submit", "-d", *options, "--", "python3", "look.py"], cwd=w.tree, env={**w.env, **dict(env)}, text=True,
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -221,6 +221,19 @@ def test_who_makes_it_is_killed_and_the_next_goes_on(w):
         assert process.returncode == 0, err
         assert seen(s, out.strip())["lib"] == "numpy==1\n"
         gone(s)
+
+
+def test_key_files_that_change_meanwhile_are_an_error(w):
+    """The run would have the new lock file and what the old one made."""
+    with place(w, keys=SLOW) as s:
+        process = started(w)
+        builder_pod(s)
+        w.write("wanted.txt", "numpy==2\n")
+        _, err = process.communicate(timeout=200)
+        assert process.returncode != 0 and "changed while the environment was made" in err, err
+        gone(s)
+        assert not w.runs() and not s.jobs()
+        assert seen(s, s.submit("--", "python3", "look.py"))["lib"] == "numpy==2\n"
 
 
 def test_an_interrupt_leaves_nothing(w):
@@ -260,6 +273,20 @@ def test_a_secret_that_the_setup_writes_down_is_in_no_image(w):
         assert "writes the secret TOKEN" in s.said and s.ended(again)["state"] == "succeeded", s.said
         kept = b"".join(p.read_bytes() for p in w.dir.rglob("*") if p.is_file() and w.home in p.parents)
         assert b"canary-4711" not in kept
+
+
+def test_a_secret_of_the_one_that_was_killed_is_in_no_image(w):
+    """The next one goes on with its pod, and has another value."""
+    line = 'sleep 4; mkdir -p .venv && echo "token = $TOKEN" >.venv/pip.conf'
+    with place(w, keys={"setup": {"run": line, "key": ["wanted.txt"]}}) as s:
+        process = started(w, "--secret", "TOKEN", env={"TOKEN": "canary-4711-first"})
+        builder_pod(s)
+        process.kill()
+        process.wait()
+        run = s.submit("--secret", "TOKEN", "--", "test", "-f", ".venv/pip.conf", env={"TOKEN": "canary-4712-other"})
+        assert "writes the secret TOKEN to /dlrun/env/tree/.venv/pip.conf" in s.said, s.said
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        gone(s)
 
 
 def test_without_key_files_the_setup_is_run_in_each_pod(w):

@@ -81,7 +81,7 @@ def test_learner_and_actors(w):
     assert "actors: python3 act.py --learner '{learner.0}'" in shown and "ends with" in shown, shown
 
 
-VARIABLES = "echo $DLRUN_ROLE $DLRUN_ROLE_RANK $DLRUN_ROLE_NODES $NODE_RANK $NNODES $CUDA_VISIBLE_DEVICES/$DLRUN_GPUS_PER_NODE $WHO {a-b.1}"
+VARIABLES = "echo $DLRUN_ROLE $DLRUN_ROLE_RANK $DLRUN_ROLE_NODES $NODE_RANK $NNODES $CUDA_VISIBLE_DEVICES/$DLRUN_GPUS_PER_NODE $WHO {a-b.1} $(wc -l <$DLRUN_HOSTFILE)"
 
 
 def test_variables_and_gpus(w):
@@ -93,8 +93,8 @@ def test_variables_and_gpus(w):
     assert "roles     a-b 2, c 1, d 1\n" in preview, preview
     done = w.ok("submit", "-f", "--", "sh", "-c", VARIABLES)
     assert sorted(done.out.splitlines()) == [
-        "[a-b.0] a-b 0 2 0 2 /0 own 127.0.0.1", "[a-b.1] a-b 1 2 1 2 /0 own 127.0.0.1",
-        "[c.0] c 0 1 0 1 0,1,2/3 all 127.0.0.1", "[d.0] d 0 1 0 1 3/1 all 127.0.0.1"], done
+        "[a-b.0] a-b 0 2 0 2 /0 own 127.0.0.1 2", "[a-b.1] a-b 1 2 1 2 /0 own 127.0.0.1 2",
+        "[c.0] c 0 1 0 1 0,1,2/3 all 127.0.0.1 1", "[d.0] d 0 1 0 1 3/1 all 127.0.0.1 1"], done
     doc = w.show()
     assert doc["roles"] == {"a-b": 2, "c": 1, "d": 1} and doc["resources"]["nodes"] == 4 and "ends_with" not in doc, doc
     lines = [line for line in map(json.loads, w.ok("logs", "--json").out.splitlines()) if "rank" in line]
@@ -102,6 +102,19 @@ def test_variables_and_gpus(w):
         (0, "a-b", 0), (1, "a-b", 1), (2, "c", 0), (3, "d", 0)], lines
     roles_file(w, {"a": {"gpus": 3}, "b": {"nodes": 2}}, resources={"gpus": 1})
     w.refused("submit", "--", "true", id="gpu.count", rc=2, says=["5 GPUs"])
+
+
+def test_gpus_of_roles_among_targets(w):
+    """This machine has no room while others have the GPUs that the roles want."""
+    w.repo()
+    fake_gpus(w, 4)
+    roles = {"learner": {"gpus": 2, "command": "exec sleep 600"}, "actors": {"nodes": 2, "gpus": 1, "command": "exec sleep 600"}}
+    roles_file(w, roles, name="loop", targets={"dead": {"kind": "ssh", "hosts": ["127.0.0.1:1"]}}, grace="1s")
+    first = w.ok("submit", "-d").out.strip()
+    wait_for(lambda: w.show(first)["state"] == "running", "its start")
+    second = w.ok("submit", "-d", "-t", "local,dead", timeout=60).out.strip()
+    assert w.show(second)["places"][0]["text"] == "4 GPUs, none free", w.show(second)["places"]
+    w.ok("cancel", first, second)
 
 
 def test_a_role_that_fails(w):
@@ -127,9 +140,9 @@ def test_reached_by_role(w):
                ends_with="learner", name="loop")
     run = w.ok("submit", "-d", "--grace", "1s").out.strip()
     wait_for(lambda: w.ok("logs", run).out.count("up") == 3, "all run")
-    line = "echo $DLRUN_ROLE $DLRUN_ROLE_RANK $NODE_RANK of $NNODES $DLRUN_ROLE_LEARNER"
-    assert w.ok("exec", "--role", "actors", "--rank", "1", run, "--", "sh", "-c", line).out == "actors 1 1 of 2 127.0.0.1\n"
-    assert w.ok("exec", run, "--", "sh", "-c", line).out == "learner 0 0 of 1 127.0.0.1\n"
+    line = "echo $DLRUN_ROLE $DLRUN_ROLE_RANK $NODE_RANK of $NNODES $DLRUN_ROLE_LEARNER $(wc -l <$DLRUN_HOSTFILE)"
+    assert w.ok("exec", "--role", "actors", "--rank", "1", run, "--", "sh", "-c", line).out == "actors 1 1 of 2 127.0.0.1 2\n"
+    assert w.ok("exec", run, "--", "sh", "-c", line).out == "learner 0 0 of 1 127.0.0.1 1\n"
     w.refused("exec", "--role", "actors", "--rank", "2", run, "--", "true", id="usage", rc=2, says=["role actors of", "ranks 0 to 1"])
     w.refused("logs", "--role", "actor", run, id="usage", rc=2, says=["has no role 'actor': it has learner, actors"])
     w.refused("logs", "--role", "a", "--failed", run, id="usage", rc=2, says=["--failed cannot be used together with --role"])
@@ -179,6 +192,16 @@ def test_supervisor_that_was_killed(w):
     w.run("cancel", run)
     assert ended(w, run)["state"] in ("cancelled", "lost")
     nothing_left(run)
+
+
+def test_options_behind_the_command(w):
+    """Those of the command line are for the run's own command, in the roles that take it."""
+    w.repo()
+    roles_file(w, {"a": {}, "b": {"nodes": 2, "command": "echo $NNODES"}}, command=["echo", "hello"], name="loop")
+    done = w.ok("submit", "-f", "--", "--all")
+    assert sorted(done.out.splitlines()) == ["[a.0] hello --all", "[b.0] 2", "[b.1] 2"], done
+    roles_file(w, {"a": {"command": "true"}}, command=["echo", "hello"])
+    w.refused("submit", "--", "--all", id="usage", rc=2, says=["each role of the run has a command of its own"])
 
 
 BAD = [

@@ -27,7 +27,8 @@ enum {
 	SETUP_MS = 4 * 60 * 60 * 1000,
 	GRACE_MS = 1000,
 	CUTS_MAX = 100,
-	TRIES = 3, /* of pods that are evicted or whose node is lost */
+	SEEN_MS = 1000, /* several times POLL_MS */
+	TAKES = 3,      /* that end with an error of the pod */
 	TAIL_LINES = 12,
 	TAIL_BYTES = 16 << 10,
 	/* of bake.sh */
@@ -44,8 +45,9 @@ struct bake {
 	char handle[TARGET_HANDLE_SIZE];
 	struct spec spec;
 	struct run *run;
-	char *why;  /* it has not begun: as it was reported last */
-	int n_cuts; /* connections to its pod that were */
+	char *why;    /* it has not begun: as it was reported last */
+	int n_cuts;   /* connections to its pod that were */
+	int n_failed; /* takes */
 };
 
 static void bake_done(struct bake *bake)
@@ -77,6 +79,7 @@ static void bake_set_spec(struct bake *bake)
 	const struct spec *of = &bake->submit->spec;
 	const struct runtime_setup *setup = &of->runtime.setup;
 	const char *workdir = config_str(bake->submit->config, "workdir");
+	const struct strv *secrets = &bake->submit->secret_env;
 	struct spec *spec = &bake->spec;
 
 	*spec = (struct spec){
@@ -90,6 +93,9 @@ static void bake_set_spec(struct bake *bake)
 	bake_add_words(bake, "make", &spec->command);
 	strv_addf(&spec->command, "%s/%s", workdir, setup->cwd);
 	strv_add(&spec->command, setup->run);
+	for (size_t i = 0; i < secrets->n; i++)
+		strv_add_take(
+			&spec->command, mem_strndup(secrets->v[i], strcspn(secrets->v[i], "=")));
 	strv_copy(&spec->env, &of->env);
 	strv_copy(&spec->secrets, &of->secrets);
 }
@@ -256,6 +262,15 @@ static int bake_evaluate(const struct bake *bake, const struct target_status *st
  * Taking
  */
 
+/* A file cannot be read there, or changes all the time. Also how a pod ends that is removed. */
+static int bake_take_failed(struct bake *bake, int status, struct err *err)
+{
+	if (++bake->n_failed < TAKES)
+		return 0;
+	return err_set(err, E_KUBE_SHELL,
+		"what the setup has made cannot be read (tar ended with %d)", status);
+}
+
 /* 1: by this process; 0: it has ended, or the connection was cut. */
 static int bake_take(struct bake *bake, enum bake_result *ret, struct err *err)
 {
@@ -276,14 +291,20 @@ static int bake_take(struct bake *bake, enum bake_result *ret, struct err *err)
 	if (r < 0 &&
 		(error.id == E_CANCELED || error.id == E_KUBE_DENIED || bake->n_cuts++ == CUTS_MAX))
 		return err_move(err, &error);
-	if (r < 0)
+	if (r < 0) {
 		log_note("environment: %s", error.message);
+		return 0;
+	}
 	*ret = status == EXIT_BUSY ? BAKE_BUSY : BAKE_DONE;
-	return r == 0 && (status == 0 || status == EXIT_BUSY);
+	return status == 0 || status == EXIT_BUSY ? 1 : bake_take_failed(bake, status, err);
 }
 
-/* Once; 1: done; 0: its pod is lost, and nothing of it is left. */
-static int bake_once(struct bake *bake, enum bake_result *ret, struct err *err)
+static bool bake_is_cannot(enum err_id id)
+{
+	return id == E_KUBE_DENIED || id == E_KUBE_SHELL || id == E_TARGET_SILENT;
+}
+
+static int bake_run(struct bake *bake, enum bake_result *ret, struct err *err)
 {
 	AUTO(target_status_done) struct target_status status = {0};
 	const struct target_job job = bake_job(bake);
@@ -296,15 +317,20 @@ static int bake_once(struct bake *bake, enum bake_result *ret, struct err *err)
 			break;
 		r = bake_pause(bake, POLL_MS, err);
 	}
-	if (r == 0)
+	if (r == 0) {
+		*ret = BAKE_LOST;
 		r = bake_evaluate(bake, &status, &cannot, err);
-	if (r < 0 && (cannot || err->id == E_KUBE_DENIED || err->id == E_TARGET_SILENT)) {
-		*ret = BAKE_CANNOT;
-		r = 1;
+		/* So that others who wait see that it has failed, and do not make it again. */
+		if (r < 0)
+			bake_pause(bake, SEEN_MS, NULL);
 	}
-	if (r <= 0 || *ret == BAKE_CANNOT)
-		bake_remove(bake->submit, bake->request->key);
-	return r;
+	if (r >= 0)
+		return 0;
+	bake_remove(bake->submit, bake->request->key);
+	if (!cannot && !bake_is_cannot(err->id))
+		return r;
+	*ret = BAKE_CANNOT;
+	return 0;
 }
 
 /* By the same question as for a run the target learns what pods have to be like. 1: not here. */
@@ -330,14 +356,7 @@ int bake_make(const struct bake_request *request, enum bake_result *ret, struct 
 		*ret = BAKE_CANNOT;
 		return 0;
 	}
-	for (int i = 0; r == 0 && i < TRIES; i++) {
-		r = bake_once(&bake, ret, err);
-		if (r != 0)
-			return r < 0 ? r : 0;
-	}
-	return r < 0 ? r
-		     : err_set(err, E_RUN_SETUP,
-			       "the pod of the setup was lost %d times before it was done", TRIES);
+	return r < 0 ? r : bake_run(&bake, ret, err);
 }
 
 void bake_remove(struct submit *submit, const char *key)

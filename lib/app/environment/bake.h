@@ -26,10 +26,12 @@ struct bake_request {
 enum bake_result {
 	BAKE_DONE,
 	BAKE_BUSY,  /* another has taken it: look for the image, else ask again */
+	BAKE_LOST,  /* its Job or pod is gone, maybe as another is done: look for the image, else
+		     * bake_remove and ask again */
 	BAKE_CANNOT /* here; err says why */
 };
 
-/* Blocks. The Job stays after BAKE_DONE and BAKE_BUSY, until bake_remove. */
+/* Blocks. What is there stays after all but BAKE_CANNOT and a failure, until bake_remove. */
 int bake_make(const struct bake_request *request, enum bake_result *ret, struct err *err);
 /* Also after a failure: nothing of it stays. */
 void bake_remove(struct submit *submit, const char *key);

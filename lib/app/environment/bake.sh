@@ -7,6 +7,8 @@ bake_verb=$1 bake_dir=$2/bake bake_tree=$3
 shift 3
 LC_ALL=C
 export LC_ALL
+bake_newline='
+'
 
 # TEST...: what is there, but for what is made again by itself: caches, byte code, logs.
 bake_find() {
@@ -34,7 +36,8 @@ bake_tops() {
 	done
 }
 
-# CWD LINE: run the setup, tell what it has changed, and wait until that was taken.
+# CWD LINE NAME...: run the setup, tell what it has changed, and wait until that was taken. NAME: a variable with a
+# secret.
 bake_make() {
 	for bake_tool in find sed sort uniq grep tar xargs tr; do
 		command -v "$bake_tool" >/dev/null 2>&1 || { echo "dlrun: the image has no $bake_tool" >&2; exit 45; }
@@ -66,8 +69,42 @@ bake_make() {
 		grep -v '/$' "$bake_dir/new"
 		bake_find '(' -type f -o -type l ')' "$bake_newer" "$bake_dir/mark" | grep -v '\.pyc$' | bake_out
 	} | sort -u >"$bake_dir/files"
+	shift 2
+	for bake_name; do bake_find_secret "$bake_name"; done >"$bake_dir/secrets"
 	: >"$bake_dir/made"
-	sleep 600
+	bake_stay
+}
+
+# NAME: "NAME PATH" for each file with the value of that variable, by its longest line. Only here it is known for sure:
+# the one who takes it may be another, with a value of their own.
+bake_find_secret() {
+	eval "bake_rest=\${$1-}"
+	bake_long=
+	while [ "$bake_rest" ]; do
+		bake_line=${bake_rest%%"$bake_newline"*}
+		bake_rest=${bake_rest#"$bake_line"}
+		bake_rest=${bake_rest#"$bake_newline"}
+		[ ${#bake_line} -le ${#bake_long} ] || bake_long=$bake_line
+	done
+	[ ${#bake_long} -ge 6 ] || return 0
+	(umask 077 && printf '%s\n' "$bake_long" >"$bake_dir/value")
+	while IFS= read -r bake_line; do
+		[ -h "$bake_line" ] || printf '.%s\0' "$bake_line"
+	done <"$bake_dir/files" | (cd / && xargs -0 -n 500 grep -F -l -s -f "$bake_dir/value") | sed "s,^,$1 ,"
+	rm -f "$bake_dir/value"
+}
+
+# For ten minutes in which nobody takes it.
+bake_stay() {
+	bake_left=120
+	while [ "$bake_left" -gt 0 ]; do
+		sleep 5
+		bake_is_taken || bake_left=$((bake_left - 1))
+	done
+}
+
+bake_is_taken() {
+	[ ! -e "$bake_dir/taken/until" ] && bake_pid=$(cat "$bake_dir/taken/pid" 2>/dev/null) && kill -0 "$bake_pid" 2>/dev/null
 }
 
 bake_out() {
@@ -82,8 +119,8 @@ bake_in() {
 	done
 }
 
-# A tar of the lists "tops" and "gone", then one of the files for each 500 of them. Whoever took it has a minute, and
-# more for much, until it may be taken again.
+# A tar of the lists "tops", "gone" and "secrets", then one of the files for each 500 of them. Whoever took it has a
+# minute, and more for much, until it may be taken again.
 bake_take() {
 	until [ -e "$bake_dir/made" ]; do sleep 0.2 2>/dev/null || sleep 1; done
 	if ! mkdir "$bake_dir/taken" 2>/dev/null; then
@@ -99,7 +136,7 @@ bake_take() {
 	rm -f "$bake_dir/taken/until"
 	bake_plain=--no-unquote
 	tar "$bake_plain" --version >/dev/null 2>&1 || bake_plain=
-	tar -cf - -C "$bake_dir" tops gone || exit 1
+	tar -cf - -C "$bake_dir" tops gone secrets || exit 1
 	[ ! -s "$bake_dir/files" ] || (
 		cd / && sed 's,^/,./,' "$bake_dir/files" | tr '\n' '\0' | xargs -0 -n 500 tar $bake_plain -cf -
 	) || exit 1

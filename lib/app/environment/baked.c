@@ -28,6 +28,7 @@ void baked_done(struct baked *baked)
 	arena_done(&baked->arena);
 	buf_done(&baked->tops);
 	buf_done(&baked->gone);
+	buf_done(&baked->told);
 	buf_done(&baked->window);
 	digest_done(&baked->digest);
 	free(baked->entries.v);
@@ -46,14 +47,68 @@ static const char *baked_path(struct baked *baked, const char *path)
 	return arena_strdup(&baked->arena, moved);
 }
 
+static int baked_refuse_secret(const char *name, size_t len, const char *path, struct err *err)
+{
+	AUTO_FREE char *text = mem_strndup(name, len), *shown_name = str_shown(text);
+	AUTO_FREE char *shown = str_shown(path);
+
+	return err_set(err, E_SECRET, "the setup writes the secret %s to /%s", shown_name, shown);
+}
+
+/* The pod may have had other values than those here. */
+static int baked_check_told(struct baked *baked, struct err *err)
+{
+	if (baked->told.len == 0)
+		return 0;
+	AUTO_FREE char *line = mem_strndup(baked->told.data, strcspn(baked->told.data, "\n"));
+	size_t len = strcspn(line, " ");
+
+	return baked_refuse_secret(
+		line, len, baked_path(baked, line + len + (line[len] != '\0')), err);
+}
+
+/* The length of what is looked for of the value of a secret. */
+static size_t baked_secret(const char *pair, const char **ret_value)
+{
+	const char *value = strchr(pair, '=') + 1;
+	size_t len = strlen(value);
+
+	*ret_value = value;
+	return len < SECRET_MIN ? 0 : len < WINDOW_MAX ? len : WINDOW_MAX;
+}
+
+/* In the newest file. */
+static int baked_check_bytes(
+	const struct baked *baked, const char *data, size_t len, struct err *err)
+{
+	for (size_t i = 0; baked->secrets && i < baked->secrets->n; i++) {
+		const char *pair = baked->secrets->v[i], *value;
+		size_t n = baked_secret(pair, &value);
+		if (n && memmem(data, len, value, n))
+			return baked_refuse_secret(pair, strcspn(pair, "="),
+				baked->files.v[baked->files.n - 1].entry.path, err);
+	}
+	return 0;
+}
+
+static int baked_check_names(struct baked *baked, const struct entry *entry, struct err *err)
+{
+	int r = baked_check_bytes(baked, entry->path, strlen(entry->path), err);
+
+	return r == 0 && entry->target
+		       ? baked_check_bytes(baked, entry->target, strlen(entry->target), err)
+		       : r;
+}
+
 static int baked_take_member(void *ctx, const struct tar_member *member, struct err *err)
 {
 	struct baked *baked = ctx;
 	struct baked_file file = {.entry = {.size = member->size}};
 
-	baked->list = str_eq(member->path, "tops")   ? &baked->tops
-		      : str_eq(member->path, "gone") ? &baked->gone
-						     : NULL;
+	baked->list = str_eq(member->path, "tops")      ? &baked->tops
+		      : str_eq(member->path, "gone")    ? &baked->gone
+		      : str_eq(member->path, "secrets") ? &baked->told
+							: NULL;
 	baked->has_content = false;
 	buf_reset(&baked->window);
 	digest_done(&baked->digest);
@@ -79,32 +134,7 @@ static int baked_take_member(void *ctx, const struct tar_member *member, struct 
 	}
 	baked->bytes += member->size;
 	*vec_push(&baked->files) = file;
-	return 0;
-}
-
-/* The length of what is looked for of the value of a secret. */
-static size_t baked_secret(const char *pair, const char **ret_value)
-{
-	const char *value = strchr(pair, '=') + 1;
-	size_t len = strlen(value);
-
-	*ret_value = value;
-	return len < SECRET_MIN ? 0 : len < WINDOW_MAX ? len : WINDOW_MAX;
-}
-
-static int baked_check_bytes(
-	const struct baked *baked, const char *data, size_t len, struct err *err)
-{
-	for (size_t i = 0; baked->secrets && i < baked->secrets->n; i++) {
-		const char *pair = baked->secrets->v[i], *value;
-		size_t n = baked_secret(pair, &value);
-		if (n == 0 || !memmem(data, len, value, n))
-			continue;
-		AUTO_FREE char *shown = str_shown(baked->files.v[baked->files.n - 1].entry.path);
-		return err_set(err, E_SECRET, "the setup writes the secret %.*s to /%s",
-			(int)strcspn(pair, "="), pair, shown);
-	}
-	return 0;
+	return baked_check_names(baked, &file.entry, err);
 }
 
 /* A value may lie in two parts of the content: the end of the one before is kept. */
@@ -317,8 +347,11 @@ int baked_read(struct baked *baked, struct err *err)
 {
 	buf_init(&baked->tops, LIST_MAX);
 	buf_init(&baked->gone, LIST_MAX);
+	buf_init(&baked->told, LIST_MAX);
 	buf_init(&baked->window, 4 * WINDOW_MAX);
 	int r = baked_read_tar(baked, err);
+	if (r == 0)
+		r = baked_check_told(baked, err);
 	if (r < 0)
 		return r;
 	vec_sort(&baked->files, baked_by_path);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading what the pod of a setup has sent (bake.sh): a tar with the lists "tops" and "gone", then
- * tars of files. What it has becomes the entries of a layer, whose content stays where it is in the
- * file; memory is needed for the names only. Nothing of it is trusted.
+ * Reading what the pod of a setup has sent (bake.sh): a tar with the lists "tops", "gone" and
+ * "secrets", then tars of files. What it has becomes the entries of a layer, whose content stays
+ * where it is in the file; memory is needed for the names only. Nothing of it is trusted.
  */
 #ifndef DLRUN_APP_ENVIRONMENT_BAKED_H
 #define DLRUN_APP_ENVIRONMENT_BAKED_H
@@ -31,6 +31,7 @@ struct baked {
 	struct VEC_OF(struct baked_file) hardlinks; /* target: the path of another */
 	struct arena arena;
 	struct buf tops, gone; /* lists of names, a line for each */
+	struct buf told;       /* a line "NAME PATH" for each file with a secret of the pod */
 	struct buf *list;      /* that the present member is; or NULL: it is a file */
 	struct digest digest;
 	const char *chunk;

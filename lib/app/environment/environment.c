@@ -27,6 +27,7 @@
 
 enum {
 	BUSY_MS = 1000,
+	TRIES = 3, /* of pods that are evicted or whose node is lost */
 	REFUSAL_MAX = 4096,
 	REFUSAL_MS = 60 * 60 * 1000,
 };
@@ -229,11 +230,36 @@ static void environment_forget(const struct environment *environment)
  * The key
  */
 
+/* Of the tree as it is on disk now. */
+static int environment_read_key(
+	const struct environment *environment, char ret[static SHA256_HEX_SIZE], struct err *err)
+{
+	const struct submit *submit = environment->submit;
+	const struct config *config = submit->config;
+	AUTO_FREE char *where = mem_printf("%s %s %s",
+		environment->base_digest ? environment->base_digest
+					 : submit->pack.base->manifest.digest,
+		config_str(config, "platform"), config_str(config, "workdir"));
+
+	return setup_key(&submit->spec.runtime.setup, where, submit->place->root, ret, err);
+}
+
+/* A tree that is read after the key may be another. */
+static int environment_check_key(const struct environment *environment, struct err *err)
+{
+	char key[SHA256_HEX_SIZE];
+	int r = environment_read_key(environment, key, err);
+
+	if (r < 0 || str_eq(key, environment->key))
+		return r;
+	err_set(err, E_IO_CHANGED, "files of setup.key changed while the environment was made");
+	return err_hint(err, "dlrun submit");
+}
+
 static int environment_make_key(struct environment *environment, struct err *err)
 {
 	struct submit *submit = environment->submit;
 	const struct pack *pack = &submit->pack;
-	const struct runtime_setup *setup = &submit->spec.runtime.setup;
 	int r = 0;
 
 	if (pack->base_ref.kind == REF_REGISTRY) {
@@ -242,12 +268,7 @@ static int environment_make_key(struct environment *environment, struct err *err
 		if (r == 0 && !environment->base_digest)
 			return 1;
 	}
-	if (r < 0)
-		return r;
-	AUTO_FREE char *where = mem_printf("%s %s %s",
-		environment->base_digest ? environment->base_digest : pack->base->manifest.digest,
-		config_str(submit->config, "platform"), config_str(submit->config, "workdir"));
-	return setup_key(setup, where, submit->place->root, environment->key, err);
+	return r < 0 ? r : environment_read_key(environment, environment->key, err);
 }
 
 /*
@@ -485,25 +506,43 @@ static bool environment_is_refused(struct environment *environment)
 	return true;
 }
 
+/* The registry does not have it either. */
+static int environment_lost(struct environment *environment, int *n_lost, struct err *err)
+{
+	bake_remove(environment->submit, environment->key);
+	if (++*n_lost < TRIES)
+		return 0;
+	return err_set(err, E_RUN_SETUP,
+		"the pod of the setup was lost %d times before it was done", TRIES);
+}
+
 /* 1: it cannot be made there; err says why. */
 static int environment_make(struct environment *environment, char **ret_digest, struct err *err)
 {
 	struct submit *submit = environment->submit;
 	AUTO(push_result_done) struct push_result code = {0};
+	AUTO_ERR struct err error = {0};
 	AUTO_FREE char *text = mem_printf("environment: made once in a pod of %s, by %s",
 		submit->target->name, submit->spec.runtime.setup.run);
+	int n_lost = 0;
 
 	environment_note(submit, text);
 	int r = environment_push_code(environment, &code, err);
+	if (r == 0)
+		r = environment_check_key(environment, err);
 	while (r == 0 && !*ret_digest) {
 		enum bake_result result = BAKE_DONE;
-		r = environment_take(environment, &code, &result, ret_digest, err);
-		if (r < 0 || result == BAKE_CANNOT)
+		r = environment_take(environment, &code, &result, ret_digest, &error);
+		if (r < 0 || result == BAKE_CANNOT) {
+			err_move(err, &error);
 			return r < 0 ? r : 1;
+		}
 		if (result == BAKE_BUSY)
 			r = environment_pause(environment, err);
 		if (r == 0 && !*ret_digest)
 			r = environment_find(environment, REGISTRY_TRUST_BLOB_MS, ret_digest, err);
+		if (r == 0 && !*ret_digest && result == BAKE_LOST)
+			r = environment_lost(environment, &n_lost, err);
 	}
 	return r;
 }
@@ -520,12 +559,13 @@ static int environment_make_for_run(
 		return err_move(err, &error);
 	if (r > 0)
 		environment_refuse(environment, &error);
-	else
+	r = environment_check_key(environment, err);
+	if (r == 0 && *ret_digest)
 		submit_note(environment->submit,
 			"environment " IMAGE_ENVIRONMENT_TAG "%.*s: made in %.0f s",
 			IMAGE_ENVIRONMENT_HEX, environment->key,
 			(double)(clock_ms() - begun_ms) / 1000);
-	return 0;
+	return r;
 }
 
 /* The environment takes the place of the base, under the base's name. */

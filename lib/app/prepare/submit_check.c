@@ -760,14 +760,14 @@ static int submit_check_set_command(struct submit *submit, struct err *err)
 		strv_copy(&spec->command, config_command(submit->config, &shell));
 		spec->shell = shell;
 	}
-	if (has_words && words->v[0][0] == '-')
-		return append_words(submit, words, err);
-	if (has_words) {
+	int r = has_words && words->v[0][0] == '-' ? append_words(submit, words, err) : 0;
+	if (has_words && words->v[0][0] != '-') {
 		strv_copy(&spec->command, words);
 		spec->shell = false;
 	}
 	spec->terminal = submit->options->terminal;
-	int r = submit_set_roles(submit, err);
+	if (r == 0)
+		r = submit_set_roles(submit, err);
 	if (r < 0 || (spec->command.n > 0 && *spec->command.v[0]))
 		return r;
 	err_set(err, E_RUN_COMMAND, "there is nothing to run");

@@ -275,9 +275,10 @@ static char *dir_of_key(struct submit *submit, const char *key)
 }
 
 /* The lines that make .venv; uv that an image lacks is not a part of what they make. */
-#define LOCK_UV                                                                                     \
-	"command -v uv >/dev/null || { d=$(mktemp -d) && python3 -m venv \"$d\" && \"$d/bin/pip\" " \
-	"install -q uv && PATH=$PATH:$d/bin; } && uv sync --frozen"
+#define LOCK_UV                                                                                    \
+	"command -v uv >/dev/null || { d=$(mktemp -d) && trap 'rm -rf \"$d\"' EXIT && "            \
+	"python3 -m venv \"$d\" && \"$d/bin/pip\" install -q uv && PATH=$PATH:$d/bin; } && "       \
+	"uv sync --frozen"
 #define LOCK_PIP                                                                                   \
 	"python3 -m venv --system-site-packages .venv && .venv/bin/python -m pip install -q -r %s"
 
@@ -593,8 +594,9 @@ static int choose_model(struct submit *submit, const char *type, struct err *err
 		if (gpu_model_matches(list.v[i].model, type) &&
 			is_chosen(&runtime->gpus_only, &list.v[i]))
 			strv_add(&ids, list.v[i].id);
-	if (ids.n < (size_t)runtime->gpus)
-		return fail_type(type, runtime->gpus, ids.n, &list, err);
+	int wanted = submit->spec.roles.list.n ? roles_gpus(&submit->spec) : runtime->gpus;
+	if (ids.n < (size_t)wanted)
+		return fail_type(type, wanted, ids.n, &list, err);
 	strv_copy(&runtime->gpus_only, &ids);
 	return 0;
 }
@@ -610,7 +612,8 @@ static int check_model(struct submit *submit, struct err *err)
 		err_set(err, E_USAGE, "--gpu-type %s cannot be used together with -g 0", type);
 		return err_hint(err, "dlrun submit -g 1 …");
 	}
-	if (runtime->gpus <= 0)
+	/* Each role says for itself how many. */
+	if (runtime->gpus <= 0 && !submit->spec.roles.list.n)
 		runtime->gpus = 1;
 	return submit_runtime_is_local(submit) ? choose_model(submit, type, err) : 0;
 }
@@ -803,7 +806,9 @@ static int submit_runtime_check_nodes(struct submit *submit, struct err *err)
 		err_set(err, E_TARGET_UNSUPPORTED,
 			"requested %d nodes, and this machine plays %d at most", nodes,
 			ATTEMPT_RANKS_MAX);
-		return err_hint(err, "dlrun submit -t kube -N %d …", nodes);
+		return submit->spec.roles.list.n
+			       ? err_hint(err, "dlrun submit -t kube …")
+			       : err_hint(err, "dlrun submit -t kube -N %d …", nodes);
 	}
 	return submit_runtime_check_gpus(roles_gpus(&submit->spec), path, err);
 }

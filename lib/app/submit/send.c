@@ -555,7 +555,7 @@ static void send_move(const struct submit *submit, struct run *run)
 	run->spec = spec_to_json(&submit->spec);
 	if (image)
 		json_set(run->spec, "image", image);
-	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO)
+	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO && !submit->spec.roles.list.n)
 		json_set_int(json_sub(run->doc, "resources"), "gpus", submit->spec.runtime.gpus);
 }
 

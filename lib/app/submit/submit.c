@@ -91,7 +91,8 @@ static int submit_go_on(struct submit *submit, const struct err *why)
 	const struct queue_events events = {0};
 	AUTO_ERR struct err ignored = {0};
 
-	if (!why || !place_is_refusal(why) || !run_may_go_on(run))
+	/* A study goes to one target as a whole. */
+	if (!why || !submit->may_hold || !place_is_refusal(why) || !run_may_go_on(run))
 		return 0;
 	auto_fd(&submit->lock_fd);
 	submit->lock_fd = -1;

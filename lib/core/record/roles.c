@@ -41,6 +41,15 @@ int roles_sum(const struct roles *roles)
 	return sum > RESOURCES_NODES_MAX ? RESOURCES_NODES_MAX + 1 : (int)sum;
 }
 
+static bool roles_name_is_valid(const char *name)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+	size_t len = strlen(name);
+
+	return islower((unsigned char)*name) && strspn(name, letters) == len &&
+	       name[len - 1] != '-' && len <= ROLES_NAME_MAX;
+}
+
 static ptrdiff_t roles_index(const struct roles *roles, const char *name)
 {
 	for (size_t i = 0; i < roles->list.n; i++)
@@ -119,7 +128,7 @@ static int roles_check_texts(const struct spec *spec, const struct strv *texts, 
 	return r;
 }
 
-bool roles_has_address(const struct spec *spec, const char *text)
+static bool roles_has_address(const struct spec *spec, const char *text)
 {
 	struct roles_address address;
 
@@ -257,13 +266,10 @@ int roles_from_config(const struct config *config, struct roles *ret, struct err
 
 static int roles_check_name(const struct roles *roles, size_t i, struct err *err)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
 	const char *name = roles->list.v[i].name;
-	size_t len = strlen(name);
 	AUTO_FREE char *shown = str_shown(name);
 
-	if (!islower((unsigned char)*name) || strspn(name, letters) != len ||
-		name[len - 1] == '-' || len > ROLES_NAME_MAX) {
+	if (!roles_name_is_valid(name)) {
 		err_set(err, E_CONFIG,
 			"'%s' is not a valid name of a role: at most %d of a-z, 0-9 and -, a letter "
 			"first",
@@ -479,7 +485,8 @@ char *roles_part_text(const struct roles_part *part)
 			  : mem_printf("rank %d", part->rank);
 }
 
-char *roles_variable(const char *name)
+/* DLRUN_ROLE_<NAME>; the caller frees. */
+static char *roles_variable(const char *name)
 {
 	char *variable = mem_printf("DLRUN_ROLE_%s", name);
 
@@ -523,12 +530,13 @@ void roles_add_env(
  * Of a record
  */
 
-/* Numbers of nodes come from elsewhere, too. */
 static int roles_record_nodes(const struct json *role)
 {
 	int64_t nodes = json_int(role, 0);
 
-	return nodes < 0 || nodes > ROLES_NODES_MAX ? 0 : (int)nodes;
+	return nodes < 0 || nodes > ROLES_NODES_MAX || !roles_name_is_valid(json_key(role))
+		       ? 0
+		       : (int)nodes;
 }
 
 const char *roles_of_record(const struct json *doc, int *rank)
@@ -553,15 +561,9 @@ char *roles_summary(const struct json *doc)
 
 	for (const struct json *role = json_first(json_get(doc, "roles")); role;
 		role = json_next(role))
-		strv_addf(&names, "%s %d", json_key(role), roles_record_nodes(role));
+		if (roles_record_nodes(role))
+			strv_addf(&names, "%s %d", json_key(role), roles_record_nodes(role));
 	return names.n ? strv_join(&names, ", ") : NULL;
-}
-
-char *roles_rank_name(const struct json *doc, int rank)
-{
-	const char *role = roles_of_record(doc, &rank);
-
-	return role ? mem_printf("%s.%d", role, rank) : mem_printf("%d", rank);
 }
 
 char *roles_rank_text(const struct json *doc, int rank)
@@ -581,6 +583,8 @@ int roles_find(
 
 	for (const struct json *role = json_first(roles); role; role = json_next(role)) {
 		int nodes = roles_record_nodes(role);
+		if (!nodes)
+			continue;
 		if (str_eq(json_key(role), name)) {
 			*ret_first = first;
 			*ret_nodes = nodes;

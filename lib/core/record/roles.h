@@ -108,23 +108,17 @@ char *roles_part_text(const struct roles_part *part);
  * without roles. */
 void roles_add_env(
 	const struct spec *spec, int rank, const struct strv *addresses, struct strv *ret);
-/* The name of the variable with the addresses of a role: DLRUN_ROLE_<NAME>. The caller frees. */
-char *roles_variable(const char *name);
 /* text with addresses in place of {ROLE.N}; the caller frees. */
 char *roles_fill(const struct spec *spec, const struct strv *addresses, const char *text);
-/* Whether a {ROLE.N} of spec stands in text. */
-bool roles_has_address(const struct spec *spec, const char *text);
 
 /*
- * Of a record
+ * Of a record, which may be somebody else's: a role whose name cannot be one has no ranks
  */
 
 /* The role of rank, which becomes the rank within it; NULL: a run without roles. */
 const char *roles_of_record(const struct json *doc, int *rank);
 /* "learner 1, actors 12", or NULL; the caller frees. */
 char *roles_summary(const struct json *doc);
-/* "actors.3", or "3" of a run without roles; the caller frees. */
-char *roles_rank_name(const struct json *doc, int rank);
 /* "actors.3", or "rank 3" of a run without roles, in sentences; the caller frees. */
 char *roles_rank_text(const struct json *doc, int rank);
 /* The interval of a role of that name. E_USAGE with the roles that there are. */

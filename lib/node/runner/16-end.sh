@@ -55,13 +55,13 @@ exit_put() {
 attempt_fail() {
 	attempt_origin=dlrun
 	[ "$2" != SetupFailed ] || attempt_origin=setup
-	slot_fail "$1"
 	# Who waits may see the cancel before the one who ends it for that comes.
 	if [ -e "$1/cancel" ]; then
 		end_asked "$1"
 		exit_write "$1" "$end_state" "$end_code" 0 "$end_origin" "$end_reason" "$end_text"
 		exit 125
 	fi
+	slot_fail "$1"
 	[ -e "$1/exit" ] || log_line "$1" "$3"
 	exit_write "$1" failed 125 0 "$attempt_origin" "$2" "$3"
 	exit 125

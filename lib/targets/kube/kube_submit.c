@@ -12,6 +12,7 @@
 #include "core/config/words.h"
 #include "core/image/image_facts.h"
 #include "core/record/places.h"
+#include "core/record/setup_key.h"
 #include "core/record/spec.h"
 #include "core/store/store.h"
 #include "kube/job/preflight.h"
@@ -24,7 +25,12 @@
  * Plan of a run in a cluster: its specification and the target's keys in Kubernetes' terms.
  */
 
-enum { OVERLAY_MAX = 1 << 20, TTL_MS = 7 * 24 * 3600 * 1000, MEMBER_LINGER_MS = 2 * 60 * 1000 };
+enum {
+	OVERLAY_MAX = 1 << 20,
+	TTL_MS = 7 * 24 * 3600 * 1000,
+	MEMBER_LINGER_MS = 2 * 60 * 1000,
+	SETUP_TTL_MS = 10 * 60 * 1000
+};
 
 struct kube_plan_role {
 	struct spec spec; /* as of a run that has no other role */
@@ -462,6 +468,9 @@ static int kube_submit_set_target(
 	run->ttl_ms = TTL_MS;
 	if (ttl)
 		r = duration_parse(ttl, &run->ttl_ms, err);
+	/* Nothing reads its log later, and it may have secrets. */
+	if (setup_id_is_own(plan->handle.run_id))
+		run->ttl_ms = SETUP_TTL_MS;
 	return r == 0 && overlay ? read_overlay(plan, overlay, err) : r;
 }
 

@@ -74,6 +74,26 @@ void program_env(const struct attempt_job *job, const char *const *inherited, co
 	env_unset(ret, "OLDPWD");
 }
 
+#define PROGRAM_HOSTFILE "DLRUN_HOSTFILE"
+
+static const char *program_hostfile(const struct attempt_job *job)
+{
+	const struct strv *env = &job->spec.env;
+	const char *path = env->n ? env_get((const char *const *)env->v, PROGRAM_HOSTFILE) : NULL;
+
+	return path ? path : "";
+}
+
+int program_write_hosts(const struct attempt_job *job, struct err *err)
+{
+	AUTO_STRV struct strv lines = {0};
+
+	for (int i = 0; i < job->spec.resources.nodes; i++)
+		strv_add(&lines, ATTEMPT_ADDRESS "\n");
+	AUTO_FREE char *text = strv_join(&lines, "");
+	return fs_replace(program_hostfile(job), text, strlen(text), 0600, FS_SYNC_NONE, err);
+}
+
 int program_role_job(
 	const struct attempt_job *job, int rank, struct attempt_job *ret, struct err *err)
 {
@@ -92,6 +112,7 @@ int program_role_job(
 		return r;
 	roles_add_env(&job->spec, rank, &addresses, &pairs);
 	strv_addf(&pairs, "DLRUN_NODE_ADDRS=%s", group);
+	strv_addf(&pairs, PROGRAM_HOSTFILE "=%s-%s", program_hostfile(job), part.name);
 	for (size_t i = 0; i < pairs.n; i++)
 		env_set(&ret->spec.env, pairs.v[i], false);
 	return 0;

@@ -26,6 +26,9 @@ void program_env(const struct attempt_job *job, const char *const *inherited, co
 int program_role_job(
 	const struct attempt_job *job, int rank, struct attempt_job *ret, struct err *err);
 
+/* Write $DLRUN_HOSTFILE of such a job. */
+int program_write_hosts(const struct attempt_job *job, struct err *err);
+
 /* Set the variables of a rank, of a job of several nodes; port: where the ranks meet, 0: keep that
  * of env. Those that the user set stay. */
 void program_rank_env(const struct attempt_job *job, int number, uint16_t port, struct strv *env);

@@ -335,9 +335,9 @@ static void sup_setup_env(const struct supervisor *sup, struct strv *env)
 
 enum { DEFAULT_PORT = 29500 /* torchrun's */, SPARE_MS = 2000 };
 
-/* Choose a port that is free now; if another process takes it meanwhile, the program fails with a
- * clear message. */
-static uint16_t sup_free_port(void)
+/* Choose a port that is free, and hold it by the descriptor that is returned; if another process
+ * takes it when that is closed, the program fails with a clear message. */
+static int sup_hold_port(uint16_t *ret)
 {
 	struct sockaddr_in address = {
 		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -345,9 +345,24 @@ static uint16_t sup_free_port(void)
 	AUTO_FD int fd = socket(AF_INET, SOCK_STREAM, 0);
 
 	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-		getsockname(fd, (struct sockaddr *)&address, &len) < 0)
-		return DEFAULT_PORT;
-	return ntohs(address.sin_port);
+		getsockname(fd, (struct sockaddr *)&address, &len) < 0) {
+		*ret = DEFAULT_PORT;
+		return -1;
+	}
+	*ret = ntohs(address.sin_port);
+	return TAKE_FD(fd);
+}
+
+/* All are held until the last is found: of two that are asked for in turn both may be the same. */
+static void sup_find_ports(struct supervisor *sup)
+{
+	const size_t n = roles_count(&sup->job->spec);
+	int fds[ROLES_MAX];
+
+	for (size_t i = 0; i < n; i++)
+		fds[i] = sup_hold_port(&sup->ports[i]);
+	for (size_t i = 0; i < n; i++)
+		auto_fd(&fds[i]);
 }
 
 static void sup_exec_failed(struct supervisor *sup, int errnum)
@@ -477,6 +492,10 @@ int sup_fork_rank(
 		of_role = own.spec;
 		job = &own;
 	}
+	if (part.name && part.rank == 0)
+		r = program_write_hosts(job, err);
+	if (r < 0)
+		return r;
 	program_env(job, sup->inherited, sup->tree, &env);
 	sup_setup_env(sup, &env);
 	sup_gpus_env(sup, job, rank, &env);
@@ -500,8 +519,7 @@ int sup_fork_rank(
 /* The program, or those of all ranks; ret: of one that has no ranks. */
 static int sup_fork_program(struct supervisor *sup, struct program *ret, struct err *err)
 {
-	for (size_t i = 0; i < roles_count(&sup->job->spec); i++)
-		sup->ports[i] = sup_free_port();
+	sup_find_ports(sup);
 	sup_make_family(sup);
 	sup_count_kills(sup);
 	return sup_nodes(sup) > 1 ? sup_ranks_start(sup, &ret->pid, err)

@@ -489,16 +489,17 @@ static int local_exec_spawn(const struct attempt_place *place, const struct targ
 	r = local_check_rank(place, &job, request->rank, err);
 	if (r < 0)
 		return r;
+	attempt_job_place(&job, place->dir);
+	bool has_ranks = job.spec.resources.nodes > 1;
 	int rank = request->rank;
 	r = local_take_part(&job, &rank, err);
 	if (r < 0)
 		return r;
-	attempt_job_place(&job, place->dir);
 	for (size_t i = 0; request->secret_env && i < request->secret_env->n; i++)
 		strv_add(&job.spec.env, request->secret_env->v[i]);
 	program_env(&job, local->session->env.env, tree, &env);
 	attempt_setup_env_read(place->dir, &env);
-	if (job.spec.resources.nodes > 1)
+	if (has_ranks)
 		program_rank_env(&job, rank, 0, &env);
 	job.spec.shell = false;
 	job.spec.runtime.launcher = (struct launcher){0};
@@ -908,12 +909,12 @@ enum { ROOM_FIND_MS = 5000 };
 static int local_room_gpus(
 	struct target_local *local, const struct spec *spec, struct gpu_list *list, struct err *err)
 {
-	const struct runtime *runtime = &spec->runtime;
 	const char *path = env_get(local->session->env.env, "PATH");
+	const int gpus = roles_gpus(spec);
 	const struct gpu_claim_spec claimed = {
 		.owner = ROOM_OWNER,
-		.want = runtime->gpus == RUNTIME_GPUS_AUTO ? 1 : (unsigned)runtime->gpus,
-		.only = &runtime->gpus_only,
+		.want = gpus == RUNTIME_GPUS_AUTO ? 1 : (unsigned)gpus,
+		.only = &spec->runtime.gpus_only,
 	};
 	AUTO_GPU_CLAIM struct gpu_claim *claim = NULL;
 
@@ -951,7 +952,7 @@ static int local_room(struct target *target, const struct target_requirements *r
 	struct target_local *local = target_local_of(target);
 	const struct spec *spec = requirements->spec;
 	struct gpu_list list = {0};
-	int r = spec->runtime.gpus ? local_room_gpus(local, spec, &list, err) : 1;
+	int r = roles_gpus(spec) ? local_room_gpus(local, spec, &list, err) : 1;
 
 	if (r < 0)
 		return r;

@@ -3,11 +3,11 @@
  * A run of several hosts: what the states of its ranks say of the whole, and what whoever looks has
  * to do about it. An engine.
  *
- * All ranks are prepared first, each is held there, and only then all are told to go, the first
- * one before the others. From the first `go` on the run is going: who finds ranks that are still
- * held, and nobody who submits, passes the word on; before, whoever finds that takes all of them
- * back. A rank that ends as anything but succeeded ends the others, and so do the ranks that the
- * run ends with.
+ * All ranks are prepared first, each is held there, and only then all are told to go: of a run that
+ * may be taken back (one with several places) the first one before the others. From the first `go`
+ * on the run is going: who finds ranks that are still held, and nobody who submits, passes the word
+ * on; before, whoever finds that takes all of them back. A rank that ends as anything but succeeded
+ * ends the others, and so do the ranks that the run ends with.
  */
 #ifndef DLRUN_TARGETS_SSH_GANG_H
 #define DLRUN_TARGETS_SSH_GANG_H

@@ -132,9 +132,10 @@ void role_hosts_choose(const struct node_offer *offers, size_t n, const struct r
 			"%zu hosts are wanted, and there %s %zu", wanted, n == 1 ? "is" : "are", n);
 	while (!ret->why && (at = role_hosts_next(roles, made)) < roles->n) {
 		role_hosts_place(&roles->v[at], &left, &made[at]);
-		if (!made[at].is_made)
-			ret->why =
-				mem_printf("role %s: %s", roles->v[at].name, made[at].choice.why);
+		if (made[at].is_made)
+			continue;
+		ret->why = mem_printf("role %s%s: %s", roles->v[at].name,
+			made[at].choice.hosts.n ? " would have to wait" : "", made[at].choice.why);
 	}
 	if (!ret->why)
 		role_hosts_join(roles, made, offers, ret);

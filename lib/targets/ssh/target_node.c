@@ -418,12 +418,14 @@ static int64_t choosing_fill(struct choosing *choosing, const struct spec *spec)
 	bool is_pool = choosing->n > 1;
 	/* A run of several has to know them all, and so has a study. */
 	bool is_enough = is_pool && spec->resources.nodes <= 1 && !is_placed;
+	struct roles_part part;
+	roles_nth(spec, 0, &part);
 	choosing->probes = mem_alloc(choosing->n + 1, sizeof(*choosing->probes));
 	choosing->offers = mem_alloc(choosing->n + 1, sizeof(*choosing->offers));
 	for (size_t i = 0; i < choosing->n; i++)
 		choosing->probes[i] = (struct node_probe){.host = node->hosts.v[i],
 			.root = node->root,
-			.gpus_too = is_pool || spec->runtime.gpus > 0 || spec->resources.gpu_type};
+			.gpus_too = is_pool || part.gpus > 0 || spec->resources.gpu_type};
 	return is_enough ? SETTLE_MS : -1;
 }
 
@@ -520,7 +522,7 @@ static void target_node_add_pool(struct choosing *choosing, size_t first,
 	size_t len = strlen(node->chosen);
 
 	strv_done(&node->pool);
-	if (requirements->spec->runtime.gpus == 0 || requirements->spec->study.parallel > 0 ||
+	if (wanted->gpus == 0 || requirements->spec->study.parallel > 0 ||
 		!choosing_fits(choosing, first, wanted))
 		return;
 	strv_add(&names, node->chosen);
@@ -652,12 +654,15 @@ static int target_node_choose(struct choosing *choosing,
 	return 0;
 }
 
-/* More than there are would never begin. */
+/* More than there are would never begin. A single host takes a run of one node. */
 static int target_node_check_gpus(
 	struct node_probe *probe, const struct spec *spec, struct err *err)
 {
 	const char *type = spec->resources.gpu_type;
-	int wanted = spec->runtime.gpus;
+	struct roles_part part;
+
+	roles_nth(spec, 0, &part);
+	int wanted = part.gpus;
 
 	if (!probe->gpus_too)
 		return 0;
@@ -668,8 +673,8 @@ static int target_node_check_gpus(
 	AUTO_FREE char *shown = type ? str_shown(type) : mem_strdup("");
 	err_set(err, E_GPU_COUNT, "requested %d %s%sGPU%s, host %s has %zu", wanted, shown,
 		type ? " " : "", wanted == 1 ? "" : "s", probe->host, probe->gpus.n);
-	return type ? err_hint(err, "dlrun targets")
-		    : err_hint(err, "dlrun submit -g %zu …", probe->gpus.n);
+	return type || part.name ? err_hint(err, "dlrun targets")
+				 : err_hint(err, "dlrun submit -g %zu …", probe->gpus.n);
 }
 
 /* A pool is chosen from by the same. */
@@ -991,7 +996,7 @@ static int target_node_room(struct target *target, const struct target_requireme
 		.ret = ret,
 		.call = call};
 	int64_t settle_ms = choosing_fill(&room->choosing, requirements->spec);
-	bool needs_gpus = requirements->spec->runtime.gpus != 0;
+	bool needs_gpus = roles_gpus(requirements->spec) != 0;
 	for (size_t i = 0; needs_gpus && i < room->choosing.n; i++)
 		room->choosing.probes[i].gpus_too = true;
 	target_call_begin(call, &room->work);

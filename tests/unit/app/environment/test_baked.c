@@ -165,6 +165,29 @@ static void test_secrets(void **state)
 	}
 }
 
+/* The pod knows values that are not those here; links and names count, too. */
+static void test_secrets_told(void **state)
+{
+	static const struct member told[] = {
+		{"tops", ""}, {"secrets", "TOKEN ./dlrun/src/.venv/pip.conf\nOTHER ./x\n"}};
+	static const struct member none[] = {{"secrets", ""}, {"./etc/pip.conf", "x"}};
+	static const struct member broken[] = {{"secrets", "TOKEN"}};
+	static const struct member link[] = {{"./etc/index", NULL, "https://canary-4711@x", '2'}};
+	static const struct member name[] = {{"./etc/canary-4711", ""}};
+	AUTO_STRV struct strv secrets = {0};
+	AUTO(baked_done) struct baked baked = {0};
+
+	(void)state;
+	strv_add(&secrets, "TOKEN=canary-4711");
+	refuse(told, ARRAY_LEN(told), NULL, E_SECRET,
+		"the setup writes the secret TOKEN to /dlrun/env/tree/.venv/pip.conf");
+	refuse(broken, ARRAY_LEN(broken), NULL, E_SECRET, "the secret TOKEN to /");
+	refuse(link, 1, &secrets, E_SECRET, "the setup writes the secret TOKEN to /etc/index");
+	refuse(name, 1, &secrets, E_SECRET, "the secret TOKEN");
+	assert_int_equal(read_all(&baked, none, ARRAY_LEN(none), NULL), 0);
+	close(baked.fd);
+}
+
 static void test_ids(void **state)
 {
 	static const char key[] =
@@ -186,6 +209,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_entries, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_refused, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_secrets, make_tmp, remove_tmp),
+		cmocka_unit_test_setup_teardown(test_secrets_told, make_tmp, remove_tmp),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

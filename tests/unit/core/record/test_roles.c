@@ -102,8 +102,7 @@ static void test_no_roles(void **state)
 	assert_int_equal(same.resources.nodes, 3);
 	roles_to_record(&spec.roles, doc);
 	assert_null(json_first(doc));
-	AUTO_FREE char *name = roles_rank_name(doc, 2), *sentence = roles_rank_text(doc, 2);
-	assert_string_equal(name, "2");
+	AUTO_FREE char *sentence = roles_rank_text(doc, 2);
 	assert_string_equal(sentence, "rank 2");
 	assert_int_equal(roles_find(doc, "learner", &first, &nodes, NULL), -ERR_USAGE);
 }
@@ -138,8 +137,10 @@ static void test_places(void **state)
 	assert_int_equal(actors.resources.memory_bytes, 2ULL << 30);
 	assert_int_equal(spec_of_role(&spec, 1, NULL, &unfilled, NULL), 0);
 	assert_string_equal(unfilled.command.v[0], "act {learner.0}:{actors-2.2} {}");
-	assert_true(roles_has_address(&spec, "x{eval.0}"));
-	assert_false(roles_has_address(&spec, "{other.0} {eval} {{eval.a}"));
+	AUTO_FREE char *filled = roles_fill(&spec, &addresses, "x{eval.0}");
+	AUTO_FREE char *same = roles_fill(&spec, &addresses, "{other.0} {eval} {{eval.a}");
+	assert_string_equal(filled, "xh4");
+	assert_string_equal(same, "{other.0} {eval} {{eval.a}");
 }
 
 static void test_json(void **state)
@@ -168,9 +169,9 @@ static void test_json(void **state)
 	assert_int_equal(spec_from_json(json, &wrong, NULL), -ERR_IO);
 
 	roles_to_record(&spec.roles, doc);
-	AUTO_FREE char *name = roles_rank_name(doc, 3), *none = roles_rank_name(doc, 5);
+	AUTO_FREE char *name = roles_rank_text(doc, 3), *none = roles_rank_text(doc, 5);
 	assert_string_equal(name, "actors-2.2");
-	assert_string_equal(none, "5");
+	assert_string_equal(none, "rank 5");
 	assert_int_equal(roles_find(doc, "eval", &first, &nodes, NULL), 0);
 	assert_int_equal(first, 4);
 	assert_int_equal(nodes, 1);
@@ -205,11 +206,14 @@ static void test_hostile_json(void **state)
 		roles_done(&roles);
 	}
 	AUTO_JSON struct json *doc = NULL;
-	static const char record[] = "{\"roles\":{\"a\":-1,\"b\":\"x\",\"c\":1e12,\"d\":2}}";
+	static const char record[] =
+		"{\"roles\":{\"a\":-1,\"b\":\"x\",\"c\":1e12,\"\\u001b[2J\":9,\"\":3,\"d\":2}}";
 	assert_int_equal(json_parse(record, sizeof(record) - 1, 1000, "it", &doc, NULL), 0);
-	AUTO_FREE char *name = roles_rank_name(doc, 1), *negative = roles_rank_name(doc, -1);
+	AUTO_FREE char *name = roles_rank_text(doc, 1), *negative = roles_rank_text(doc, -1);
 	assert_string_equal(name, "d.1");
-	assert_string_equal(negative, "-1");
+	AUTO_FREE char *summary = roles_summary(doc);
+	assert_string_equal(summary, "d 2");
+	assert_string_equal(negative, "rank -1");
 }
 
 static void test_errors(void **state)

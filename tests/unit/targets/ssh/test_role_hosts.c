@@ -81,11 +81,14 @@ static void test_none_waits(void **state)
 
 	(void)state;
 	chosen(offers, 3, roles, 2, "",
-		"role learner: all 3 hosts answered; no GPU that fits is free, and a has 1 of 2 GPUs "
-		"free with 0 runs waiting");
+		"role learner would have to wait: all 3 hosts answered; no GPU that fits is free, "
+		"and a has 1 of 2 GPUs free with 0 runs waiting");
 	chosen(offers, 3, many, 2, "", "13 hosts are wanted, and there are 3");
 	chosen(offers, 3, more, 2, "",
 		"role learner: all 3 hosts answered; 2 are wanted at once, 1 would do");
+	/* Memory that others use may be free later. */
+	more[0].wanted = (struct node_requirements){.nodes = 1, .memory_bytes = 62 * GIB};
+	chosen(offers, 3, more, 2, "", "role learner would have to wait: b: load 0.0 on 16 CPUs");
 	offers[2].answered = false;
 	roles[0].wanted.gpus = 1;
 	chosen(offers, 3, roles, 2, "",

@@ -13,10 +13,13 @@ import subprocess
 import time
 import zipfile
 
+from cluster_away import config_through
 from harness import *  # noqa: F403
 from kube_images import libraries
 from kubesite import site
 from pypi import tools, uv
+
+from faultproxy import FaultProxy
 
 # Something in the tree, something outside of it, a file that the image has is changed, and one is removed.
 SETUP = """set -e
@@ -127,7 +130,8 @@ def test_a_bake_that_fails_says_why(w):
 def test_where_the_setup_is_run_in_each_pod_it_is_said(w):
     w.env.pop("DLRUN_OFFLINE", None)
     line = "mkdir -p made && cat /proc/sys/kernel/random/uuid >made/when"
-    with place(w, keys={"setup": {"run": line, "key": ["wanted.txt"]}}) as s:
+    with place(w, keys={"setup": {"run": line, "key": ["wanted.txt"]}}) as s, FaultProxy(s.cluster.address) as api:
+        w.env["KUBECONFIG"] = config_through(s, api.address)
         look = ("--", "cat", "made/when")
         run = s.submit(*look)
         assert s.ended(run)["state"] == "succeeded", s.why(run)
@@ -138,10 +142,11 @@ def test_where_the_setup_is_run_in_each_pod_it_is_said(w):
         apart = s.submit("-t", "k", "--from", "@", *look)
         assert "the setup is run in each pod: the code is that of an image" in s.said, s.said
         assert s.ended(apart)["state"] == "succeeded" and s.output(apart) != first, s.why(apart)
-        s.cluster.kubeconfig(s.user, w.dir / "kubeconfig", namespace=s.namespace, server="127.0.0.1:1")
+        api.set(refuse=True)
+        api.cut_all()
         held = s.submit(*look)
         assert "the setup is run in each pod: the run is kept here" in s.said, s.said
-        s.cluster.kubeconfig(s.user, w.dir / "kubeconfig", namespace=s.namespace)
+        api.set(refuse=False)
         w.ok("queue", "--send")
         assert s.ended(held)["state"] == "succeeded" and s.output(held) != first, s.why(held)
         warnings = w.show(held)["warnings"]

@@ -4,8 +4,10 @@
 
 import json
 import os
+import shutil
 import signal
 
+import cluster as clusters
 from harness import *  # noqa: F403
 from kubesite import site
 
@@ -47,6 +49,25 @@ def configure(s, **target):
     known["targets"]["r"] = {**known["targets"]["k"], "registry": f"{s.cluster.registry}/{s.namespace}/code"}
     s.w.write("dlrun.yaml", json.dumps(known, indent=1))
     s.w.ok("config", "trust", "--yes")
+
+
+def test_a_kubeconfig_and_two_commands(w):
+    """All that a new user has: the first command says what is missing, and its hint is the second."""
+    cluster = clusters.get()
+    with cluster.namespace("alice", role="admin") as namespace:
+        cluster.kubeconfig("alice", w.dir / "kubeconfig", namespace=namespace)
+        env = {**w.env, "KUBECONFIG": os.path.relpath(w.dir / "kubeconfig", w.tree)}
+        w.write("train.py", "print('hello', flush=True)\n")
+        assert not w.state.exists() and not (w.home / ".config").exists()
+        refused = w.run("submit", "-t", "kube", "--", "python3", "train.py", env=env)
+        assert refused.rc == 2 and "no base image is set" in refused.err, refused
+        check_error_form(refused.err, "image.none")
+        words = refused.err.rpartition("hint: dlrun ")[2].split()
+        assert words[:2] == ["submit", "--image"], refused
+        words[2] = cluster.images["python"]
+        done = w.run(*words[:1], "-f", *words[1:], env=env, timeout=120)
+        assert done.rc == 0 and done.out == "hello\n", done
+        assert "goes through the API server" in done.err, done
 
 
 def succeeded(s, run, seconds=90):
@@ -136,6 +157,7 @@ def test_a_large_tree_is_streamed_to_all_ranks(w):
     with site(w, registry="none") as s:
         fill_large(w)
         want = sum_here(w)
+        w.env["KUBECONFIG"] = os.path.relpath(w.env["KUBECONFIG"], w.tree)
         run = s.submit("-N", "3", "--", "python3", "sum.py")
         record = succeeded(s, run, 180)
         assert record["image"]["streamed"] is True and not code_maps(s)
@@ -225,6 +247,40 @@ def test_a_restart_has_its_code(w):
         w.ok("restart", run)
         succeeded(s, run)
         assert "edited" not in s.output(run), s.output(run)
+
+
+def refused_restart(w, run, *says, **options):
+    """The restart is refused, and the record stays as it was."""
+    before = w.ok("show", "--json", run, **options).out
+    done = w.run("restart", run, **options)
+    assert done.rc == 5 and all(text in done.err for text in says), done
+    check_error_form(done.err, "image.base")
+    assert json.loads(w.ok("show", "--json", run, **options).out)["attempts"] == json.loads(before)["attempts"]
+
+
+def test_a_restart_without_its_code_is_refused(w):
+    with site(w, registry="none") as s:
+        run = s.submit("--", "false")
+        assert s.ended(run)["state"] == "failed"
+        other = dict(w.env, XDG_STATE_HOME=str(w.dir / "other"))
+        assert json.loads(w.ok("show", "--json", f"k:{run}", env=other).out)["state"] == "failed"
+        refused_restart(w, f"k:{run}", "on the machine that submitted it", f"dlrun restart {run}", env=other)
+        done = w.run("submit", "-d", "--from", run, env=other)
+        assert done.rc == 5 and "on the machine that submitted it" in done.err, done
+        shutil.rmtree(w.layout)
+        refused_restart(w, run, f"the code of {run}", "hint: dlrun submit")
+        assert len(s.jobs()) == 1
+
+
+def test_a_study_of_gangs_is_streamed(w):
+    """Each member has a Job of its own, and who sends its code."""
+    with site(w, registry="none") as s:
+        fill_large(w, 1, 0)
+        w.ok("sweep", "-d", "-N", "2", "--over", "n=1..2", "--", "sh", "-c", "sleep 5; echo {n}", timeout=120)
+        runs = [r["id"] for r in json.loads(w.ok("ps", "--json").out)["runs"]]
+        wait_for(lambda: all(feeders(run) for run in runs), "a process for each", 20)
+        for run in runs:
+            succeeded(s, run, 120)
 
 
 if __name__ == "__main__":

@@ -35,16 +35,61 @@ void baked_done(struct baked *baked)
 	strv_done(&baked->removed);
 }
 
-/* "dlrun/src/.venv/x" is "dlrun/env/tree/.venv/x" in the layer. */
-static const char *baked_path(struct baked *baked, const char *path)
+/* "/.venv/x" of "dlrun/src/.venv/x"; NULL: it is not in the tree. */
+static const char *baked_in_tree(const struct baked *baked, const char *path)
 {
 	size_t len = strlen(baked->tree);
 
-	path += str_starts(path, "./") ? 2 : 0;
-	if (strncmp(path, baked->tree, len) != 0 || path[len] != '/')
-		return arena_strdup(&baked->arena, path);
-	AUTO_FREE char *moved = mem_printf("%s%s", &KUBE_BAKED[1], path + len);
+	return strncmp(path, baked->tree, len) == 0 && path[len] == '/' ? path + len : NULL;
+}
+
+static const char *baked_without_dot(const char *path)
+{
+	return path + (str_starts(path, "./") ? 2 : 0);
+}
+
+/* "dlrun/src/.venv/x" is "dlrun/env/tree/.venv/x" in the layer. */
+static const char *baked_path(struct baked *baked, const char *path)
+{
+	const char *plain = baked_without_dot(path), *in_tree = baked_in_tree(baked, plain);
+
+	if (!in_tree)
+		return arena_strdup(&baked->arena, plain);
+	AUTO_FREE char *moved = mem_printf("%s%s", &KUBE_BAKED[1], in_tree);
 	return arena_strdup(&baked->arena, moved);
+}
+
+/* Append the components of path to at, an absolute path. "..": the last one is removed. */
+static void baked_walk(struct buf *at, const char *path)
+{
+	for (const char *name = path; *name; name += strspn(name, "/")) {
+		size_t len = strcspn(name, "/");
+		if (len == 2 && memcmp(name, "..", 2) == 0) {
+			const char *last = at->len ? strrchr(at->data, '/') : NULL;
+			buf_truncate(at, last ? (size_t)(last - at->data) : 0);
+		} else if (len > 0 && !(len == 1 && *name == '.')) {
+			buf_addc(at, '/');
+			buf_add(at, name, len);
+		}
+		name += len;
+	}
+}
+
+/* A link of the tree lies elsewhere in the layer: a target that climbs becomes the absolute one
+ * that it had in the tree, where what the setup has made is linked again. */
+static const char *baked_target(struct baked *baked, const struct tar_member *member)
+{
+	const char *path = baked_without_dot(member->path);
+
+	if (!baked_in_tree(baked, path) || *member->target == '/' || !strstr(member->target, ".."))
+		return arena_strdup(&baked->arena, member->target);
+	AUTO_FREE char *dir = fs_dirname(path);
+	AUTO_BUF struct buf target;
+
+	buf_init(&target, LIST_MAX);
+	baked_walk(&target, dir);
+	baked_walk(&target, member->target);
+	return arena_strdup(&baked->arena, target.len ? target.data : "/");
 }
 
 static int baked_refuse_secret(const char *name, size_t len, const char *path, struct err *err)
@@ -128,9 +173,9 @@ static int baked_take_member(void *ctx, const struct tar_member *member, struct 
 	if (member->kind == TAR_LINK) {
 		file.entry.kind = ENTRY_LINK;
 		file.entry.exec = false;
-		file.entry.target = arena_strdup(&baked->arena, member->target);
-		file.entry.size = strlen(member->target);
-		digest_sha256(member->target, file.entry.size, file.entry.sha256);
+		file.entry.target = baked_target(baked, member);
+		file.entry.size = strlen(file.entry.target);
+		digest_sha256(file.entry.target, file.entry.size, file.entry.sha256);
 	}
 	baked->bytes += member->size;
 	*vec_push(&baked->files) = file;
@@ -294,10 +339,10 @@ static void baked_add_removed(struct baked *baked, const char *path)
 /* A path of the tree that links lead to from the trees of runs. */
 static void baked_add_top(struct baked *baked, const char *path)
 {
-	size_t len = strlen(baked->tree);
+	const char *in_tree = baked_in_tree(baked, path);
 
-	if (strncmp(path, baked->tree, len) == 0 && path[len] == '/') {
-		buf_adds(&baked->gone, path + len + 1);
+	if (in_tree) {
+		buf_adds(&baked->gone, in_tree + 1);
 		buf_addc(&baked->gone, '\n');
 	}
 }

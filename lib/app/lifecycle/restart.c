@@ -20,6 +20,7 @@
 #include "core/attempt/attempt.h"
 #include "core/context/secrets.h"
 #include "core/image/code.h"
+#include "core/record/foreign.h"
 #include "core/record/spec.h"
 #include "core/store/store.h"
 #include "targets/kube/target_kube.h"
@@ -158,6 +159,10 @@ static int check_state(const struct run *run, struct err *err)
 	}
 	if (run_image_digest(run))
 		return restart_check_elsewhere(run, err);
+	if (foreign_is(run)) {
+		code_fail_missing(run, err);
+		return err_hint(err, "dlrun restart %s   # on that machine", run_id(run));
+	}
 	err_set(err, E_IMAGE_BASE, "%s ended before its code was kept", run_id(run));
 	return err_hint(err, "dlrun submit");
 }

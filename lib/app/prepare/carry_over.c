@@ -361,15 +361,13 @@ int carry_over_make(struct session *session, struct target *target, struct run *
 	*ret_ref = NULL;
 	if (run_has_storage(session, run))
 		return 0;
-	if (run_base_ref(run)) {
+	if (taken_wait_ms(run))
+		r = take_run(session, run, NULL, err);
+	if (r == 0 && run_base_ref(run)) {
 		strv_add(ret_notes,
 			"without a registry and without storage for results, restart carries no files "
 			"of the attempt before");
-		return 0;
-	}
-	if (taken_wait_ms(run))
-		r = take_run(session, run, NULL, err);
-	if (r == 0) {
+	} else if (r == 0) {
 		buf_init(&carry.header, 4 * ENTRY_PATH_MAX);
 		carry.chunk = mem_alloc(1, CHUNK);
 		r = carry_over_attempt(&carry, session, target, run, ret_ref, ret_notes, err);

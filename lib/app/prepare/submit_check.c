@@ -18,6 +18,7 @@
 #include "core/image/base_program.h"
 #include "core/image/code.h"
 #include "core/image/image_facts.h"
+#include "core/record/foreign.h"
 #include "core/store/store.h"
 #include "oci/image/image.h"
 #include "oci/model/ref.h"
@@ -55,6 +56,8 @@ static int take_parent(struct submit *submit, struct err *err)
 	submit->live_root = submit_check_root_of(submit->parent);
 	digest = run_image_digest(submit->parent);
 	submit->from_ref = words_get_one(json_get(submit->parent->doc, "image"), "ref");
+	if (!digest && foreign_is(submit->parent))
+		return code_fail_missing(submit->parent, err);
 	if (!digest || !submit->from_ref)
 		return err_set(err, E_IMAGE_BASE, "%s never had an image", run_id(submit->parent));
 	submit->from_digest = mem_strdup(digest);

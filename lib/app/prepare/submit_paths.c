@@ -501,6 +501,8 @@ static void note_own_paths(const struct own *own)
 void submit_own_paths(struct submit *submit)
 {
 	const struct submit_options *options = submit->options;
+	struct spec *spec = &submit->spec;
+	struct roles_part part;
 	bool is_old = submit->from_digest && !(options->command && options->command->n) &&
 		      !(options->env && options->env->n);
 	AUTO(own_done) struct own own = {.submit = submit};
@@ -511,13 +513,17 @@ void submit_own_paths(struct submit *submit)
 	own.root = submit->live_root;
 	own.alias = find_alias(submit);
 	own.base = fs_join(own.root, submit->spec.cwd);
-	own_words(&own, &submit->spec.command, submit->spec.shell);
-	own_env(&own, &submit->spec.env);
-	vec_foreach (struct role, role, &submit->spec.roles.list) {
+	if (submit_roles_take_command(spec))
+		own_words(&own, &spec->command, spec->shell);
+	own_env(&own, &spec->env);
+	vec_foreach (struct role, role, &spec->roles.list) {
 		if (role->command.n)
 			own_words(&own, &role->command, role->shell);
 		own_env(&own, &role->env);
 	}
+	submit_roles_part(spec, &part);
+	if (part.command != &spec->command)
+		strv_copy(&spec->command, part.command);
 	warn_naming(&own, "before:", submit->spec.runtime.before);
 	warn_naming(&own, "setup:", submit->spec.runtime.setup.run);
 	note_own_paths(&own);
@@ -642,12 +648,12 @@ static void lookup_program(struct submit *submit, const char *word)
 		submit_warn(submit, "%s: command not found", shown);
 }
 
-void submit_lookup(struct submit *submit)
+static void submit_paths_lookup(struct submit *submit, const struct strv *command, bool shell)
 {
-	const char *word = submit->spec.command.v[0];
+	const char *word = command->v[0];
 	struct stat st;
 
-	if (submit->spec.shell || !submit->target->ops->is_here)
+	if (shell)
 		return;
 	/* Each member of a study has a program of its own. */
 	if (submit->study && strchr(word, '{'))
@@ -663,4 +669,17 @@ void submit_lookup(struct submit *submit)
 		submit->missing_program = true;
 		submit_warn(submit, "%s: no such program", shown);
 	}
+}
+
+void submit_lookup(struct submit *submit)
+{
+	const struct spec *spec = &submit->spec;
+
+	if (!submit->target->ops->is_here)
+		return;
+	if (submit_roles_take_command(spec))
+		submit_paths_lookup(submit, &spec->command, spec->shell);
+	vec_foreach (const struct role, role, &spec->roles.list)
+		if (role->command.n)
+			submit_paths_lookup(submit, &role->command, role->shell);
 }

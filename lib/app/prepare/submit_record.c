@@ -614,16 +614,36 @@ struct target_study submit_make_study(
 	};
 }
 
+/* Of a target without a registry: pods take the code from the layout here. */
+static int submit_record_check_layers(struct submit *submit, const struct run *run, struct err *err)
+{
+	AUTO_IMAGE struct image image = {0};
+	struct layout *layout;
+
+	int r = session_layout(submit->session, &layout, err);
+	if (r == 0)
+		r = image_load(layout, run_image_digest(run), &image, err);
+	for (size_t i = 0; r == 0 && i < image.n_layers; i++) {
+		AUTO_FD int fd = -1;
+		if (image.layers[i].role != IMAGE_ROLE_BASE)
+			r = layout_open_blob(layout, &image.layers[i].blob, &fd, err);
+	}
+	if (r == 0)
+		return 0;
+	err_prefix(err, "the code of %s", run_id(run));
+	return err_hint(err, "dlrun submit");
+}
+
 int submit_load_image(struct submit *submit, const struct run *run, struct err *err)
 {
+	const char *base_ref = run_base_ref(run);
 	struct layout *layout;
 
 	if (submit->target->ops->needs_image) {
-		const char *base_ref = run_base_ref(run);
 		submit->ref = mem_strdup(json_get_str(json_get(run->doc, "image"), "ref"));
 		submit->code_apart = base_ref != NULL;
 		submit->base_ref = base_ref ? mem_strdup(base_ref) : NULL;
-		return 0;
+		return base_ref ? submit_record_check_layers(submit, run, err) : 0;
 	}
 	int r = session_layout(submit->session, &layout, err);
 	return r < 0 ? r : image_load(layout, run_image_digest(run), &submit->image, err);

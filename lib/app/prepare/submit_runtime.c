@@ -806,9 +806,9 @@ static int submit_runtime_check_nodes(struct submit *submit, struct err *err)
 		err_set(err, E_TARGET_UNSUPPORTED,
 			"requested %d nodes, and this machine plays %d at most", nodes,
 			ATTEMPT_RANKS_MAX);
-		return submit->spec.roles.list.n
-			       ? err_hint(err, "dlrun submit -t kube …")
-			       : err_hint(err, "dlrun submit -t kube -N %d …", nodes);
+		if (submit->spec.roles.list.n)
+			return err_hint(err, "dlrun submit -t kube …");
+		return err_hint(err, "dlrun submit -t kube -N %d …", nodes);
 	}
 	return submit_runtime_check_gpus(roles_gpus(&submit->spec), path, err);
 }

@@ -5,9 +5,10 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "base/loop/proc.h"
+#include "app/runs/background.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -16,14 +17,15 @@
 
 #define DELIVER_LOCK "deliver.lock"
 
-enum { LOCK_MS = 200 }; /* others only look for a moment */
+/* LOCK_MS: others only look for a moment. AGAIN_MS: between two starts for one attempt. */
+enum { LOCK_MS = 200, AGAIN_MS = 5000 };
 
-/* The members of a study that were started together have one Job: that of the first. */
+/* Members of a study that have one node have one Job, and its pods get their code from one. */
 static char *deliver_lock_path(const struct session *session, const struct run *run)
 {
-	const struct json *study = json_get(run->doc, "study");
-	const char *of = json_get_str(study, "id");
-	bool is_shared = of && run_attempts(run) <= 1;
+	const char *of = json_get_str(json_get(run->doc, "study"), "id");
+	bool is_alone = json_get_int(json_get(run->doc, "resources"), "nodes", 1) <= 1;
+	bool is_shared = of && is_alone && run_attempts(run) <= 1;
 	AUTO_FREE char *dir =
 		is_shared ? dirs_study(&session->dirs, of)
 			  : dirs_attempt(&session->dirs, run_id(run), run_attempts(run));
@@ -46,32 +48,49 @@ int deliver_lock(struct session *session, const struct run *run, int *ret_fd, st
 	return fs_lock(path, true, LOCK_MS, ret_fd, err);
 }
 
+/* A process that was started here: it may not have its lock yet, or has just failed. */
+struct deliver_child {
+	char *lock;
+	pid_t pid; /* 0: it has ended */
+	int64_t begin_ms;
+};
+
+static struct VEC_OF(struct deliver_child) deliver_children;
+
+static bool deliver_has_started(const char *lock)
+{
+	bool is_found = false;
+
+	for (size_t i = deliver_children.n; i-- > 0;) {
+		struct deliver_child *child = &deliver_children.v[i];
+		if (child->pid > 0 && waitpid(child->pid, NULL, WNOHANG) != 0)
+			child->pid = 0;
+		if (child->pid == 0 && clock_ms() - child->begin_ms >= AGAIN_MS) {
+			free(child->lock);
+			*child = deliver_children.v[--deliver_children.n];
+		} else if (str_eq(child->lock, lock)) {
+			is_found = true;
+		}
+	}
+	return is_found;
+}
+
 void deliver_kick(struct session *session, const struct run *run)
 {
-	static struct VEC_OF(pid_t) children; /* to be reaped */
-	AUTO_FREE char *lock = deliver_lock_path(session, run);
 	const char *const argv[] = {session->env.self, "__deliver", run_id(run), NULL};
-	const struct proc_spec spec = {
-		.argv = argv,
-		.env = session->env.env,
-		.dir = "/",
-		.stdin_fd = -1,
-		.stdout_fd = -1,
-		.stderr_fd = -1,
-		.new_session = true,
-	};
 	AUTO_ERR struct err err = {0};
 	pid_t child;
 
 	if (!run_is_streamed(run) || run_state_is_final(run_state(run)) || !run_handle(run) ||
 		run_cancelling(run) || session->ends_runs || !session->env.self ||
-		!deliver_is_here(run) || fs_is_locked(lock))
+		!deliver_is_here(run))
 		return;
-	for (size_t i = children.n; i-- > 0;)
-		if (waitpid(children.v[i], NULL, WNOHANG) != 0)
-			children.v[i] = children.v[--children.n];
-	if (proc_spawn(&spec, &child, &err) < 0)
+	AUTO_FREE char *lock = deliver_lock_path(session, run);
+	if (deliver_has_started(lock) || fs_is_locked(lock))
+		return;
+	if (background_start(session, argv, &child, &err) < 0)
 		log_note("the code of %s is not sent: %s", run_id(run), err.message);
 	else
-		*vec_push(&children) = child;
+		*vec_push(&deliver_children) =
+			(struct deliver_child){TAKE(lock), child, clock_ms()};
 }

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/loop/proc.h"
+#include "app/runs/background.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
@@ -391,15 +391,6 @@ void held_kick(struct session *session)
 	AUTO_FREE char *dir = held_dir(&session->dirs), *kicked = fs_join(dir, KICKED);
 	AUTO_FREE char *lock = fs_join(dir, HELD_LOCK);
 	const char *const argv[] = {session->env.self, "queue", "--send", "-q", NULL};
-	const struct proc_spec spec = {
-		.argv = argv,
-		.env = session->env.env,
-		.dir = "/",
-		.stdin_fd = -1,
-		.stdout_fd = -1,
-		.stderr_fd = -1,
-		.new_session = true,
-	};
 	AUTO_ERR struct err err = {0};
 
 	if (sender > 0 && waitpid(sender, NULL, WNOHANG) != 0)
@@ -410,7 +401,7 @@ void held_kick(struct session *session)
 		return;
 	int r = write_kicked(kicked, &err);
 	if (r == 0)
-		r = proc_spawn(&spec, &sender, &err);
+		r = background_start(session, argv, &sender, &err);
 	if (r < 0)
 		log_note("what waits here is not sent: %s", err.message);
 }

@@ -577,8 +577,7 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 {
 	struct submit *submit = ctx;
 	struct target *target = submit->target;
-	const char *base = json_get_str(json_get(run->doc, "image"), "base");
-	AUTO_FREE char *name = mem_strdup(base);
+	AUTO_FREE char *name = mem_strdup(json_get_str(json_get(run->doc, "image"), "base"));
 
 	if (!run_is_held(run))
 		return err_set(err, E_RUN_ENDED, "%s was ended by another dlrun", run_id(run));
@@ -595,6 +594,10 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 		target->ops->describe(target, json_sub(run->doc, "target"));
 	if (submit->reused.image)
 		json_set(run->doc, "image", submit_image_json(submit, name));
+	if (!target->ops->needs_image) {
+		json_remove(json_sub(run->doc, "image"), RUN_BASE_REF);
+		json_remove(json_sub(run->doc, "image"), RUN_STREAMED);
+	}
 	if (submit->image_facts)
 		json_set(run->spec, "image", json_clone(submit->image_facts));
 	return 1;

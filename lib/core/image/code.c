@@ -18,6 +18,7 @@
 #include "core/config/registry_config.h"
 #include "core/config/words.h"
 #include "core/image/registry_open.h"
+#include "core/record/foreign.h"
 #include "oci/image/image.h"
 #include "oci/image/plan.h"
 #include "oci/model/ref.h"
@@ -292,8 +293,12 @@ void code_done(struct code *code)
 	*code = (struct code){0};
 }
 
-static int fail_unmade(const struct run *run, struct err *err)
+int code_fail_missing(const struct run *run, struct err *err)
 {
+	if (foreign_is(run))
+		return err_set(err, E_IMAGE_BASE,
+			"the code of %s is on the machine that submitted it: there was no registry",
+			run_id(run));
 	err_set(err, E_IMAGE_BASE, "%s ended before its image was made", run_id(run));
 	return err_hint(err, "dlrun why %s", run_id(run));
 }
@@ -340,7 +345,7 @@ static int open_run(
 	AUTO_FREE char *ref = words_get_one(json_get(run->doc, "image"), "ref");
 
 	if (!ref)
-		return fail_unmade(run, err);
+		return code_fail_missing(run, err);
 	int r = code_open(session, ref, code, err);
 	return r < 0 ? err_prefix(err, "the code of %s", run_id(run)) : 0;
 }

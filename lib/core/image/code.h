@@ -27,6 +27,8 @@ struct code {
  * cache, every byte checked; blocks. E_IMAGE_BASE: not an image of a run, or not there any more. */
 int code_open(struct session *session, const char *ref, struct code *ret, struct err *err);
 void code_done(struct code *code);
+/* E_IMAGE_BASE: why the record of run names no image. */
+int code_fail_missing(const struct run *run, struct err *err);
 
 /* The entries of a run's code, from its layers. These three: E_IMAGE_BASE when its image was never
  * made or is gone. */

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The init container of a run whose code is not in its image: unpacks the layers of the code below
 # /dlrun/code, as from the root of an image. Arguments: the directory that has them in parts
-# LAYER.PART, or "" where they are sent (deliver.sh), each until it is whole; the place of the tree; the SHA-256 of each, lowest first.
+# LAYER.PART, or "" where they are sent (deliver.sh), each until it is whole; the place of the tree;
+# the SHA-256 of each, lowest first.
 
 to=/dlrun/code in=$1 tree=$2
 shift 2
@@ -23,6 +24,12 @@ is_whole() {
 		python3 -c 'import hashlib, sys
 sys.exit(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest() != sys.argv[2])' "$1" "$2"
 	fi
+}
+
+# FILE: for one that is damaged: it is sent again.
+drop() {
+	rm -f "$1" || fail 'the code is damaged, and cannot be removed'
+	return 1
 }
 
 # FILE DIRECTORY. Modes are as in the archive, whatever the umask is.
@@ -67,6 +74,7 @@ lay_over() {
 # A container that is started again goes on where it was.
 [ ! -e "$to/.dlrun-done" ] || exit 0
 rm -rf "${to:?}$tree"
+has sha256sum || has python3 || fail 'without a registry the code is checked in the pod, and the image has neither sha256sum nor python3'
 has tar || has python3 || fail 'without a registry the code is unpacked in the pod, and the image has neither tar nor python3'
 n=0
 for sum; do
@@ -77,7 +85,7 @@ for sum; do
 	else
 		file=$to/.dlrun-$n
 		has head && has wc || fail 'the image has no head and wc, by which the code is sent to it'
-		until [ -e "$file" ] && { is_whole "$file" "$sum" || ! rm -f "$file"; }; do
+		until [ -e "$file" ] && { is_whole "$file" "$sum" || drop "$file"; }; do
 			sleep 0.1 2>/dev/null || sleep 1
 		done
 	fi

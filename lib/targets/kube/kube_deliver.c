@@ -40,6 +40,7 @@ struct delivery_pod {
 	char *name, *uid;
 	size_t layer;
 	bool is_waiting; /* the container runs, as far as is known */
+	bool has_all;    /* each layer has come once */
 	bool is_taking;  /* output is a stream of the layer, from fd */
 	int fd;
 	int64_t at; /* in fd, when progress was last looked at */
@@ -199,6 +200,7 @@ static void delivery_read_answer(struct delivery_pod *pod)
 		/* A layer that proves damaged there is asked for again. */
 		if (++pod->layer == pod->of->layers.n) {
 			pod->layer = 0;
+			pod->has_all = true;
 			delivery_try_later(pod);
 		} else {
 			delivery_wait(pod, 0);
@@ -271,11 +273,14 @@ static void delivery_take(struct delivery_pod *pod, int64_t offset)
 	const struct descriptor *layer = &pod->of->layers.v[pod->layer];
 	AUTO_ERR struct err error = {0};
 
-	int r = layout_open_blob(pod->of->layout, layer, &pod->fd, &error);
+	/* A layer that is asked for again may be damaged here, and would be sent for ever. */
+	int r = pod->has_all ? layout_check_blob(pod->of->layout, layer, &error) : 0;
+	if (r == 0)
+		r = layout_open_blob(pod->of->layout, layer, &pod->fd, &error);
 	if (r == 0 && lseek(pod->fd, offset, SEEK_SET) < 0)
 		r = fs_error(&error, errno, "%s", layer->digest);
 	if (r < 0) {
-		/* The code is not here any more. */
+		/* The code is not here any more, or not as it was. */
 		if (!err_is_set(&pod->of->error))
 			err_move(&pod->of->error, &error);
 		delivery_finish(pod->of);

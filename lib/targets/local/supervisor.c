@@ -371,9 +371,12 @@ static void sup_exec_failed(struct supervisor *sup, int errnum)
 	sup_ranks_part(sup, &part);
 	const char *name = part.shell ? "/bin/sh" : part.command->v[0];
 	bool missing = errnum == ENOENT || errnum == ENOTDIR;
-	AUTO_FREE char *shown = str_escaped(name), *text = NULL, *line = NULL;
+	AUTO_FREE char *shown = NULL, *text = NULL, *line = NULL;
+	AUTO_FREE char *escaped = str_escaped(name), *rank = roles_part_text(&part);
 	AUTO_FREE char *cwd = fs_join(ATTEMPT_TREE, sup->job->spec.cwd), *path = fs_join(cwd, name);
 
+	/* All ranks of a run without roles have the same program. */
+	shown = part.name ? mem_printf("%s: %s", rank, escaped) : mem_strdup(escaped);
 	/* Seen from the program's directory. */
 	if (missing && strchr(name, '/') && access(path, F_OK) == 0)
 		text = mem_printf("%s: its interpreter or loader is missing", shown);

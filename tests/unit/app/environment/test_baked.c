@@ -106,7 +106,7 @@ static void test_entries(void **state)
 	expect(&baked, 0, "dlrun/env/links", ".venv\nweb/made\n");
 	expect(&baked, 1, "dlrun/env/tree/.venv/bin/a", "one");
 	expect(&baked, 2, "dlrun/env/tree/.venv/bin/b", "two");
-	expect(&baked, 3, "dlrun/env/tree/web/made", "../x");
+	expect(&baked, 3, "dlrun/env/tree/web/made", "/dlrun/src/x");
 	expect(&baked, 4, "usr/again/x", "new");
 	expect(&baked, 5, "usr/same", "one");
 	assert_int_equal(baked.removed.n, 1);
@@ -114,6 +114,37 @@ static void test_entries(void **state)
 	assert_memory_equal(baked.entries.v[5].sha256, baked.entries.v[1].sha256, SHA256_SIZE);
 	assert_true(baked.entries.v[1].exec);
 	close(baked.fd);
+}
+
+/* Links lead from the environment to where they led from the tree. */
+static void test_links(void **state)
+{
+	static const struct {
+		const char *path, *target, *expected;
+	} links[] = {
+		{"./dlrun/src/a/b/in", "c/d", "c/d"},
+		{"./dlrun/src/a/b/up", "../c", "/dlrun/src/a/c"},
+		{"./dlrun/src/a/b/tree", "./../.././c/", "/dlrun/src/c"},
+		{"./dlrun/src/a/out", "../../../usr/lib", "/usr/lib"},
+		{"./dlrun/src/a/root", "../../../../..", "/"},
+		{"./dlrun/src/a/dots", "x..y", "/dlrun/src/a/x..y"},
+		{"./dlrun/src/a/whole", "/usr/../lib", "/usr/../lib"},
+		{"./usr/bin/x", "../lib/x", "../lib/x"},
+		{"./dlrun/srcs/x", "../x", "../x"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(links); i++) {
+		const struct member member = {links[i].path, NULL, links[i].target, '2'};
+		AUTO(baked_done) struct baked baked = {0};
+		AUTO_ERR struct err err = {0};
+		assert_int_equal(read_all(&baked, &member, 1, &err), 0);
+		for (size_t j = 0; j < baked.entries.n; j++)
+			if (baked.entries.v[j].target)
+				assert_string_equal(baked.entries.v[j].target, links[i].expected);
+		assert_int_equal(baked.entries.n, 2);
+		close(baked.fd);
+	}
 }
 
 static void refuse(const struct member *members, size_t n, const struct strv *secrets,
@@ -207,6 +238,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ids),
 		cmocka_unit_test_setup_teardown(test_entries, make_tmp, remove_tmp),
+		cmocka_unit_test_setup_teardown(test_links, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_refused, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_secrets, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_secrets_told, make_tmp, remove_tmp),

@@ -240,7 +240,7 @@ static void test_role_without_program(void **state)
 	strv_add(&place->job.spec.roles.list.v[1].command, "no-such-program");
 	start(place);
 	expect_end(place, RUN_FAILED, 127, 0, "NotFound");
-	expect_text(place, "no-such-program: command not found");
+	expect_text(place, "actors.0: no-such-program: command not found");
 }
 
 /* A rank that is done waits for nobody, and nobody for it. */

@@ -100,6 +100,9 @@ def test_variables_and_gpus(w):
     lines = [line for line in map(json.loads, w.ok("logs", "--json").out.splitlines()) if "rank" in line]
     assert sorted((line["rank"], line["role"], line["role_rank"]) for line in lines) == [
         (0, "a-b", 0), (1, "a-b", 1), (2, "c", 0), (3, "d", 0)], lines
+    # What is typed counts more than a file, in each role.
+    done = w.ok("submit", "-f", "-e", "WHO=typed", "--", "sh", "-c", VARIABLES)
+    assert len(done.out.splitlines()) == 4 and all(" typed " in line for line in done.out.splitlines()), done
     roles_file(w, {"a": {"gpus": 3}, "b": {"nodes": 2}}, resources={"gpus": 1})
     w.refused("submit", "--", "true", id="gpu.count", rc=2, says=["5 GPUs"])
 

@@ -781,11 +781,15 @@ static int submit_check_set_command(struct submit *submit, struct err *err)
  * The environment
  */
 
-static void keep_pair(struct submit *submit, const char *pair)
+/* is_typed: it counts in each role, too, whatever that has. */
+static void keep_pair(struct submit *submit, const char *pair, bool is_typed)
 {
 	AUTO_FREE char *name = mem_strndup(pair, strcspn(pair, "="));
 	struct spec *spec = &submit->spec;
 
+	vec_foreach (struct role, role, &spec->roles.list)
+		if (is_typed)
+			env_unset(&role->env, name);
 	if (!config_name_is_secret(name)) {
 		env_set(&spec->env, pair, false);
 		return;
@@ -810,10 +814,10 @@ static int submit_check_add_pairs(
 		if (r < 0)
 			return r;
 		if (pair[len] == '=') {
-			keep_pair(submit, pair);
+			keep_pair(submit, pair, required);
 		} else if (value) {
 			AUTO_FREE char *whole = mem_printf("%s=%s", pair, value);
-			keep_pair(submit, whole);
+			keep_pair(submit, whole, required);
 		} else if (required) {
 			err_set(err, E_USAGE, "--env %s: the variable is not set in this shell",
 				pair);

@@ -31,6 +31,7 @@ WORDS = {
     "top": "gpus gpustat nvidia-smi htop stats",
     "ssh": "salloc shell bash connect",
     "push": "build images image upload",
+    "bake": "bak baek",
     "restart": "resume retry rerun requeue",
     "init": "new setup configure",
     "doctor": "check login test",

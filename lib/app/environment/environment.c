@@ -18,10 +18,12 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/config/target_names.h"
 #include "core/image/image_facts.h"
 #include "core/image/registry_open.h"
 #include "core/record/setup_key.h"
 #include "oci/layer/layer.h"
+#include "targets/targets.h"
 
 enum {
 	BUSY_MS = 1000,
@@ -49,9 +51,14 @@ static bool environment_is_wanted(const struct submit *submit)
 {
 	const struct runtime_setup *setup = &submit->spec.runtime.setup;
 
-	return !submit->dry_run && submit->is_recorded && submit->place && !submit->from_digest &&
-	       setup->run && submit->pack.base_ref.kind != REF_SCRATCH &&
-	       submit->target->ops->needs_image && submit->target->ops->exec;
+	return !submit->dry_run && submit->is_recorded && setup->run &&
+	       submit->pack.base_ref.kind != REF_SCRATCH && submit->target->ops->needs_image &&
+	       submit->target->ops->exec;
+}
+
+static void environment_warn_each_pod(struct submit *submit, const char *why)
+{
+	submit_warn(submit, "the setup is run in each pod: %s", why);
 }
 
 /*
@@ -196,12 +203,13 @@ static char *environment_tag(const struct environment *environment)
 	return mem_printf(IMAGE_ENVIRONMENT_TAG "%.*s", IMAGE_ENVIRONMENT_HEX, environment->key);
 }
 
-static int environment_find(struct environment *environment, char **ret, struct err *err)
+static int environment_find(
+	struct environment *environment, int64_t trust_ms, char **ret, struct err *err)
 {
 	AUTO_FREE char *tag = environment_tag(environment);
 	const struct ref ref = environment_ref(environment, tag);
 
-	return environment_lookup(environment->submit, &ref, REGISTRY_TRUST_BLOB_MS, ret, err);
+	return environment_lookup(environment->submit, &ref, trust_ms, ret, err);
 }
 
 /* Do not take for granted any more that the registry has it. */
@@ -479,7 +487,7 @@ static void environment_refuse(struct environment *environment, const struct err
 	AUTO_FREE char *path = environment_refusal(environment);
 	AUTO_FREE char *dir = fs_dirname(path);
 
-	submit_warn(environment->submit, "the setup is run in each pod: %s", why->message);
+	environment_warn_each_pod(environment->submit, why->message);
 	if (environment_lasts(why->id) && fs_private_dir(dir, NULL) == 0)
 		fs_replace(path, why->message, strlen(why->message), 0600, FS_SYNC_NONE, NULL);
 }
@@ -494,7 +502,7 @@ static bool environment_is_refused(struct environment *environment)
 	if (fs_read_regular(path, REFUSAL_MAX, &text, &st, NULL, NULL) < 0 ||
 		clock_wall_ms() - (int64_t)st.st_mtime * 1000 > REFUSAL_MS)
 		return false;
-	submit_warn(environment->submit, "the setup is run in each pod: %s", text.data);
+	environment_warn_each_pod(environment->submit, text.data);
 	return true;
 }
 
@@ -508,7 +516,7 @@ static int environment_lost(struct environment *environment, int *n_lost, struct
 		"the pod of the setup was lost %d times before it was done", TRIES);
 }
 
-/* *ret_digest: NULL where it cannot be made, and the setup is run in each pod. */
+/* 1: it cannot be made there; err says why. */
 static int environment_make(struct environment *environment, char **ret_digest, struct err *err)
 {
 	struct submit *submit = environment->submit;
@@ -525,19 +533,38 @@ static int environment_make(struct environment *environment, char **ret_digest, 
 	while (r == 0 && !*ret_digest) {
 		enum bake_result result = BAKE_DONE;
 		r = environment_take(environment, &code, &result, ret_digest, &error);
-		if (r < 0)
-			return err_move(err, &error);
-		if (result == BAKE_CANNOT) {
-			environment_refuse(environment, &error);
-			return 0;
+		if (r < 0 || result == BAKE_CANNOT) {
+			err_move(err, &error);
+			return r < 0 ? r : 1;
 		}
 		if (result == BAKE_BUSY)
 			r = environment_pause(environment, err);
 		if (r == 0 && !*ret_digest)
-			r = environment_find(environment, ret_digest, err);
+			r = environment_find(environment, REGISTRY_TRUST_BLOB_MS, ret_digest, err);
 		if (r == 0 && !*ret_digest && result == BAKE_LOST)
 			r = environment_lost(environment, &n_lost, err);
 	}
+	return r;
+}
+
+/* *ret_digest: NULL where it cannot be made, and the setup is run in each pod. */
+static int environment_make_for_run(
+	struct environment *environment, char **ret_digest, struct err *err)
+{
+	int64_t begun_ms = clock_ms();
+	AUTO_ERR struct err error = {0};
+
+	int r = environment_make(environment, ret_digest, &error);
+	if (r < 0)
+		return err_move(err, &error);
+	if (r > 0)
+		environment_refuse(environment, &error);
+	r = environment_check_key(environment, err);
+	if (r == 0 && *ret_digest)
+		submit_note(environment->submit,
+			"environment " IMAGE_ENVIRONMENT_TAG "%.*s: made in %.0f s",
+			IMAGE_ENVIRONMENT_HEX, environment->key,
+			(double)(clock_ms() - begun_ms) / 1000);
 	return r;
 }
 
@@ -557,10 +584,11 @@ static int environment_set_base(
 }
 
 /* Nothing where the target has no registry: submit_push says so. */
-static int environment_find_registry(struct environment *environment, struct err *err)
+static int environment_find_registry(
+	struct environment *environment, const char *target, struct err *err)
 {
 	AUTO(submit_done) struct submit own = {.config = environment->submit->config};
-	int r = push_find_registry(&own, environment->submit->target->name, err);
+	int r = push_find_registry(&own, target, err);
 
 	if (r > 0) {
 		environment->to = own.to;
@@ -573,30 +601,27 @@ static int environment_use(struct environment *environment, struct err *err)
 {
 	struct submit *submit = environment->submit;
 	AUTO_FREE char *digest = NULL;
-	int64_t begun_ms = clock_ms();
 
+	if (!submit->place || submit->from_digest) {
+		environment_warn_each_pod(submit, "the code is that of an image, not of this tree");
+		return 0;
+	}
 	if (submit->spec.runtime.setup.key.n == 0) {
 		submit_note(submit,
 			"the setup is run in each pod: setup.key names no files that it "
 			"depends on");
 		return 0;
 	}
-	int r = environment_find_registry(environment, err);
+	int r = environment_find_registry(environment, submit->target->name, err);
+	if (r == 0)
+		environment_warn_each_pod(submit, "the target has no registry");
 	if (r <= 0)
 		return r;
 	r = environment_make_key(environment, err);
 	if (r == 0)
-		r = environment_find(environment, &digest, err);
-	if (r == 0 && !digest && !environment_is_refused(environment)) {
-		r = environment_make(environment, &digest, err);
-		if (r == 0)
-			r = environment_check_key(environment, err);
-		if (r == 0 && digest)
-			submit_note(submit,
-				"environment " IMAGE_ENVIRONMENT_TAG "%.*s: made in %.0f s",
-				IMAGE_ENVIRONMENT_HEX, environment->key,
-				(double)(clock_ms() - begun_ms) / 1000);
-	}
+		r = environment_find(environment, REGISTRY_TRUST_BLOB_MS, &digest, err);
+	if (r == 0 && !digest && !environment_is_refused(environment))
+		r = environment_make_for_run(environment, &digest, err);
 	if (r == 0 && digest)
 		r = environment_set_base(environment, digest, err);
 	/* A missing base is reported by the push. */
@@ -615,6 +640,9 @@ int environment_push(struct submit *submit, struct err *err)
 	AUTO(environment_done) struct environment environment = {.submit = submit};
 	struct runtime_setup *setup = &submit->spec.runtime.setup;
 
+	/* The image of the earlier run stays, with the environment that it has. */
+	if (submit->from_digest && !submit->reused.image && setup->baked)
+		return submit_push(submit, err);
 	environment_leave(setup);
 	int r = environment_is_wanted(submit) ? environment_use(&environment, err) : 0;
 	if (r == 0)
@@ -624,4 +652,159 @@ int environment_push(struct submit *submit, struct err *err)
 		environment_leave(setup);
 	}
 	return r;
+}
+
+void environment_warn_held(struct submit *submit)
+{
+	if (submit->spec.runtime.setup.run && submit->target->ops->needs_image)
+		environment_warn_each_pod(
+			submit, "the run is kept here, and sent later without this tree");
+}
+
+/*
+ * Ahead
+ */
+
+static int ahead_check_target(struct config *config, const char *name, struct err *err)
+{
+	AUTO_STRV struct strv names = {0};
+
+	int r = target_names_split(config, name, &names, err);
+	if (r == 0 && names.n > 1) {
+		err_set(err, E_USAGE,
+			"'%s' is several targets, each with an environment of its own", name);
+		return err_hint(err, "dlrun bake -t %s", names.v[0]);
+	}
+	if (r == 0)
+		r = target_check(config, name, err);
+	if (r < 0 || target_ops_named(config, name)->needs_image)
+		return r;
+	err_set(err, E_TARGET_UNSUPPORTED,
+		"target %s is not a cluster: the setup is run by the first run there, and later ones "
+		"use what it has made",
+		name);
+	return err_hint(err, "dlrun submit -t %s -- true", name);
+}
+
+static int ahead_check_setup(const struct config *config, struct err *err)
+{
+	bool has_lock = config_is_set(config, "environment.lock");
+
+	if (!has_lock && !config_is_set(config, "setup.run")) {
+		err_set(err, E_CONFIG, "no setup is set, so there is no environment to make");
+		return err_hint(err, "environment: {lock: uv.lock}");
+	}
+	if (has_lock || config_is_set(config, "setup.key"))
+		return 0;
+	err_set(err, E_CONFIG,
+		"setup.key names no files that the setup depends on, so it is run in each pod");
+	return err_hint(err, "setup: {run: uv sync --frozen, key: [uv.lock]}");
+}
+
+/* The configuration alone is looked at. */
+static int ahead_check(struct environment *environment, struct err *err)
+{
+	struct submit *submit = environment->submit;
+	int r = session_config(submit->session, &submit->config, err);
+	if (r < 0)
+		return r;
+	const char *name = config_str(submit->config, "target");
+	name = name ? name : "local";
+	r = ahead_check_target(submit->config, name, err);
+	if (r == 0)
+		r = ahead_check_setup(submit->config, err);
+	if (r == 0)
+		r = environment_find_registry(environment, name, err);
+	return r < 0 ? r : r == 0 ? push_fail_no_registry(name, err) : 0;
+}
+
+static int ahead_prepare(struct environment *environment, struct err *err)
+{
+	struct submit *submit = environment->submit;
+	const struct pack *pack = &submit->pack;
+	int r = ahead_check(environment, err);
+
+	if (r == 0)
+		r = submit_check(submit, err);
+	if (r == 0 && pack->base_ref.kind == REF_SCRATCH) {
+		err_set(err, E_IMAGE_NONE,
+			"the base image is empty: nothing in it could run the setup");
+		return err_hint(err, "dlrun bake --image docker.io/library/python:3.12");
+	}
+	if (r == 0)
+		r = environment_make_key(environment, err);
+	return r > 0 ? err_set(err, E_IMAGE_BASE, "there is no base image %s", pack->base_name) : r;
+}
+
+static int ahead_set_result(const struct environment *environment, const char *digest,
+	struct environment_ahead *ret, struct err *err)
+{
+	const struct submit *submit = environment->submit;
+	const struct ref *to = &environment->to;
+	AUTO_LAYOUT struct layout *bases = NULL;
+	AUTO(image_base_free_auto) struct image_base *base = NULL;
+
+	int r = environment_open_bases(submit, &bases, err);
+	if (r == 0)
+		r = pack_read_base(&submit->pack, bases, digest, &base, err);
+	if (r < 0)
+		return r;
+	ret->target = mem_strdup(submit->target->name);
+	ret->name = environment_tag(environment);
+	ret->ref = mem_printf("%s/%s@%s", to->host, to->repo, digest);
+	ret->bytes = base->layers[base->n_layers - 1].size;
+	ret->total_ms = clock_ms() - submit->begun_ms;
+	return 0;
+}
+
+int environment_make_ahead(struct session *session, const struct submit_options *options,
+	const struct submit_events *events, struct environment_ahead *ret, struct err *err)
+{
+	AUTO(submit_done)
+	struct submit submit = {
+		.session = session, .options = options, .events = events, .begun_ms = clock_ms()};
+	AUTO(environment_done) struct environment environment = {.submit = &submit};
+	AUTO_FREE char *made = NULL, *digest = NULL;
+
+	int r = ahead_prepare(&environment, err);
+	if (r == 0)
+		r = environment_find(&environment, 0, &digest, err);
+	if (r == 0 && !digest) {
+		r = environment_make(&environment, &made, err);
+		if (r > 0)
+			return err_prefix(err,
+				"target %s cannot make it, so the setup is run in each pod",
+				submit.target->name);
+		if (r == 0)
+			r = environment_find(&environment, 0, &digest, err);
+		if (r == 0 && !digest)
+			r = err_set(err, E_REGISTRY_NOT_FOUND,
+				"the registry has lost what was just pushed: %s", made);
+	}
+	if (r < 0)
+		return r;
+	ret->is_made = made != NULL;
+	return ahead_set_result(&environment, digest, ret, err);
+}
+
+void environment_ahead_done(struct environment_ahead *ahead)
+{
+	free(ahead->target);
+	free(ahead->name);
+	free(ahead->ref);
+	*ahead = (struct environment_ahead){0};
+}
+
+struct json *environment_ahead_json(const struct environment_ahead *ahead)
+{
+	struct json *json = json_object();
+
+	json_set_str(json, "schema", "dlrun/bake/v1");
+	json_set_str(json, "target", ahead->target);
+	json_set_str(json, "name", ahead->name);
+	json_set_str(json, "ref", ahead->ref);
+	json_set_bool(json, "made", ahead->is_made);
+	json_set_int(json, "bytes", (int64_t)ahead->bytes);
+	json_set_int(json, "total_ms", ahead->total_ms);
+	return json;
 }

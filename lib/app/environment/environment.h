@@ -11,7 +11,8 @@
  * one; byte code, caches and empty directories are left out.
  *
  * A setup without key files, and one where that cannot be (no right to run commands in pods, an
- * image without the tools), is run in each pod, as is said.
+ * image without the tools), is run in each pod, as is said; so is that of a run whose code comes
+ * from an image (--from, one that was held here, or moved), and of a target without a registry.
  */
 #ifndef DLRUN_APP_ENVIRONMENT_ENVIRONMENT_H
 #define DLRUN_APP_ENVIRONMENT_ENVIRONMENT_H
@@ -22,5 +23,27 @@
  * before, if it has any. May take as long as the setup; E_RUN_SETUP with its last lines, E_CANCELED
  * after SIGINT, SIGTERM or SIGHUP; of a failure nothing stays in the target. */
 int environment_push(struct submit *submit, struct err *err);
+
+/* Of a run that is kept here: warn that its setup will be run in each pod, if it has one. */
+void environment_warn_held(struct submit *submit);
+
+/* Strings are owned. */
+struct environment_ahead {
+	char *target;
+	char *name;     /* its tag */
+	char *ref;      /* of its image: "HOST/REPO@sha256:…" */
+	uint64_t bytes; /* of its layer, as it travels */
+	bool is_made;   /* else it was there */
+	int64_t total_ms;
+};
+
+/* The environment that a submit with these options would find or make, without a run. The options
+ * have a command, which nobody starts. E_TARGET_UNSUPPORTED: the target is not a cluster; E_CONFIG:
+ * there is no setup, none with key files, or no registry. What a submit only warns of is an error.
+ * Else as environment_push. */
+int environment_make_ahead(struct session *session, const struct submit_options *options,
+	const struct submit_events *events, struct environment_ahead *ret, struct err *err);
+void environment_ahead_done(struct environment_ahead *ahead);
+struct json *environment_ahead_json(const struct environment_ahead *ahead); /* dlrun/bake/v1 */
 
 #endif

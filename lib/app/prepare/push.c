@@ -32,6 +32,12 @@ static int check_to(const char *to, const struct ref *ref, struct err *err)
 	return err_hint(err, "dlrun push --to oci:out");
 }
 
+int push_fail_no_registry(const char *target, struct err *err)
+{
+	err_set(err, E_CONFIG, "target %s has no registry", target);
+	return err_hint(err, "targets: {%s: {registry: registry.example.com/me/dlrun}}", target);
+}
+
 /* 1, or 0: there is none; that is what who asked for a target does not want to hear. */
 static int find_registry(struct submit *submit, struct registry_config *ret, struct err *err)
 {
@@ -45,8 +51,7 @@ static int find_registry(struct submit *submit, struct registry_config *ret, str
 	r = registry_config_find(config, target ? target : first, ret, err);
 	if (r != 0 || !target || str_eq(target, "local"))
 		return r;
-	err_set(err, E_CONFIG, "target %s has no registry", target);
-	return err_hint(err, "targets: {%s: {registry: registry.example.com/me/dlrun}}", target);
+	return push_fail_no_registry(target, err);
 }
 
 /* The text is checked before the tree is looked at. */

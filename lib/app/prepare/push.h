@@ -49,6 +49,8 @@ struct push_result {
  * after SIGINT, SIGTERM or SIGHUP. */
 int push_image(struct session *session, const struct push_options *options,
 	const struct submit_events *events, struct push_result *ret, struct err *err);
+/* E_CONFIG. */
+int push_fail_no_registry(const char *target, struct err *err);
 void push_result_done(struct push_result *result);
 struct json *push_result_json(const struct push_result *result); /* dlrun/push/v1 */
 

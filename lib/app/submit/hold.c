@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "app/environment/environment.h"
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "app/submit/place_impl.h"
@@ -194,8 +195,10 @@ int submit_hold(struct submit *submit, const struct err *cause, struct err *err)
 
 	if (r == 0)
 		r = hold_image(submit, err);
-	if (r == 0)
-		r = held_mark_after(&submit->session->dirs, submit->id, &submit->spec.after, err);
+	if (r < 0)
+		return r;
+	environment_warn_held(submit);
+	r = held_mark_after(&submit->session->dirs, submit->id, &submit->spec.after, err);
 	if (r == 0)
 		r = submit->run ? hold_change(submit, cause, err) : hold_insert(submit, cause, err);
 	if (r < 0)

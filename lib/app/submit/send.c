@@ -559,6 +559,20 @@ static void send_move(const struct submit *submit, struct run *run)
 		json_set_int(json_sub(run->doc, "resources"), "gpus", submit->spec.runtime.gpus);
 }
 
+/* The record alone has them: no terminal shows a run while it is sent. */
+static void send_add_warnings(const struct submit *submit, struct run *run)
+{
+	AUTO_STRV struct strv warnings = {0};
+
+	words_get(run->doc, "warnings", &warnings, NULL);
+	vec_foreach (char *const, text, &submit->warnings)
+		if (strv_find(&warnings, *text) < 0)
+			strv_add(&warnings, *text);
+	struct json *array = json_array();
+	json_add_strv(array, &warnings);
+	json_set(run->doc, "warnings", array);
+}
+
 static int send_change_row(void *ctx, struct run *run, struct err *err)
 {
 	struct submit *submit = ctx;
@@ -575,6 +589,7 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 	run_set_state(run, RUN_QUEUED);
 	if (submit->places.n)
 		send_move(submit, run);
+	send_add_warnings(submit, run);
 	if (target->ops->describe)
 		target->ops->describe(target, json_sub(run->doc, "target"));
 	if (submit->reused.image)

@@ -135,10 +135,6 @@ void submit_lookup(struct submit *submit);
 /* Read the roles of the configuration, unless an earlier run has brought its own. Where all of them
  * have commands, spec's command becomes that of the role that names the run. */
 int submit_set_roles(struct submit *submit, struct err *err);
-/* Whether a program takes the run's own command: true without roles. */
-bool submit_roles_take_command(const struct spec *spec);
-/* The part of the run that its own command is started in: of the first such role. */
-void submit_roles_part(const struct spec *spec, struct roles_part *ret);
 /* Call check for each command of the run in the place of spec's. */
 int submit_each_command(struct submit *submit, int (*check)(struct submit *submit, struct err *err),
 	struct err *err);

@@ -513,7 +513,7 @@ void submit_own_paths(struct submit *submit)
 	own.root = submit->live_root;
 	own.alias = find_alias(submit);
 	own.base = fs_join(own.root, submit->spec.cwd);
-	if (submit_roles_take_command(spec))
+	if (roles_take_command(spec))
 		own_words(&own, &spec->command, spec->shell);
 	own_env(&own, &spec->env);
 	vec_foreach (struct role, role, &spec->roles.list) {
@@ -521,7 +521,7 @@ void submit_own_paths(struct submit *submit)
 			own_words(&own, &role->command, role->shell);
 		own_env(&own, &role->env);
 	}
-	submit_roles_part(spec, &part);
+	roles_command_part(spec, &part);
 	if (part.command != &spec->command)
 		strv_copy(&spec->command, part.command);
 	warn_naming(&own, "before:", submit->spec.runtime.before);
@@ -677,7 +677,7 @@ void submit_lookup(struct submit *submit)
 
 	if (!submit->target->ops->is_here)
 		return;
-	if (submit_roles_take_command(spec))
+	if (roles_take_command(spec))
 		submit_paths_lookup(submit, &spec->command, spec->shell);
 	vec_foreach (const struct role, role, &spec->roles.list)
 		if (role->command.n)

@@ -65,7 +65,7 @@ static void submit_record_set_launcher(
 
 	if (runtime->launcher.kind == LAUNCHER_NONE)
 		return;
-	submit_roles_part(&submit->spec, &part);
+	roles_command_part(&submit->spec, &part);
 	bool is_none = part.gpus == RUNTIME_GPUS_AUTO && submit->target->ops->has_scheduler;
 	AUTO_FREE char *name = launcher_text(&runtime->launcher);
 	AUTO_FREE char *line =

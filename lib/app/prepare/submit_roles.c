@@ -3,46 +3,12 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
-/*
- * Roles (core/record/roles.h) of a submit. The run's own command is that of the roles that have
- * none; where all have one, it is a copy of the one that names the run: of the role that ends it,
- * else the first.
- */
-
-static const struct role *submit_roles_main(const struct spec *spec)
-{
-	const struct roles *roles = &spec->roles;
-
-	for (size_t i = 0; roles->ends_with && i < roles->list.n; i++)
-		if (str_eq(roles->list.v[i].name, roles->ends_with))
-			return &roles->list.v[i];
-	return &roles->list.v[0];
-}
-
-bool submit_roles_take_command(const struct spec *spec)
-{
-	vec_foreach (const struct role, role, &spec->roles.list)
-		if (!role->command.n)
-			return true;
-	return !spec->roles.list.n;
-}
-
-void submit_roles_part(const struct spec *spec, struct roles_part *ret)
-{
-	const struct roles *roles = &spec->roles;
-	size_t i = 0;
-
-	if (roles->list.n && !submit_roles_take_command(spec))
-		i = (size_t)(submit_roles_main(spec) - roles->list.v);
-	else
-		while (i < roles->list.n && roles->list.v[i].command.n)
-			i++;
-	roles_nth(spec, i, ret);
-}
+/* Roles (core/record/roles.h) of a submit. Where all have a command, the run's own is a copy of
+ * roles_main's. */
 
 static void submit_roles_name_run(struct spec *spec)
 {
-	const struct role *role = submit_roles_main(spec);
+	const struct role *role = roles_main(spec);
 
 	strv_copy(&spec->command, &role->command);
 	spec->shell = role->shell;
@@ -68,7 +34,7 @@ int submit_set_roles(struct submit *submit, struct err *err)
 		config_blame(submit->config, "roles", err);
 		return err_hint(err, "without roles: in dlrun.yaml, or submit runs one by one");
 	}
-	if (submit_roles_take_command(spec))
+	if (roles_take_command(spec))
 		return 0;
 	if (words && words->n) {
 		err_set(err, E_USAGE, "each role of the run has a command of its own");
@@ -83,7 +49,7 @@ int submit_each_command(struct submit *submit, int (*check)(struct submit *submi
 	struct err *err)
 {
 	struct spec *spec = &submit->spec;
-	bool is_taken = submit_roles_take_command(spec);
+	bool is_taken = roles_take_command(spec);
 	int r = is_taken ? check(submit, err) : 0;
 	size_t n_typed = submit->typed_env.n;
 
@@ -124,7 +90,7 @@ static int submit_roles_refuse(struct submit *submit, const char *key, const cha
 	err_set(err, E_USAGE, "%s cannot be used for a run with roles",
 		config_is_option(config, key) ? option : key);
 	config_blame(config, key, err);
-	return err_hint(err, "roles: {%s: {%s}}", submit_roles_main(&submit->spec)->name, instead);
+	return err_hint(err, "roles: {%s: {%s}}", roles_main(&submit->spec)->name, instead);
 }
 
 int submit_check_roles(struct submit *submit, struct err *err)

@@ -454,6 +454,37 @@ void roles_nth(const struct spec *spec, size_t index, struct roles_part *ret)
 	}
 }
 
+const struct role *roles_main(const struct spec *spec)
+{
+	const struct roles *roles = &spec->roles;
+
+	for (size_t i = 0; roles->ends_with && i < roles->list.n; i++)
+		if (str_eq(roles->list.v[i].name, roles->ends_with))
+			return &roles->list.v[i];
+	return &roles->list.v[0];
+}
+
+bool roles_take_command(const struct spec *spec)
+{
+	vec_foreach (const struct role, role, &spec->roles.list)
+		if (!role->command.n)
+			return true;
+	return !spec->roles.list.n;
+}
+
+void roles_command_part(const struct spec *spec, struct roles_part *ret)
+{
+	const struct roles *roles = &spec->roles;
+	size_t i = 0;
+
+	if (roles->list.n && !roles_take_command(spec))
+		i = (size_t)(roles_main(spec) - roles->list.v);
+	else
+		while (i < roles->list.n && roles->list.v[i].command.n)
+			i++;
+	roles_nth(spec, i, ret);
+}
+
 int roles_gpus(const struct spec *spec)
 {
 	struct roles_part part;

@@ -100,6 +100,13 @@ size_t roles_count(const struct spec *spec);
 void roles_of_rank(const struct spec *spec, int rank, struct roles_part *ret);
 /* The role of that index, at its rank 0. */
 void roles_nth(const struct spec *spec, size_t index, struct roles_part *ret);
+/* The role that names a run with roles: the one that ends it, else the first. */
+const struct role *roles_main(const struct spec *spec);
+/* Whether a program takes the run's own command: true without roles. */
+bool roles_take_command(const struct spec *spec);
+/* The part that the run's own command is started in: of the first role without a command; where
+ * all have one, of roles_main's. */
+void roles_command_part(const struct spec *spec, struct roles_part *ret);
 
 /* "actors.3", or "rank 3" of a run without roles; the caller frees. */
 char *roles_part_text(const struct roles_part *part);

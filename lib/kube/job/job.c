@@ -1031,8 +1031,8 @@ static void job_note_results(const struct job *job)
 		strv_add(job->notes, "the next member of the study begins when that is over");
 	if (job->lingers && run->ends_with)
 		strv_addf(job->notes,
-			"the other roles run on while results of %s wait: one that fails then ends "
-			"the run as failed, and the results with it",
+			"the other roles run on while results of %s wait, and a failure of theirs "
+			"counts only when that is over",
 			run->ends_with);
 	if (run->retries > 0)
 		strv_add(job->notes,

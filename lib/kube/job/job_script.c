@@ -386,7 +386,7 @@ int job_env(const struct job *job, struct json *container, struct err *err)
  * the tree of the next attempt.
  */
 
-enum { SCRIPT_MAX = 64 << 10 };
+enum { SCRIPT_MAX = 64 << 10, YIELD_S = 10 };
 
 #define MARKS KUBE_OUTPUT_DIR "/" KUBE_COLLECTED
 
@@ -691,10 +691,11 @@ static const char stay_wait[] = "while :; do\n"
 				"\tw=1\n"
 				"\t[ \"$n\" ] || break\n"
 				"done\n";
-/* A role may fail because the one with which the run ends has just ended: the cluster needs a
- * moment to know that, and would take the failure for that of the run. */
+/* A role may fail because the one with which the run ends has just ended: the cluster knows that a
+ * moment later, or once the results that wait in that one's pods were taken, and would take the
+ * failure for that of the run. */
 static const char stay_yield[] = "if [ \"$c\" != 0 ] && [ -z \"$y\" ]; then\n"
-				 "\tsleep 10 >/dev/null 2>&1 &\n"
+				 "\tsleep %lld >/dev/null 2>&1 &\n"
 				 "\twait $!\n"
 				 "fi\n";
 static const char stay_end[] = "if [ \"$t\" ]; then\n"
@@ -937,7 +938,8 @@ static void add_stay(const struct job *job, struct buf *script)
 	if (job->keeps_limit)
 		buf_adds(script, stay_end);
 	if (job->yields)
-		buf_adds(script, stay_yield);
+		buf_addf(
+			script, stay_yield, YIELD_S + (job->lingers ? seconds(run->linger_ms) : 0));
 	if (job->collects)
 		buf_adds(script, collect_end);
 	if (job->collects && job->keeps_results)

@@ -751,6 +751,11 @@ static long long seconds(int64_t ms)
 	return ms <= 0 ? 0 : (long long)((ms + 999) / 1000);
 }
 
+static long long yield_seconds(const struct job *job)
+{
+	return YIELD_S + (job->lingers ? seconds(job->run->linger_ms) : 0);
+}
+
 static bool stays(const struct job *job)
 {
 	const struct kube_run *run = job->run;
@@ -938,8 +943,7 @@ static void add_stay(const struct job *job, struct buf *script)
 	if (job->keeps_limit)
 		buf_adds(script, stay_end);
 	if (job->yields)
-		buf_addf(
-			script, stay_yield, YIELD_S + (job->lingers ? seconds(run->linger_ms) : 0));
+		buf_addf(script, stay_yield, yield_seconds(job));
 	if (job->collects)
 		buf_adds(script, collect_end);
 	if (job->collects && job->keeps_results)

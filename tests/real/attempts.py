@@ -375,6 +375,8 @@ def test_sigkill_of_the_supervisor_does_not_free_the_gpu(w):
     with open(w.dir / "gate", "w"):
         pass
     assert ended(w, second)["state"] == "succeeded"
+    # The kernel frees the GPU's lock before the last of the program is gone.
+    wait_for(lambda: w.show(first)["state"] != "running", "the end of the first")
     assert w.show(first)["state"] == "lost"
 
 

@@ -179,9 +179,9 @@ def test_a_base_on_this_machine_is_looked_into(w):
                     w.ok(*words)
                 else:
                     w.refused(*words, id="image.none", rc=2, says=[program, name, "no file in its layers has that name"])
-        # Other things that could bring it.
+        # Other things that could bring it. A setup without key files is run in the pod of the run.
         there = w.dir / "busybox"
-        for key in ({"before": "true"}, {"setup": {"run": "true", "key": ["a.py"]}}, {"env": {"PATH": "/own"}}):
+        for key in ({"before": "true"}, {"setup": {"run": "true"}}, {"env": {"PATH": "/own"}}):
             site(w, registry, f"oci:{there}")
             config = {**json.loads((w.tree / "dlrun.yaml").read_text()), **key}
             (w.tree / "dlrun.yaml").write_text(json.dumps(config))

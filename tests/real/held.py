@@ -52,9 +52,19 @@ def all_end(w, runs, seconds=120):
     wait_for(states, "the end of all runs", seconds)
 
 
+def is_of(w, pid):
+    """Whether a process of that binary is this test's: others run beside it."""
+    try:
+        return str(w.dir).encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def no_sender(w):
     """Processes that a command has started beside it have ended."""
-    wait_for(lambda: w.command(["pgrep", "-f", f"{w.dlrun} queue --send"]).rc == 1, "the senders have ended", 30)
+    def none_is_left():
+        return not any(is_of(w, pid) for pid in w.command(["pgrep", "-f", f"{w.dlrun} queue --send"]).out.split())
+    wait_for(none_is_left, "the senders have ended", 30)
 
 
 def test_twenty_wait_and_go_in_order(w):

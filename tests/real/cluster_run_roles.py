@@ -82,7 +82,8 @@ def test_the_run_ends_with_its_learner(w):
 
 
 def test_a_role_that_fails(w):
-    with site(w, **roles(wait_for=3, fails="1")) as s:
+    # A failure waits as long as results of the learner may wait in its pod.
+    with site(w, linger="4s", **roles(wait_for=3, fails="1")) as s:
         run = s.submit()
         end = s.ended(run)
         assert end["state"] == "failed" and end["exit"]["code"] == 3, end
@@ -140,7 +141,7 @@ def test_without_jobset_the_run_ends_with_its_learner(w):
 
 
 def test_without_jobset_a_role_fails(w):
-    with without_jobset(w, **roles(wait_for=3, fails="1")) as s:
+    with without_jobset(w, linger="4s", **roles(wait_for=3, fails="1")) as s:
         run = s.submit()
         assert "no JobSet" in s.said, s.said
         end = s.ended(run)

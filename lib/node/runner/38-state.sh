@@ -202,6 +202,7 @@ verb_forget() {
 forget_path() {
 	[ -e "$1" ] || return 0
 	forget_gone=$d_local/incoming/.gone-$$-$((forget_tried += 1))
-	mv "$1" "$forget_gone" || answer_fail io "$1 cannot be removed"
+	# Two may be asked to remove a run at the same time, one for each attempt.
+	mv "$1" "$forget_gone" || [ ! -e "$1" ] || answer_fail io "$1 cannot be removed"
 	(self_of && renice -n 10 -p "$self"; kept_end "$forget_gone") </dev/null >/dev/null 2>&1 &
 }

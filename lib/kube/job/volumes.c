@@ -334,23 +334,26 @@ static void job_add_init(
  * Code that is not in the image
  */
 
-bool kube_code_fits(const struct kube_run *run)
+static uint64_t job_code_size(const struct kube_run *run)
 {
 	uint64_t size = 0;
 
 	for (size_t i = 0; i < run->n_code; i++)
 		size += run->code[i].size;
-	return size <= KUBE_CODE_STORED;
+	return size;
+}
+
+bool kube_code_fits(const struct kube_run *run)
+{
+	return job_code_size(run) <= KUBE_CODE_STORED;
 }
 
 /* The volume that has the entries of all objects. */
 static struct json *job_code_source(const struct kube_run *run)
 {
 	struct json *projected = json_object(), *sources = json_array();
-	uint64_t size = 0;
+	uint64_t size = job_code_size(run);
 
-	for (size_t i = 0; i < run->n_code; i++)
-		size += run->code[i].size;
 	for (size_t i = 0; i * KUBE_CODE_EACH < size; i++) {
 		AUTO_FREE char *name = kube_job_code_name(run->job, i);
 		struct json *source = json_object();

@@ -242,12 +242,9 @@ static void kube_submit_set_image(struct kube_plan *plan, const struct target_jo
 static int kube_submit_read_code(
 	struct kube_plan *plan, const struct target_job *job, struct err *err)
 {
-	uint64_t size = 0;
 	int r = 0;
 
-	for (size_t i = 0; i < plan->run.n_code; i++)
-		size += plan->code[i].size;
-	if (!job->layout || size > KUBE_CODE_STORED)
+	if (!job->layout || !kube_code_fits(&plan->run))
 		return 0;
 	plan->code_data = mem_alloc(plan->run.n_code + 1, sizeof(*plan->code_data));
 	for (size_t i = 0; r == 0 && i < plan->run.n_code; i++) {

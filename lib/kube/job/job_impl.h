@@ -79,6 +79,7 @@ void job_flat_note(const struct job *job);
 
 /* Volumes of the pod, mounts of the container, and the init containers that fill them. */
 int job_storage(struct job *job, struct json *pod_spec, struct json *container, struct err *err);
+
 /*
  * job_script.c
  */
@@ -99,6 +100,10 @@ void job_set_bytes(struct json *object, const char *key, uint64_t bytes);
 /* Requests and limits of a container. */
 void job_resources(const struct job *job, struct json *container, bool with_gpus);
 const char *job_gpu_resource(const struct kube_run *run);
+
+/* Set command or args: words that Kubernetes does not expand. */
+int job_set_words(
+	struct json *container, const char *key, const struct strv *words, struct err *err);
 
 int job_env(const struct job *job, struct json *container, struct err *err);
 /* command, args; whether they are a script. flat: lines for all roles, which append the words of

@@ -13,9 +13,6 @@
 
 static void job_shell_words(const struct job *job, struct strv *ret);
 
-static int job_set_words(
-	struct json *container, const char *key, const struct strv *words, struct err *err);
-
 static bool job_has_script(const struct job *job);
 
 char *kube_job_claim_name(const char *run_id)
@@ -1027,7 +1024,7 @@ static void script_args(const struct job *job, const char *flat, struct strv *re
 	}
 }
 
-static int job_set_words(
+int job_set_words(
 	struct json *container, const char *key, const struct strv *words, struct err *err)
 {
 	struct json *list = json_array();

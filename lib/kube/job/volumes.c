@@ -132,24 +132,30 @@ struct sub_path {
 	const char *key, *path; /* path: NULL or empty: none */
 };
 
-static int add_mount_below(struct job *job, const char *volume, const char *path,
-	const struct sub_path *below, bool read_only, struct err *err)
+/* below: NULL: the whole volume. */
+static struct json *job_new_mount(
+	const char *volume, const char *path, const struct sub_path *below, bool read_only)
 {
 	struct json *mount = json_object();
-	AUTO_FREE char *shown = str_shown(path);
 
 	json_set_str(mount, "name", volume);
 	json_set_str(mount, "mountPath", path);
-	if (!str_empty(below->path))
+	if (below && !str_empty(below->path))
 		json_set_str(mount, below->key, below->path);
 	if (read_only)
 		json_set_bool(mount, "readOnly", true);
+	return mount;
+}
+
+static int add_mount_below(struct job *job, const char *volume, const char *path,
+	const struct sub_path *below, bool read_only, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(path);
+
 	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
-		if (str_eq(json_get_str(item, "mountPath"), path)) {
-			json_free(mount);
+		if (str_eq(json_get_str(item, "mountPath"), path))
 			return err_set(err, E_KUBE_STORAGE, "%s would be two volumes", shown);
-		}
-	json_add(job->mounts, mount);
+	json_add(job->mounts, job_new_mount(volume, path, below, read_only));
 	if (strchr(path, ':') || *path != '/')
 		return err_set(err, E_KUBE_STORAGE,
 			"%s cannot be a volume: its path has a ':' or is not absolute", shown);
@@ -364,29 +370,32 @@ static struct json *job_code_source(const struct kube_run *run)
 	return projected;
 }
 
-static struct json *job_code_words(const struct kube_run *run)
+/* Words that run a script; what is added behind them are its arguments. */
+static void job_script_words(const char *script, struct strv *ret)
 {
-	struct json *words = json_array();
-	AUTO_FREE char *script = kube_escaped(job_code_script);
+	strv_add(ret, "/bin/sh");
+	strv_add(ret, "-c");
+	strv_add(ret, script);
+	strv_add(ret, "dlrun");
+}
 
-	json_add_str(words, "/bin/sh");
-	json_add_str(words, "-c");
-	json_add_str(words, script);
-	json_add_str(words, "dlrun");
-	json_add_str(words, kube_code_fits(run) ? KUBE_CODE_PARTS : "");
-	AUTO_FREE char *tree = kube_escaped(run->workdir);
-	json_add_str(words, tree);
+static void job_code_words(const struct kube_run *run, struct strv *ret)
+{
+	job_script_words(job_code_script, ret);
+	strv_add(ret, kube_code_fits(run) ? KUBE_CODE_PARTS : "");
+	strv_add(ret, run->workdir);
 	for (size_t i = 0; i < run->n_code; i++) {
 		const char *colon = strchr(run->code[i].digest, ':');
-		json_add_str(words, colon ? colon + 1 : "");
+		strv_add(ret, colon ? colon + 1 : "");
 	}
-	return words;
 }
 
 static int job_add_code(struct job *job, struct json *pod_spec, struct err *err)
 {
 	const struct kube_run *run = job->run;
-	struct json *init, *mounts, *mount;
+	AUTO_STRV struct strv words = {0};
+	AUTO_JSON struct json *init = NULL;
+	struct json *mounts;
 
 	if (!run->code_apart)
 		return 0;
@@ -400,48 +409,30 @@ static int job_add_code(struct job *job, struct json *pod_spec, struct err *err)
 	int r = add_mount(job, "code", run->workdir, run->workdir + 1, false, err);
 	if (r < 0)
 		return r;
+	job_code_words(run, &words);
 	init = job_new_init(job, KUBE_CODE);
-	json_set(init, "command", job_code_words(run));
+	r = job_set_words(init, "command", &words, err);
+	if (r < 0)
+		return r;
 	mounts = json_array();
-	mount = json_object();
-	json_set_str(mount, "name", "code");
-	json_set_str(mount, "mountPath", KUBE_CODE_DIR);
-	json_add(mounts, mount);
+	json_add(mounts, job_new_mount("code", KUBE_CODE_DIR, NULL, false));
 	if (run->n_code && kube_code_fits(run)) {
 		add_volume(job, "code-in", "projected", job_code_source(run));
-		mount = json_object();
-		json_set_str(mount, "name", "code-in");
-		json_set_str(mount, "mountPath", KUBE_CODE_PARTS);
-		json_set_bool(mount, "readOnly", true);
-		json_add(mounts, mount);
+		json_add(mounts, job_new_mount("code-in", KUBE_CODE_PARTS, NULL, true));
 	}
-	job_add_init(job, pod_spec, init, mounts);
+	job_add_init(job, pod_spec, TAKE(init), mounts);
 	return 0;
-}
-
-static struct json *copy_words(void)
-{
-	struct json *words = json_array();
-	AUTO_FREE char *script = kube_escaped(copy_lines);
-
-	json_add_str(words, "/bin/sh");
-	json_add_str(words, "-c");
-	json_add_str(words, script);
-	json_add_str(words, "dlrun");
-	return words;
 }
 
 static int add_copy(struct job *job, struct json *pod_spec, struct err *err)
 {
 	const struct kube_run *run = job->run;
-	AUTO_JSON struct json *paths = json_array();
+	AUTO_STRV struct strv words = {0}, paths = {0};
 
-	for (size_t i = 0; i < run->n_outputs; i++) {
-		AUTO_FREE char *path = kube_escaped(run->outputs[i].path);
+	for (size_t i = 0; i < run->n_outputs; i++)
 		if (run->outputs[i].has_files)
-			json_add_str(paths, path);
-	}
-	if (json_count(paths) == 0)
+			strv_add(&paths, run->outputs[i].path);
+	if (paths.n == 0)
 		return 0;
 	if (run->has_no_shell) {
 		err_set(err, E_KUBE_SHELL,
@@ -449,16 +440,21 @@ static int add_copy(struct job *job, struct json *pod_spec, struct err *err)
 			"them");
 		return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
 	}
-	struct json *init = job_new_init(job, "outputs");
-	struct json *mounts = json_array();
+	AUTO_JSON struct json *init = job_new_init(job, "outputs");
+	struct json *mounts;
 
 	json_set_str(init, "workingDir", run->workdir);
-	json_set(init, "command", copy_words());
-	json_set(init, "args", TAKE(paths));
+	job_script_words(copy_lines, &words);
+	int r = job_set_words(init, "command", &words, err);
+	if (r == 0)
+		r = job_set_words(init, "args", &paths, err);
+	if (r < 0)
+		return r;
+	mounts = json_array();
 	json_add(mounts, job_find_mount(job, KUBE_OUTPUT_DIR));
 	if (run->code_apart)
 		json_add(mounts, job_find_mount(job, run->workdir));
-	job_add_init(job, pod_spec, init, mounts);
+	job_add_init(job, pod_spec, TAKE(init), mounts);
 	return 0;
 }
 

@@ -118,7 +118,7 @@ void job_flat_note(const struct job *job)
 	for (size_t i = 0; i < run->n_roles; i++)
 		differs = differs || run->roles[i].cpu_milli != run->cpu_milli ||
 			  run->roles[i].memory_bytes != run->memory_bytes;
-	if (run->n_roles && !job->is_jobset && differs)
+	if (job->is_flat && differs)
 		strv_add(job->notes,
 			"the cluster has no JobSet: each node asks for the CPUs and memory of the "
 			"role that wants most");

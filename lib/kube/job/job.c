@@ -323,10 +323,6 @@ static int64_t image_uid(const struct kube_run *run)
 }
 
 /*
- * Resources
- */
-
-/*
  * Nodes
  */
 
@@ -984,19 +980,23 @@ static bool job_yields(const struct job *job)
 	return run->ends_with && has_shell && (is_other || job->is_flat);
 }
 
+static bool job_user_is_root(const char *user)
+{
+	return str_empty(user) || str_eq(user, "root") || str_eq(user, "0") ||
+	       str_starts(user, "0:") || str_starts(user, "root:");
+}
+
 static void set_job(struct job *job)
 {
 	const struct kube_run *run = job->run;
-	const char *user = run->image_user;
 
 	job->is_gang = run->nodes > 1 || run->n_roles;
 	job->is_jobset = job->is_gang && run->jobset;
+	job->is_flat = run->n_roles && !run->jobset && !job->role;
 	job->is_restricted =
 		run->security == KUBE_SECURITY_RESTRICTED ||
 		(run->security == KUBE_SECURITY_AUTO && str_eq(run->enforced, "restricted"));
-	job->is_root = !job->is_restricted &&
-		       (str_empty(user) || str_eq(user, "root") || str_eq(user, "0") ||
-			       str_starts(user, "0:") || str_starts(user, "root:"));
+	job->is_root = !job->is_restricted && job_user_is_root(run->image_user);
 	job->yields = job_yields(job);
 	job->keeps_limit = run->timeout_ms > 0 && !run->has_no_shell;
 	job->counts = run->retries > 0 && (!job->is_gang || job->is_jobset);
@@ -1136,6 +1136,16 @@ static void job_init_role(
 	set_job(job);
 }
 
+/* All roles as one Job. */
+static void job_init_flat(const struct kube_run *of, struct kube_run *run, struct job *job)
+{
+	*run = *of;
+	run->command = of->roles[0].command;
+	run->shell = false;
+	job->run = run;
+	set_job(job);
+}
+
 /* The pods of the part at i of the run, and what is said of their names. */
 static int job_make_part(const struct kube_run *run, size_t i, struct kube_objects *objects,
 	struct json *parts, struct err *err)
@@ -1145,11 +1155,15 @@ static int job_make_part(const struct kube_run *run, size_t i, struct kube_objec
 	struct job job = {.run = run, .notes = i ? &said : &objects->notes};
 	struct json *pod = NULL;
 
-	if (run->n_roles)
+	if (run->n_roles && run->jobset)
 		job_init_role(run, i, &own, &job);
+	else if (run->n_roles)
+		job_init_flat(run, &own, &job);
 	else
 		set_job(&job);
-	int r = check_names(&job, err);
+	int r = job.is_flat ? job_flat_check(run, err) : 0;
+	if (r == 0)
+		r = check_names(&job, err);
 	if (r == 0)
 		r = job_pod(&job, &pod, err);
 	if (r < 0)
@@ -1161,34 +1175,13 @@ static int job_make_part(const struct kube_run *run, size_t i, struct kube_objec
 	return 0;
 }
 
-/* All roles as one Job. */
-static int job_make_flat(const struct kube_run *run, struct kube_objects *objects, struct err *err)
-{
-	struct kube_run own = *run;
-	struct job job = {.run = &own, .notes = &objects->notes, .is_flat = true};
-	struct json *pod = NULL;
-
-	own.command = run->roles[0].command;
-	own.shell = false;
-	set_job(&job);
-	int r = job_flat_check(run, err);
-	if (r == 0)
-		r = check_names(&job, err);
-	if (r == 0)
-		r = job_pod(&job, &pod, err);
-	if (r == 0)
-		objects->job = job_make_job(&job, pod);
-	return r;
-}
-
 static int job_make_parts(const struct kube_run *run, struct kube_objects *objects, struct err *err)
 {
 	AUTO_JSON struct json *parts = json_array();
+	size_t n = run->n_roles && run->jobset ? run->n_roles : 1;
 	int r = 0;
 
-	if (run->n_roles && !run->jobset)
-		return job_make_flat(run, objects, err);
-	for (size_t i = 0; r == 0 && i < (run->n_roles ? run->n_roles : 1); i++)
+	for (size_t i = 0; r == 0 && i < n; i++)
 		r = job_make_part(run, i, objects, parts, err);
 	if (r == 0 && json_count(parts))
 		objects->job = make_jobset(run, TAKE(parts));

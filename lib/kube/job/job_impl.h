@@ -84,10 +84,7 @@ int job_storage(struct job *job, struct json *pod_spec, struct json *container, 
  * job_script.c
  */
 
-enum kube_kind job_kind(const struct job *job);
-/* The name of the Job, and of the one that it counts as with those of other roles. The caller
- * frees. */
-char *job_name(const struct job *job);
+/* The name of the Job, of roles that of the one that their Jobs count as. The caller frees. */
 char *job_gang(const struct job *job);
 /* The name of a rank's pod, without the end that the cluster gives it. The caller frees. */
 char *job_pod_name(const struct job *job, int rank);

@@ -88,26 +88,17 @@ void job_container_security(const struct job *job, struct json *container)
 	json_set(json_sub(security, "capabilities"), "drop", drop);
 }
 
-enum kube_kind job_kind(const struct job *job)
-{
-	return job->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
-}
-
 char *job_gang(const struct job *job)
 {
-	return kube_kind_job(job_kind(job), job->run->job);
-}
-
-char *job_name(const struct job *job)
-{
-	return job->role && job->is_jobset ? mem_printf("%s-%s-0", job->run->job, job->role->name)
-					   : job_gang(job);
+	return kube_kind_job(job->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB, job->run->job);
 }
 
 /* Without the end that its pod has. */
 char *job_pod_name(const struct job *job, int rank)
 {
-	AUTO_FREE char *name = job_name(job);
+	bool is_part = job->role && job->is_jobset;
+	AUTO_FREE char *name =
+		is_part ? mem_printf("%s-%s-0", job->run->job, job->role->name) : job_gang(job);
 
 	return mem_printf("%s-%d", name, job->is_jobset ? rank : job->first + rank);
 }

@@ -296,23 +296,6 @@ int64_t kube_add(int64_t a, int64_t b)
 	return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
 }
 
-static int64_t demand_times(int64_t one, int64_t pods)
-{
-	int64_t all;
-
-	return __builtin_mul_overflow(one, pods, &all) ? INT64_MAX : all;
-}
-
-void kube_demand_add(struct kube_demand *sum, const struct kube_demand *one, int64_t pods)
-{
-	sum->cpu_milli = kube_add(sum->cpu_milli, demand_times(one->cpu_milli, pods));
-	sum->memory = kube_add(sum->memory, demand_times(one->memory, pods));
-	sum->disk = kube_add(sum->disk, demand_times(one->disk, pods));
-	sum->gpus = kube_add(sum->gpus, demand_times(one->gpus, pods));
-	if (!*sum->resource)
-		memcpy(sum->resource, one->resource, sizeof(sum->resource));
-}
-
 /* requests, and limits for what has no request: that is how the API server fills them in. */
 static void demand_of_container(const struct json *container, struct kube_demand *ret)
 {
@@ -357,6 +340,24 @@ static void demand_combine(struct kube_demand *ret, const struct kube_demand *on
 		memcpy(ret->resource, one->resource, sizeof(ret->resource));
 	if (str_eq(ret->resource, one->resource))
 		ret->gpus = join(ret->gpus, one->gpus);
+}
+
+static int64_t demand_times(int64_t one, int64_t pods)
+{
+	int64_t all;
+
+	return __builtin_mul_overflow(one, pods, &all) ? INT64_MAX : all;
+}
+
+void kube_demand_add(struct kube_demand *sum, const struct kube_demand *one, int64_t pods)
+{
+	struct kube_demand all = *one;
+
+	all.cpu_milli = demand_times(one->cpu_milli, pods);
+	all.memory = demand_times(one->memory, pods);
+	all.disk = demand_times(one->disk, pods);
+	all.gpus = demand_times(one->gpus, pods);
+	demand_combine(sum, &all, true);
 }
 
 void kube_demand_of(const struct json *spec, struct kube_demand *ret)

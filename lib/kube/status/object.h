@@ -61,7 +61,8 @@ struct kube_demand {
 };
 /* Resource requests of a pod: of spec, a PodSpec. */
 void kube_demand_of(const struct json *spec, struct kube_demand *ret);
-/* Add what so many pods ask for; the resource of GPUs is that of the first who wants any. */
+/* Add what so many pods ask for; the resource of GPUs is that of the first who wants any, and of no
+ * other one are GPUs added. */
 void kube_demand_add(struct kube_demand *sum, const struct kube_demand *one, int64_t pods);
 /* a + b, at most INT64_MAX. */
 int64_t kube_add(int64_t a, int64_t b);

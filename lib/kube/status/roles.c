@@ -57,16 +57,19 @@ static bool roles_is_before(const struct json *a, const struct json *b)
 	return a && (!b || strcmp(at ? at : "", other ? other : "") < 0);
 }
 
+static const struct json *roles_earlier(const struct json *a, const struct json *b)
+{
+	return roles_is_before(b, a) ? b : a;
+}
+
 /* The first of them that is so; NULL: none is. */
 static const struct json *roles_first(const struct roles_list *jobs, const char *type)
 {
 	const struct json *first = NULL;
 
 	vec_foreach (const struct json *, job, jobs) {
-		const struct json *condition = kube_condition(*job, type);
-
-		if (roles_is_true(*job, type) && roles_is_before(condition, first))
-			first = condition;
+		if (roles_is_true(*job, type))
+			first = roles_earlier(first, kube_condition(*job, type));
 	}
 	return first;
 }
@@ -94,23 +97,18 @@ static const struct json *roles_success(const struct roles_list *jobs, const cha
  * failure. */
 static void roles_set_conditions(const struct roles_list *jobs, struct json *status)
 {
-	static const char *const types[] = {
-		"Complete", "SuccessCriteriaMet", "Failed", "FailureTarget"};
-	enum { FAILURES = 2, ALL = 4 };
-	const struct json *found[ALL], *first[2];
+	const struct json *successes[] = {
+		roles_success(jobs, "Complete"), roles_success(jobs, "SuccessCriteriaMet")};
+	const struct json *failures[] = {
+		roles_first(jobs, "Failed"), roles_first(jobs, "FailureTarget")};
+	bool has_failed = roles_is_before(
+		roles_earlier(failures[0], failures[1]), roles_earlier(successes[0], successes[1]));
+	const struct json *const *ends = has_failed ? failures : successes;
 	struct json *list = json_array();
 
-	for (size_t i = 0; i < ALL; i++)
-		found[i] =
-			i < FAILURES ? roles_success(jobs, types[i]) : roles_first(jobs, types[i]);
-	for (size_t i = 0; i < 2; i++) {
-		const struct json *const *pair = found + i * FAILURES;
-		first[i] = roles_is_before(pair[1], pair[0]) ? pair[1] : pair[0];
-	}
-	bool has_failed = roles_is_before(first[1], first[0]);
-	for (size_t i = has_failed ? FAILURES : 0; i < (has_failed ? ALL : FAILURES); i++)
-		if (found[i])
-			json_add(list, json_clone(found[i]));
+	for (size_t i = 0; i < ARRAY_LEN(successes); i++)
+		if (ends[i])
+			json_add(list, json_clone(ends[i]));
 	json_set(status, "conditions", list);
 }
 

@@ -5,6 +5,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/job/job_impl.h"
+#include "kube/job/overlay.h"
 
 /*
  * Roles without a JobSet: one Indexed Job, whose completion index is the rank in the run. All pods
@@ -18,17 +19,6 @@ static const struct json *flat_find(const struct json *env, const char *name)
 		if (str_eq(json_get_str(item, "name"), name))
 			return item;
 	return NULL;
-}
-
-static bool flat_is_same(const struct json *a, const struct json *b)
-{
-	AUTO_BUF struct buf one, other;
-
-	buf_init(&one, JSON_SIZE_MAX);
-	buf_init(&other, JSON_SIZE_MAX);
-	json_print(a, &one);
-	json_print(b, &other);
-	return str_eq(one.data, other.data);
 }
 
 /* A value as Kubernetes would expand it. */
@@ -70,7 +60,7 @@ static void flat_add_env(
 			json_get(json_get(item, "valueFrom"), "fieldRef"), "fieldPath");
 		bool is_rank = first > 0 && field && strstr(field, KUBE_INDEX);
 
-		if (is_rank || !before || !flat_is_same(before, item))
+		if (is_rank || !before || !overlay_is_same(before, item))
 			flat_set(out, item, first);
 	}
 }

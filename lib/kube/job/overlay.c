@@ -245,7 +245,7 @@ static int merge_map(struct json *to, const struct json *overlay, struct err *er
  * Protected members
  */
 
-static bool overlay_is_same(const struct json *a, const struct json *b)
+bool overlay_is_same(const struct json *a, const struct json *b)
 {
 	AUTO_BUF struct buf x = {0}, y = {0};
 

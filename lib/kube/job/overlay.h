@@ -21,6 +21,8 @@
 #ifndef DLRUN_KUBE_JOB_OVERLAY_H
 #define DLRUN_KUBE_JOB_OVERLAY_H
 
+#include <stdbool.h>
+
 #include "base/data/json.h"
 #include "base/util/err.h"
 
@@ -28,5 +30,7 @@
  * document (other keys at its top than apiVersion, kind, metadata, spec; a $patch of another
  * kind). */
 int kube_overlay(struct json *pod, const struct json *overlay, struct err *err);
+/* Whether two values are printed alike; NULL is as NULL only. */
+bool overlay_is_same(const struct json *a, const struct json *b);
 
 #endif

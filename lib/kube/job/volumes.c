@@ -6,6 +6,7 @@
 #include "base/util/str.h"
 #include "kube/api/kinds.h"
 #include "kube/job/job_impl.h"
+#include "kube/job/overlay.h"
 
 /*
  * Volumes of a pod: results, data, the user's own, and those that every run has.
@@ -103,23 +104,18 @@ static struct json *place_source(const struct job *job, const struct kube_place 
 static char *use_volume(struct job *job, const char *hint, struct json *take)
 {
 	AUTO_JSON struct json *volume = take, *named = json_object();
-	AUTO_BUF struct buf wanted, other;
+	const struct json *wanted = json_first(volume);
 	char *name = NULL;
 
-	buf_init(&wanted, JSON_SIZE_MAX);
-	buf_init(&other, JSON_SIZE_MAX);
-	json_print(json_first(volume), &wanted);
 	for (const struct json *item = json_first(job->volumes); item; item = json_next(item)) {
 		const struct json *source = json_next(json_first(item));
-		buf_reset(&other);
-		json_print(source, &other);
-		if (str_eq(json_key(source), json_key(json_first(volume))) &&
-			!str_eq(json_key(source), "emptyDir") && str_eq(other.data, wanted.data))
+		if (str_eq(json_key(source), json_key(wanted)) &&
+			!str_eq(json_key(source), "emptyDir") && overlay_is_same(source, wanted))
 			return mem_strdup(json_get_str(item, "name"));
 	}
 	name = hint ? mem_strdup(hint) : mem_printf("volume-%zu", json_count(job->volumes));
 	json_set_str(named, "name", name);
-	json_set(named, json_key(json_first(volume)), json_clone(json_first(volume)));
+	json_set(named, json_key(wanted), json_clone(wanted));
 	json_add(job->volumes, TAKE(named));
 	return name;
 }

@@ -128,7 +128,7 @@ struct kube_status {
 	int first_failed;            /* the rank; -1: none */
 	int n_victims;               /* others that ended because of it */
 	int n_running, n_ranks;      /* programs that run, and are wanted */
-	bool has_roles;              /* the ranks belong to */
+	bool has_roles;              /* to which its ranks belong */
 	struct kube_rank_list ranks; /* by rank; all of them, also without a pod */
 	/* Why: E_NONE while all goes well. */
 	enum err_id id;

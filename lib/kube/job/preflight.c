@@ -110,7 +110,7 @@ static bool always(const struct kube_run *run)
 
 static bool has_service(const struct kube_run *run)
 {
-	return run->nodes > 1 && !run->jobset;
+	return (run->nodes > 1 || run->n_roles) && !run->jobset;
 }
 
 static bool wants_jobset(const struct kube_run *run)

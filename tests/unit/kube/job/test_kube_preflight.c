@@ -500,6 +500,27 @@ static void test_services_of_jobsets(void **state)
 	}
 }
 
+/* The Job of all roles has a Service, though it be of one rank. */
+static void test_service_of_one_role(void **state)
+{
+	static const struct strv none;
+	static const struct kube_role roles[] = {
+		{.name = "learner", .nodes = 1, .command = &command, .env = &none}};
+	struct kube_run run = plain();
+
+	(void)state;
+	run.roles = roles;
+	for (run.n_roles = 0; run.n_roles < 2; run.n_roles++) {
+		AUTO_FLIGHT struct flight flight;
+
+		query_rights(&flight, &run, 201, RULES(""));
+		if (run.n_roles)
+			deny(&flight, "create", "services");
+		evaluate(&flight, &run);
+		assert_int_equal(flight.findings.problems.n, run.n_roles);
+	}
+}
+
 static void test_missing(void **state)
 {
 	(void)state;
@@ -712,6 +733,7 @@ int main(void)
 		cmocka_unit_test(test_surroundings),
 		cmocka_unit_test(test_jobset_question),
 		cmocka_unit_test(test_services_of_jobsets),
+		cmocka_unit_test(test_service_of_one_role),
 		cmocka_unit_test(test_missing),
 		cmocka_unit_test(test_states),
 		cmocka_unit_test(test_queue),

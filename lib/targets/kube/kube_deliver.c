@@ -43,8 +43,8 @@ struct delivery_pod {
 	bool has_all;    /* each layer has come once */
 	bool is_taking;  /* output is a stream of the layer, from fd */
 	int fd;
-	int64_t at; /* in fd, when progress was last looked at */
-	int64_t pause_ms;
+	int64_t at;       /* in fd, when progress was last looked at */
+	unsigned n_tries; /* since the last progress */
 	struct pod_output *output;
 	struct buf answer;
 	struct loop_timer *timer; /* until the next try, or until it stalls */
@@ -152,10 +152,7 @@ static void delivery_wait(struct delivery_pod *pod, int64_t ms)
 /* Without progress longer each time. */
 static void delivery_try_later(struct delivery_pod *pod)
 {
-	int64_t ms = pod->pause_ms;
-
-	pod->pause_ms = ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : ms * 2;
-	delivery_wait(pod, ms);
+	delivery_wait(pod, backoff_ms(++pod->n_tries, RETRY_MIN_MS, RETRY_MAX_MS));
 }
 
 /* A connection may be lost without anybody being told. */
@@ -224,7 +221,7 @@ static void delivery_on_done(void *ctx, int status, struct err *error, const cha
 	else if (status)
 		log_note("the code of pod %s: exit status %d: %s", pod->name, status, said);
 	if (is_taking && !err_is_set(error) && status == 0) {
-		pod->pause_ms = RETRY_MIN_MS;
+		pod->n_tries = 0;
 		delivery_wait(pod, 0);
 	} else if (!is_taking && !err_is_set(error) && status == 0 && pod->answer.len) {
 		delivery_read_answer(pod);
@@ -339,11 +336,8 @@ static void delivery_on_pod(void *ctx, const struct json *object)
 		return;
 	if (!pod) {
 		pod = mem_alloc(1, sizeof(*pod));
-		*pod = (struct delivery_pod){.of = delivery,
-			.name = mem_strdup(name),
-			.uid = mem_strdup(uid),
-			.fd = -1,
-			.pause_ms = RETRY_MIN_MS};
+		*pod = (struct delivery_pod){
+			.of = delivery, .name = mem_strdup(name), .uid = mem_strdup(uid), .fd = -1};
 		buf_init(&pod->answer, ANSWER_MAX);
 		*vec_push(&delivery->pods) = pod;
 	}

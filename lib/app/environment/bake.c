@@ -139,14 +139,7 @@ static struct target_job bake_job(const struct bake *bake)
 
 static int bake_pause(const struct bake *bake, int64_t ms, struct err *err)
 {
-	struct loop_wait wait = {
-		.loop = bake->target->loop,
-		.n_open = 1,
-		.deadline_ms = clock_ms() + ms,
-		.interrupted = bake->request->interrupted,
-	};
-
-	return loop_wait_run(&wait, err);
+	return loop_pause(bake->target->loop, ms, bake->request->interrupted, err);
 }
 
 static void bake_report(struct bake *bake, const char *why)

@@ -304,29 +304,17 @@ static int environment_watch(struct environment *environment, struct err *err)
 	return r;
 }
 
+/* While another has it, a moment passes before this returns. */
 static int environment_bake(const struct bake_request *request, struct environment *environment,
 	enum bake_result *ret, struct err *err)
 {
+	struct loop *loop = environment->submit->target->loop;
 	int r = environment_watch(environment, err);
 
 	if (r == 0)
 		r = bake_make(request, ret, err);
-	environment_unwatch(environment);
-	return r;
-}
-
-static int environment_pause(struct environment *environment, struct err *err)
-{
-	struct loop_wait wait = {
-		.loop = environment->submit->target->loop,
-		.n_open = 1,
-		.deadline_ms = clock_ms() + BUSY_MS,
-		.interrupted = &environment->interrupted,
-	};
-	int r = environment_watch(environment, err);
-
-	if (r == 0)
-		r = loop_wait_run(&wait, err);
+	if (r == 0 && *ret == BAKE_BUSY)
+		r = loop_pause(loop, BUSY_MS, &environment->interrupted, err);
 	environment_unwatch(environment);
 	return r;
 }
@@ -537,9 +525,7 @@ static int environment_make(struct environment *environment, char **ret_digest, 
 			err_move(err, &error);
 			return r < 0 ? r : 1;
 		}
-		if (result == BAKE_BUSY)
-			r = environment_pause(environment, err);
-		if (r == 0 && !*ret_digest)
+		if (!*ret_digest)
 			r = environment_find(environment, REGISTRY_TRUST_BLOB_MS, ret_digest, err);
 		if (r == 0 && !*ret_digest && result == BAKE_LOST)
 			r = environment_lost(environment, &n_lost, err);

@@ -503,3 +503,13 @@ void loop_wait_done(struct loop_wait *wait)
 	if (wait->n_open == 0)
 		loop_stop(wait->loop);
 }
+
+int loop_pause(struct loop *loop, int64_t ms, const volatile int *interrupted, struct err *err)
+{
+	struct loop_wait wait = {.loop = loop,
+		.n_open = 1,
+		.deadline_ms = clock_ms() + ms,
+		.interrupted = interrupted};
+
+	return loop_wait_run(&wait, err);
+}

@@ -72,5 +72,7 @@ struct loop_wait {
 int loop_wait_run(struct loop_wait *wait, struct err *err);
 /* Counts one of n_open as done. */
 void loop_wait_done(struct loop_wait *wait);
+/* Wait for ms alone. interrupted: as above. */
+int loop_pause(struct loop *loop, int64_t ms, const volatile int *interrupted, struct err *err);
 
 #endif

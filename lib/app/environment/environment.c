@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -275,8 +274,6 @@ static int environment_make_key(struct environment *environment, struct err *err
  * Signals
  */
 
-static const int environment_signals[] = {SIGINT, SIGTERM, SIGHUP};
-
 static int environment_on_signal(void *ctx, int sig, struct err *err)
 {
 	struct environment *environment = ctx;
@@ -287,35 +284,18 @@ static int environment_on_signal(void *ctx, int sig, struct err *err)
 	return 0;
 }
 
-static void environment_unwatch(struct environment *environment)
-{
-	for (size_t i = 0; i < ARRAY_LEN(environment_signals); i++)
-		loop_remove_signal(environment->submit->target->loop, environment_signals[i]);
-}
-
-static int environment_watch(struct environment *environment, struct err *err)
-{
-	struct loop *loop = environment->submit->target->loop;
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(environment_signals); i++)
-		r = loop_add_signal(
-			loop, environment_signals[i], environment_on_signal, environment, err);
-	return r;
-}
-
 /* While another has it, a moment passes before this returns. */
 static int environment_bake(const struct bake_request *request, struct environment *environment,
 	enum bake_result *ret, struct err *err)
 {
 	struct loop *loop = environment->submit->target->loop;
-	int r = environment_watch(environment, err);
+	int r = loop_add_interrupts(loop, environment_on_signal, environment, err);
 
 	if (r == 0)
 		r = bake_make(request, ret, err);
 	if (r == 0 && *ret == BAKE_BUSY)
 		r = loop_pause(loop, BUSY_MS, &environment->interrupted, err);
-	environment_unwatch(environment);
+	loop_remove_interrupts(loop);
 	return r;
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -591,11 +590,8 @@ static int push_registry_show_progress(void *ctx, struct err *err)
 
 static int run_loop(struct push *push, struct err *err)
 {
-	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-	int r = 0;
+	int r = loop_add_interrupts(push->loop, interrupted, push, err);
 
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(signals); i++)
-		r = loop_add_signal(push->loop, signals[i], interrupted, push, err);
 	if (r < 0)
 		return r;
 	if (push->uploads && push->submit->events && push->submit->events->progress)
@@ -603,8 +599,7 @@ static int run_loop(struct push *push, struct err *err)
 			push->loop, clock_ms() + PROGRESS_MS, push_registry_show_progress, push);
 	r = loop_run(push->loop, err);
 	loop_remove_timer(push->loop, push->timer);
-	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
-		loop_remove_signal(push->loop, signals[i]);
+	loop_remove_interrupts(push->loop);
 	if (r < 0)
 		return r;
 	if (push->interrupted)

@@ -91,8 +91,7 @@ static void lookup_done(struct lookup *lookup)
 
 static char *environment_tag_key(const struct submit *submit, const struct ref *ref)
 {
-	return mem_printf(
-		"%s %s", ref->tag ? ref->tag : "latest", config_str(submit->config, "platform"));
+	return registry_cache_tag(ref, config_str(submit->config, "platform"));
 }
 
 static char *environment_cache_path(const struct submit *submit, const struct ref *ref)
@@ -108,15 +107,6 @@ static void environment_note(void *ctx, const char *text)
 
 	if (events && events->note)
 		events->note(events->ctx, text);
-}
-
-static int environment_open_bases(const struct submit *submit, struct layout **ret, struct err *err)
-{
-	AUTO_FREE char *registries = dirs_registries(&submit->session->dirs);
-	AUTO_FREE char *dir = fs_join(registries, "bases");
-	int r = fs_private_dir(registries, err);
-
-	return r < 0 ? r : layout_open(dir, true, ret, err);
 }
 
 static int environment_query(struct submit *submit, const struct ref *ref,
@@ -137,7 +127,7 @@ static int environment_query(struct submit *submit, const struct ref *ref,
 					      .note = environment_note,
 					      .ctx = submit,
 				      });
-	int r = environment_open_bases(submit, &bases, err);
+	int r = registry_open_bases(submit->session, &bases, err);
 	if (r == 0)
 		r = registry_client_open(&client, ref, false, cache, &registry, err);
 	if (r < 0)
@@ -369,7 +359,7 @@ static int environment_facts(
 	int r = 0;
 
 	if (environment->base_digest) {
-		r = environment_open_bases(submit, &bases, err);
+		r = registry_open_bases(submit->session, &bases, err);
 		if (r == 0)
 			r = pack_read_base(
 				&submit->pack, bases, environment->base_digest, &base, err);
@@ -710,7 +700,7 @@ static int ahead_set_result(const struct environment *environment, const char *d
 	AUTO_LAYOUT struct layout *bases = NULL;
 	AUTO(image_base_free_auto) struct image_base *base = NULL;
 
-	int r = environment_open_bases(submit, &bases, err);
+	int r = registry_open_bases(submit->session, &bases, err);
 	if (r == 0)
 		r = pack_read_base(&submit->pack, bases, digest, &base, err);
 	if (r < 0)

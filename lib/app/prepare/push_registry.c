@@ -351,20 +351,17 @@ static struct registry_cache *cache_of_base(struct push *push)
 
 static char *tag_key(const struct push *push)
 {
-	const char *tag = base_ref(push)->tag;
-	const struct config *config = push->submit->config;
-
-	return mem_printf("%s %s", tag ? tag : "latest", config_str(config, "platform"));
+	return registry_cache_tag(base_ref(push), config_str(push->submit->config, "platform"));
 }
 
 static int start_lookup(struct push *push, struct err *err)
 {
 	const struct ref *ref = base_ref(push);
 	const char *platform = config_str(push->submit->config, "platform");
-	AUTO_FREE char *dir = fs_join(push->dir, "bases"), *key = tag_key(push);
+	AUTO_FREE char *key = tag_key(push);
 	struct registry *registry = push->base.source ? push->base.source : push->registry;
 
-	int r = layout_open(dir, true, &push->base.layout, err);
+	int r = registry_open_bases(push->submit->session, &push->base.layout, err);
 	if (r < 0)
 		return r;
 	const struct registry_cache_entry *tag =

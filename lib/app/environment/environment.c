@@ -187,15 +187,10 @@ static struct ref environment_ref(const struct environment *environment, char *t
 	return (struct ref){.kind = REF_REGISTRY, .host = to->host, .repo = to->repo, .tag = tag};
 }
 
-static char *environment_tag(const struct environment *environment)
-{
-	return mem_printf(IMAGE_ENVIRONMENT_TAG "%.*s", IMAGE_ENVIRONMENT_HEX, environment->key);
-}
-
 static int environment_find(
 	struct environment *environment, int64_t trust_ms, char **ret, struct err *err)
 {
-	AUTO_FREE char *tag = environment_tag(environment);
+	AUTO_FREE char *tag = image_environment_tag(environment->key);
 	const struct ref ref = environment_ref(environment, tag);
 
 	return environment_lookup(environment->submit, &ref, trust_ms, ret, err);
@@ -204,7 +199,7 @@ static int environment_find(
 /* Do not take for granted any more that the registry has it. */
 static void environment_forget(const struct environment *environment)
 {
-	AUTO_FREE char *tag = environment_tag(environment);
+	AUTO_FREE char *tag = image_environment_tag(environment->key);
 	const struct ref ref = environment_ref(environment, tag);
 	AUTO_FREE char *path = environment_cache_path(environment->submit, &ref);
 	AUTO_FREE char *key = environment_tag_key(environment->submit, &ref);
@@ -326,7 +321,7 @@ static int environment_push_layer(
 		r = push_find_registry(&submit, for_submit->target->name, err);
 	if (r < 0)
 		return r;
-	submit.to.tag = environment_tag(environment);
+	submit.to.tag = image_environment_tag(environment->key);
 	r = pack_init(&submit.pack, submit.session, base, true, err);
 	submit.target = for_submit->target;
 	if (r == 0)
@@ -507,6 +502,7 @@ static int environment_make(struct environment *environment, char **ret_digest, 
 static int environment_make_for_run(
 	struct environment *environment, char **ret_digest, struct err *err)
 {
+	AUTO_FREE char *tag = image_environment_tag(environment->key);
 	int64_t begun_ms = clock_ms();
 	AUTO_ERR struct err error = {0};
 
@@ -517,9 +513,7 @@ static int environment_make_for_run(
 		environment_refuse(environment, &error);
 	r = environment_check_key(environment, err);
 	if (r == 0 && *ret_digest)
-		submit_note(environment->submit,
-			"environment " IMAGE_ENVIRONMENT_TAG "%.*s: made in %.0f s",
-			IMAGE_ENVIRONMENT_HEX, environment->key,
+		submit_note(environment->submit, "environment %s: made in %.0f s", tag,
 			(double)(clock_ms() - begun_ms) / 1000);
 	return r;
 }
@@ -706,7 +700,7 @@ static int ahead_set_result(const struct environment *environment, const char *d
 	if (r < 0)
 		return r;
 	ret->target = mem_strdup(submit->target->name);
-	ret->name = environment_tag(environment);
+	ret->name = image_environment_tag(environment->key);
 	ret->ref = mem_printf("%s/%s@%s", to->host, to->repo, digest);
 	ret->bytes = base->layers[base->n_layers - 1].size;
 	ret->total_ms = clock_ms() - submit->begun_ms;

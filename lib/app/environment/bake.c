@@ -196,12 +196,6 @@ static int bake_add_log(
 	return 0;
 }
 
-static void bake_ignore(void *ctx, const char *text)
-{
-	(void)ctx;
-	(void)text;
-}
-
 /* The last lines that the setup has printed. */
 static void bake_add_tail(const struct bake *bake, struct err *err)
 {
@@ -210,7 +204,7 @@ static void bake_add_tail(const struct bake *bake, struct err *err)
 	const struct target_log_request request = {
 		.tail_lines = TAIL_LINES,
 		.rank = -1,
-		.events = {.data = bake_add_log, .notice = bake_ignore, .ctx = &text},
+		.events = {.data = bake_add_log, .ctx = &text},
 	};
 
 	buf_init(&text, TAIL_BYTES);

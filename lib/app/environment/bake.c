@@ -72,8 +72,8 @@ static void bake_add_words(const struct bake *bake, const char *verb, struct str
 	strv_add(ret, config_str(bake->submit->config, "workdir"));
 }
 
-/* The setup alone, and no more resources than the cluster gives without being asked: that it need
- * not wait for GPUs. */
+/* The setup alone, with the resources that the cluster gives by default, so that it need not wait
+ * for GPUs. */
 static void bake_set_spec(struct bake *bake)
 {
 	const struct spec *of = &bake->submit->spec;
@@ -320,7 +320,7 @@ static int bake_run(struct bake *bake, enum bake_result *ret, struct err *err)
 	return 0;
 }
 
-/* By the same question as for a run the target learns what pods have to be like. 1: not here. */
+/* The check, as that of a run, also finds out what pods have to be like. 1: it is refused. */
 static int bake_check(const struct bake *bake, struct err *err)
 {
 	const struct target_job job = bake_job(bake);

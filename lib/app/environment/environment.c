@@ -651,7 +651,7 @@ static int ahead_check_setup(const struct config *config, struct err *err)
 	return err_hint(err, "setup: {run: uv sync --frozen, key: [uv.lock]}");
 }
 
-/* The configuration alone is looked at. */
+/* By the configuration alone. */
 static int ahead_check(struct environment *environment, struct err *err)
 {
 	struct submit *submit = environment->submit;

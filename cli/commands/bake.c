@@ -29,19 +29,6 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static void bake_show_progress(void *ctx, const struct uploads_progress *progress)
-{
-	transfer_show(ctx, progress);
-}
-
-static void bake_show_note(void *ctx, const char *text)
-{
-	struct transfer *transfer = ctx;
-
-	transfer_clear(transfer);
-	app_note(transfer->app, "%s", text);
-}
-
 static void bake_show_warning(void *ctx, const char *text)
 {
 	struct transfer *transfer = ctx;
@@ -71,8 +58,8 @@ static int cmd_bake_run(struct app *app, void *values_ptr, struct strv *words)
 		.allow = &values->allow,
 		.allow_bytes = values->allow_size == OPT_UNSET ? 0 : values->allow_size};
 	struct transfer transfer = {.app = app};
-	const struct submit_events events = {.progress = bake_show_progress,
-		.note = bake_show_note,
+	const struct submit_events events = {.progress = transfer_on_progress,
+		.note = transfer_on_note,
 		.warning = bake_show_warning,
 		.ctx = &transfer};
 	AUTO_ERR struct err err = {0};

@@ -66,19 +66,6 @@ static void show_exchange(void *ctx, const struct http_event *event)
 		event->error ? " " : "", event->error ? event->error->message : "");
 }
 
-static void cmd_push_show_progress(void *ctx, const struct uploads_progress *progress)
-{
-	transfer_show(ctx, progress);
-}
-
-static void show_note(void *ctx, const char *text)
-{
-	struct transfer *transfer = ctx;
-
-	transfer_clear(transfer);
-	app_note(transfer->app, "%s", text);
-}
-
 /*
  * The end
  */
@@ -182,8 +169,8 @@ static int cmd_push_run(struct app *app, void *values_ptr, struct strv *words)
 	struct transfer transfer = {.app = app};
 	const struct submit_events events = {.snapshot = show_snapshot,
 		.exchange = values->trace ? show_exchange : NULL,
-		.progress = cmd_push_show_progress,
-		.note = show_note,
+		.progress = transfer_on_progress,
+		.note = transfer_on_note,
 		.ctx = &transfer};
 	AUTO_ERR struct err err = {0};
 	AUTO(push_result_done) struct push_result result = {0};

@@ -103,3 +103,16 @@ void transfer_show_bytes(
 
 	runs_transfer_show(transfer, label, &progress);
 }
+
+void transfer_on_progress(void *ctx, const struct uploads_progress *progress)
+{
+	transfer_show(ctx, progress);
+}
+
+void transfer_on_note(void *ctx, const char *text)
+{
+	struct transfer *transfer = ctx;
+
+	transfer_clear(transfer);
+	app_note(transfer->app, "%s", text);
+}

@@ -28,4 +28,8 @@ void transfer_show_bytes(
 /* Take the line off the screen, before anything else is written. */
 void transfer_clear(struct transfer *transfer);
 
+/* Members of struct submit_events (prepare.h); ctx: a struct transfer. */
+void transfer_on_progress(void *ctx, const struct uploads_progress *progress);
+void transfer_on_note(void *ctx, const char *text);
+
 #endif

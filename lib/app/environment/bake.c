@@ -72,8 +72,8 @@ static void bake_add_words(const struct bake *bake, const char *verb, struct str
 	strv_add(ret, config_str(bake->submit->config, "workdir"));
 }
 
-/* The setup alone, and no more resources than the cluster gives without being asked: that it need
- * not wait for GPUs. */
+/* The setup alone, with the resources that the cluster gives by default, so that it need not wait
+ * for GPUs. */
 static void bake_set_spec(struct bake *bake)
 {
 	const struct spec *of = &bake->submit->spec;
@@ -139,14 +139,7 @@ static struct target_job bake_job(const struct bake *bake)
 
 static int bake_pause(const struct bake *bake, int64_t ms, struct err *err)
 {
-	struct loop_wait wait = {
-		.loop = bake->target->loop,
-		.n_open = 1,
-		.deadline_ms = clock_ms() + ms,
-		.interrupted = bake->request->interrupted,
-	};
-
-	return loop_wait_run(&wait, err);
+	return loop_pause(bake->target->loop, ms, bake->request->interrupted, err);
 }
 
 static void bake_report(struct bake *bake, const char *why)
@@ -203,12 +196,6 @@ static int bake_add_log(
 	return 0;
 }
 
-static void bake_ignore(void *ctx, const char *text)
-{
-	(void)ctx;
-	(void)text;
-}
-
 /* The last lines that the setup has printed. */
 static void bake_add_tail(const struct bake *bake, struct err *err)
 {
@@ -217,7 +204,7 @@ static void bake_add_tail(const struct bake *bake, struct err *err)
 	const struct target_log_request request = {
 		.tail_lines = TAIL_LINES,
 		.rank = -1,
-		.events = {.data = bake_add_log, .notice = bake_ignore, .ctx = &text},
+		.events = {.data = bake_add_log, .ctx = &text},
 	};
 
 	buf_init(&text, TAIL_BYTES);
@@ -333,7 +320,7 @@ static int bake_run(struct bake *bake, enum bake_result *ret, struct err *err)
 	return 0;
 }
 
-/* By the same question as for a run the target learns what pods have to be like. 1: not here. */
+/* The check, as that of a run, also finds out what pods have to be like. 1: it is refused. */
 static int bake_check(const struct bake *bake, struct err *err)
 {
 	const struct target_job job = bake_job(bake);

@@ -19,15 +19,15 @@ struct bake_request {
 	const char *image_ref;          /* of its code on the base */
 	const struct json *image_facts; /* image_facts.h, of that */
 	int out_fd;                     /* a file: gets a tar (bake.sh) */
-	bool is_checked; /* the target was asked already whether that could be there */
+	bool is_checked; /* the target has checked already whether that could be there */
 	const volatile int *interrupted;
 };
 
 enum bake_result {
 	BAKE_DONE,
-	BAKE_BUSY,  /* another has taken it: look for the image, else ask again */
-	BAKE_LOST,  /* its Job or pod is gone, maybe as another is done: look for the image, else
-		     * bake_remove and ask again */
+	BAKE_BUSY,  /* another process has taken it: search for the image, else call again */
+	BAKE_LOST,  /* its Job or pod is gone, maybe as another is done: search for the image,
+		     * else bake_remove and call again */
 	BAKE_CANNOT /* here; err says why */
 };
 

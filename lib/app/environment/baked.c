@@ -317,8 +317,8 @@ static void baked_add_hardlinks(struct baked *baked)
 	vec_sort(&baked->files, baked_by_path);
 }
 
-/* Each line of list, without the first slash. A negative return of fn ends it. */
-static int baked_each_line(struct baked *baked, const struct buf *list,
+/* Each line of list, without the first slash. */
+static void baked_each_line(struct baked *baked, const struct buf *list,
 	void (*fn)(struct baked *baked, const char *path))
 {
 	for (const char *at = list->len ? list->data : ""; *at; at += strspn(at, "\n")) {
@@ -327,7 +327,6 @@ static int baked_each_line(struct baked *baked, const struct buf *list,
 		fn(baked, line + strspn(line, "/"));
 		at += len;
 	}
-	return 0;
 }
 
 static void baked_add_removed(struct baked *baked, const char *path)

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -92,8 +91,7 @@ static void lookup_done(struct lookup *lookup)
 
 static char *environment_tag_key(const struct submit *submit, const struct ref *ref)
 {
-	return mem_printf(
-		"%s %s", ref->tag ? ref->tag : "latest", config_str(submit->config, "platform"));
+	return registry_cache_tag(ref, config_str(submit->config, "platform"));
 }
 
 static char *environment_cache_path(const struct submit *submit, const struct ref *ref)
@@ -109,15 +107,6 @@ static void environment_note(void *ctx, const char *text)
 
 	if (events && events->note)
 		events->note(events->ctx, text);
-}
-
-static int environment_open_bases(const struct submit *submit, struct layout **ret, struct err *err)
-{
-	AUTO_FREE char *registries = dirs_registries(&submit->session->dirs);
-	AUTO_FREE char *dir = fs_join(registries, "bases");
-	int r = fs_private_dir(registries, err);
-
-	return r < 0 ? r : layout_open(dir, true, ret, err);
 }
 
 static int environment_query(struct submit *submit, const struct ref *ref,
@@ -138,7 +127,7 @@ static int environment_query(struct submit *submit, const struct ref *ref,
 					      .note = environment_note,
 					      .ctx = submit,
 				      });
-	int r = environment_open_bases(submit, &bases, err);
+	int r = registry_open_bases(submit->session, &bases, err);
 	if (r == 0)
 		r = registry_client_open(&client, ref, false, cache, &registry, err);
 	if (r < 0)
@@ -198,15 +187,10 @@ static struct ref environment_ref(const struct environment *environment, char *t
 	return (struct ref){.kind = REF_REGISTRY, .host = to->host, .repo = to->repo, .tag = tag};
 }
 
-static char *environment_tag(const struct environment *environment)
-{
-	return mem_printf(IMAGE_ENVIRONMENT_TAG "%.*s", IMAGE_ENVIRONMENT_HEX, environment->key);
-}
-
 static int environment_find(
 	struct environment *environment, int64_t trust_ms, char **ret, struct err *err)
 {
-	AUTO_FREE char *tag = environment_tag(environment);
+	AUTO_FREE char *tag = image_environment_tag(environment->key);
 	const struct ref ref = environment_ref(environment, tag);
 
 	return environment_lookup(environment->submit, &ref, trust_ms, ret, err);
@@ -215,7 +199,7 @@ static int environment_find(
 /* Do not take for granted any more that the registry has it. */
 static void environment_forget(const struct environment *environment)
 {
-	AUTO_FREE char *tag = environment_tag(environment);
+	AUTO_FREE char *tag = image_environment_tag(environment->key);
 	const struct ref ref = environment_ref(environment, tag);
 	AUTO_FREE char *path = environment_cache_path(environment->submit, &ref);
 	AUTO_FREE char *key = environment_tag_key(environment->submit, &ref);
@@ -275,8 +259,6 @@ static int environment_make_key(struct environment *environment, struct err *err
  * Signals
  */
 
-static const int environment_signals[] = {SIGINT, SIGTERM, SIGHUP};
-
 static int environment_on_signal(void *ctx, int sig, struct err *err)
 {
 	struct environment *environment = ctx;
@@ -287,47 +269,18 @@ static int environment_on_signal(void *ctx, int sig, struct err *err)
 	return 0;
 }
 
-static void environment_unwatch(struct environment *environment)
-{
-	for (size_t i = 0; i < ARRAY_LEN(environment_signals); i++)
-		loop_remove_signal(environment->submit->target->loop, environment_signals[i]);
-}
-
-static int environment_watch(struct environment *environment, struct err *err)
-{
-	struct loop *loop = environment->submit->target->loop;
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(environment_signals); i++)
-		r = loop_add_signal(
-			loop, environment_signals[i], environment_on_signal, environment, err);
-	return r;
-}
-
+/* While another has it, a moment passes before this returns. */
 static int environment_bake(const struct bake_request *request, struct environment *environment,
 	enum bake_result *ret, struct err *err)
 {
-	int r = environment_watch(environment, err);
+	struct loop *loop = environment->submit->target->loop;
+	int r = loop_add_interrupts(loop, environment_on_signal, environment, err);
 
 	if (r == 0)
 		r = bake_make(request, ret, err);
-	environment_unwatch(environment);
-	return r;
-}
-
-static int environment_pause(struct environment *environment, struct err *err)
-{
-	struct loop_wait wait = {
-		.loop = environment->submit->target->loop,
-		.n_open = 1,
-		.deadline_ms = clock_ms() + BUSY_MS,
-		.interrupted = &environment->interrupted,
-	};
-	int r = environment_watch(environment, err);
-
-	if (r == 0)
-		r = loop_wait_run(&wait, err);
-	environment_unwatch(environment);
+	if (r == 0 && *ret == BAKE_BUSY)
+		r = loop_pause(loop, BUSY_MS, &environment->interrupted, err);
+	loop_remove_interrupts(loop);
 	return r;
 }
 
@@ -368,7 +321,7 @@ static int environment_push_layer(
 		r = push_find_registry(&submit, for_submit->target->name, err);
 	if (r < 0)
 		return r;
-	submit.to.tag = environment_tag(environment);
+	submit.to.tag = image_environment_tag(environment->key);
 	r = pack_init(&submit.pack, submit.session, base, true, err);
 	submit.target = for_submit->target;
 	if (r == 0)
@@ -401,7 +354,7 @@ static int environment_facts(
 	int r = 0;
 
 	if (environment->base_digest) {
-		r = environment_open_bases(submit, &bases, err);
+		r = registry_open_bases(submit->session, &bases, err);
 		if (r == 0)
 			r = pack_read_base(
 				&submit->pack, bases, environment->base_digest, &base, err);
@@ -537,9 +490,7 @@ static int environment_make(struct environment *environment, char **ret_digest, 
 			err_move(err, &error);
 			return r < 0 ? r : 1;
 		}
-		if (result == BAKE_BUSY)
-			r = environment_pause(environment, err);
-		if (r == 0 && !*ret_digest)
+		if (!*ret_digest)
 			r = environment_find(environment, REGISTRY_TRUST_BLOB_MS, ret_digest, err);
 		if (r == 0 && !*ret_digest && result == BAKE_LOST)
 			r = environment_lost(environment, &n_lost, err);
@@ -551,6 +502,7 @@ static int environment_make(struct environment *environment, char **ret_digest, 
 static int environment_make_for_run(
 	struct environment *environment, char **ret_digest, struct err *err)
 {
+	AUTO_FREE char *tag = image_environment_tag(environment->key);
 	int64_t begun_ms = clock_ms();
 	AUTO_ERR struct err error = {0};
 
@@ -561,9 +513,7 @@ static int environment_make_for_run(
 		environment_refuse(environment, &error);
 	r = environment_check_key(environment, err);
 	if (r == 0 && *ret_digest)
-		submit_note(environment->submit,
-			"environment " IMAGE_ENVIRONMENT_TAG "%.*s: made in %.0f s",
-			IMAGE_ENVIRONMENT_HEX, environment->key,
+		submit_note(environment->submit, "environment %s: made in %.0f s", tag,
 			(double)(clock_ms() - begun_ms) / 1000);
 	return r;
 }
@@ -701,7 +651,7 @@ static int ahead_check_setup(const struct config *config, struct err *err)
 	return err_hint(err, "setup: {run: uv sync --frozen, key: [uv.lock]}");
 }
 
-/* The configuration alone is looked at. */
+/* By the configuration alone. */
 static int ahead_check(struct environment *environment, struct err *err)
 {
 	struct submit *submit = environment->submit;
@@ -744,13 +694,13 @@ static int ahead_set_result(const struct environment *environment, const char *d
 	AUTO_LAYOUT struct layout *bases = NULL;
 	AUTO(image_base_free_auto) struct image_base *base = NULL;
 
-	int r = environment_open_bases(submit, &bases, err);
+	int r = registry_open_bases(submit->session, &bases, err);
 	if (r == 0)
 		r = pack_read_base(&submit->pack, bases, digest, &base, err);
 	if (r < 0)
 		return r;
 	ret->target = mem_strdup(submit->target->name);
-	ret->name = environment_tag(environment);
+	ret->name = image_environment_tag(environment->key);
 	ret->ref = mem_printf("%s/%s@%s", to->host, to->repo, digest);
 	ret->bytes = base->layers[base->n_layers - 1].size;
 	ret->total_ms = clock_ms() - submit->begun_ms;

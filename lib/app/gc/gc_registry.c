@@ -225,7 +225,7 @@ static char *gc_registry_environment(const struct run *run)
 {
 	const char *key = json_get_str(json_get(run->spec, "setup"), "baked");
 
-	return key ? mem_printf(IMAGE_ENVIRONMENT_TAG "%.*s", IMAGE_ENVIRONMENT_HEX, key) : NULL;
+	return key ? image_environment_tag(key) : NULL;
 }
 
 static void gc_registry_add_run(struct cleaning *cleaning, const struct run *run)

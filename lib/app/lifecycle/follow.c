@@ -257,10 +257,7 @@ static int wait_for(struct waiting *waiting, struct err *err)
 			return err_set(err, E_CANCELED, "interrupted");
 		if (waiting->timeout_ms >= 0 && clock_ms() - start_ms >= waiting->timeout_ms)
 			return follow_fail_late(waiting->runs, waiting->timeout_ms, err);
-		struct loop_wait delay = {.loop = session_loop(waiting->session),
-			.n_open = 1,
-			.deadline_ms = clock_ms() + delay_ms};
-		r = loop_wait_run(&delay, err);
+		r = loop_pause(session_loop(waiting->session), delay_ms, NULL, err);
 		if (r < 0)
 			return r;
 		if (clock_ms() - start_ms > 20 * delay_ms && delay_ms < POLL_MAX_MS)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -352,20 +351,17 @@ static struct registry_cache *cache_of_base(struct push *push)
 
 static char *tag_key(const struct push *push)
 {
-	const char *tag = base_ref(push)->tag;
-	const struct config *config = push->submit->config;
-
-	return mem_printf("%s %s", tag ? tag : "latest", config_str(config, "platform"));
+	return registry_cache_tag(base_ref(push), config_str(push->submit->config, "platform"));
 }
 
 static int start_lookup(struct push *push, struct err *err)
 {
 	const struct ref *ref = base_ref(push);
 	const char *platform = config_str(push->submit->config, "platform");
-	AUTO_FREE char *dir = fs_join(push->dir, "bases"), *key = tag_key(push);
+	AUTO_FREE char *key = tag_key(push);
 	struct registry *registry = push->base.source ? push->base.source : push->registry;
 
-	int r = layout_open(dir, true, &push->base.layout, err);
+	int r = registry_open_bases(push->submit->session, &push->base.layout, err);
 	if (r < 0)
 		return r;
 	const struct registry_cache_entry *tag =
@@ -591,11 +587,8 @@ static int push_registry_show_progress(void *ctx, struct err *err)
 
 static int run_loop(struct push *push, struct err *err)
 {
-	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-	int r = 0;
+	int r = loop_add_interrupts(push->loop, interrupted, push, err);
 
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(signals); i++)
-		r = loop_add_signal(push->loop, signals[i], interrupted, push, err);
 	if (r < 0)
 		return r;
 	if (push->uploads && push->submit->events && push->submit->events->progress)
@@ -603,8 +596,7 @@ static int run_loop(struct push *push, struct err *err)
 			push->loop, clock_ms() + PROGRESS_MS, push_registry_show_progress, push);
 	r = loop_run(push->loop, err);
 	loop_remove_timer(push->loop, push->timer);
-	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
-		loop_remove_signal(push->loop, signals[i]);
+	loop_remove_interrupts(push->loop);
 	if (r < 0)
 		return r;
 	if (push->interrupted)

@@ -2,7 +2,7 @@
 /*
  * Code that is streamed to the nodes of a run (target_ops.deliver), by a process of its own
  * (`dlrun __deliver RUN`) for as long as the attempt lives. The lock of the attempt's directory
- * says that there is one; any command that looks at the run starts one where there is none.
+ * says that there is one; any command that refreshes the run starts one where there is none.
  */
 #ifndef DLRUN_APP_RUNS_DELIVER_H
 #define DLRUN_APP_RUNS_DELIVER_H

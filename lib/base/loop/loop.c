@@ -332,6 +332,25 @@ void loop_remove_signal(struct loop *loop, int sig)
 	}
 }
 
+static const int loop_interrupts[] = {SIGINT, SIGTERM, SIGHUP};
+
+int loop_add_interrupts(struct loop *loop, loop_signal_fn *fn, void *ctx, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(loop_interrupts); i++)
+		r = loop_add_signal(loop, loop_interrupts[i], fn, ctx, err);
+	if (r < 0)
+		loop_remove_interrupts(loop);
+	return r;
+}
+
+void loop_remove_interrupts(struct loop *loop)
+{
+	for (size_t i = 0; i < ARRAY_LEN(loop_interrupts); i++)
+		loop_remove_signal(loop, loop_interrupts[i]);
+}
+
 static int dispatch_signals(struct loop *loop, struct err *err)
 {
 	char drain[64];
@@ -502,4 +521,14 @@ void loop_wait_done(struct loop_wait *wait)
 	wait->n_open--;
 	if (wait->n_open == 0)
 		loop_stop(wait->loop);
+}
+
+int loop_pause(struct loop *loop, int64_t ms, const volatile int *interrupted, struct err *err)
+{
+	struct loop_wait wait = {.loop = loop,
+		.n_open = 1,
+		.deadline_ms = clock_ms() + ms,
+		.interrupted = interrupted};
+
+	return loop_wait_run(&wait, err);
 }

@@ -43,6 +43,10 @@ int loop_add_signal(struct loop *loop, int sig, loop_signal_fn *fn, void *ctx, s
 /* Remove the source and restore the earlier disposition. No effect where there is no source. Not
  * from within a signal's own function. */
 void loop_remove_signal(struct loop *loop, int sig);
+/* The same for each signal that ends a command: SIGINT, SIGTERM, SIGHUP. A failure leaves no
+ * source. */
+int loop_add_interrupts(struct loop *loop, loop_signal_fn *fn, void *ctx, struct err *err);
+void loop_remove_interrupts(struct loop *loop);
 
 /* Run until loop_stop, an error, or nothing is left to wait for: no timer, no signal source, and no
  * descriptor that wants anything. Not from within a dispatch. */
@@ -72,5 +76,7 @@ struct loop_wait {
 int loop_wait_run(struct loop_wait *wait, struct err *err);
 /* Counts one of n_open as done. */
 void loop_wait_done(struct loop_wait *wait);
+/* Wait for ms alone. interrupted: as above. */
+int loop_pause(struct loop *loop, int64_t ms, const volatile int *interrupted, struct err *err);
 
 #endif

@@ -265,14 +265,10 @@ static int code_fetch(struct pull *pull, struct session *session, struct err *er
 static int code_pull(
 	struct session *session, const struct ref *ref, struct layout **ret, struct err *err)
 {
-	AUTO_FREE char *registries = dirs_registries(&session->dirs);
-	AUTO_FREE char *dir = fs_join(registries, "bases");
 	AUTO(pull_done)
 	struct pull pull = {.ref = ref, .wait = {.loop = session_loop(session), .n_open = 1}};
 
-	int r = fs_private_dir(registries, err);
-	if (r == 0)
-		r = layout_open(dir, true, &pull.layout, err);
+	int r = registry_open_bases(session, &pull.layout, err);
 	if (r == 0 && !code_is_complete(pull.layout, ref->digest))
 		r = code_fetch(&pull, session, err);
 	if (r == 0)

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/os/env.h"
+#include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/clock.h"
 #include "base/util/digest.h"
@@ -15,6 +16,7 @@
 #include "base/util/str.h"
 #include "core/config/registry_config.h"
 #include "core/target/target.h"
+#include "oci/layout/layout.h"
 
 enum { PUSH_TIMEOUT_MS = 10 * 60 * 1000, IDLE_MS = 30 * 1000 };
 #define FOREVER_MS (365LL * 24 * 60 * 60 * 1000)
@@ -184,6 +186,20 @@ char *registry_cache_path(const char *dir, const char *host, const char *repo)
 	digest_sha256(text, strlen(text), sha256);
 	hex_encode(sha256, sizeof(sha256), hex);
 	return mem_printf("%s/%s.json", dir, hex);
+}
+
+char *registry_cache_tag(const struct ref *ref, const char *platform)
+{
+	return mem_printf("%s %s", ref->tag ? ref->tag : "latest", platform);
+}
+
+int registry_open_bases(const struct session *session, struct layout **ret, struct err *err)
+{
+	AUTO_FREE char *registries = dirs_registries(&session->dirs);
+	AUTO_FREE char *dir = fs_join(registries, "bases");
+	int r = fs_private_dir(registries, err);
+
+	return r < 0 ? r : layout_open(dir, true, ret, err);
 }
 
 int registry_query_init(

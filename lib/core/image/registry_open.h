@@ -15,6 +15,7 @@
 #include "oci/registry/registry.h"
 #include "oci/registry/registry_cache.h"
 
+struct layout;
 struct target;
 
 /* A tunnel to a registry, which ends with its client: first member of each implementation. */
@@ -69,6 +70,10 @@ void registry_client_learn(const struct registry *registry, struct registry_cach
 
 /* The cache file of a repository in dir. The caller frees. */
 char *registry_cache_path(const char *dir, const char *host, const char *repo);
+/* The name in its list of tags of what ref stands for on platform. The caller frees. */
+char *registry_cache_tag(const struct ref *ref, const char *platform);
+/* The layout where descriptions of images from registries lie. */
+int registry_open_bases(const struct session *session, struct layout **ret, struct err *err);
 
 /*
  * Requests to registries beside a push, which the caller waits for.

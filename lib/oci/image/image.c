@@ -191,6 +191,11 @@ const char *oci_config_workdir(const struct json *config)
 	return json_get_str(json_get(config, "config"), "WorkingDir");
 }
 
+char *image_environment_tag(const char *key)
+{
+	return mem_printf(IMAGE_ENVIRONMENT_TAG "%.*s", IMAGE_ENVIRONMENT_HEX, key);
+}
+
 const char *image_role_name(enum image_role role)
 {
 	static const char *const names[] = {"base", "full", "big", "delta"};

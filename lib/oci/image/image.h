@@ -118,6 +118,8 @@ struct plan;
 #define IMAGE_LABEL_ENVIRONMENT "dev.dlrun.environment"
 #define IMAGE_ENVIRONMENT_TAG   "env-"
 enum { IMAGE_ENVIRONMENT_HEX = 32 };
+/* The tag. The caller frees. */
+char *image_environment_tag(const char *key);
 
 struct image_request {
 	const struct entry_list *entries;

@@ -18,8 +18,8 @@
 
 /*
  * target_ops.deliver: the layers of the code go to each pod of a Job whose init container waits
- * for them, one after the other. How much of a layer has come is asked before each try, so that a
- * connection that was cut is gone on with.
+ * for them, one after the other. Before each try the pod reports how much of a layer it has, so
+ * that the next connection continues where the last one was cut.
  */
 
 enum {
@@ -27,7 +27,7 @@ enum {
 	RETRY_MIN_MS = 200,
 	RETRY_MAX_MS = 10000,
 	STALL_MS = 30000,
-	ANSWER_MAX = 64,
+	RESPONSE_MAX = 64,
 };
 
 extern const char kube_deliver_script[]; /* deliver.sh */
@@ -43,10 +43,10 @@ struct delivery_pod {
 	bool has_all;    /* each layer has come once */
 	bool is_taking;  /* output is a stream of the layer, from fd */
 	int fd;
-	int64_t at; /* in fd, when progress was last looked at */
-	int64_t pause_ms;
+	int64_t at;       /* in fd, when progress was last checked */
+	unsigned n_tries; /* since the last progress */
 	struct pod_output *output;
-	struct buf answer;
+	struct buf response;
 	struct loop_timer *timer; /* until the next try, or until it stalls */
 };
 
@@ -73,13 +73,13 @@ static void delivery_stop(struct delivery_pod *pod)
 	loop_remove_timer(pod->of->kube->target.loop, TAKE(pod->timer));
 	auto_fd(&pod->fd);
 	pod->fd = -1;
-	buf_reset(&pod->answer);
+	buf_reset(&pod->response);
 }
 
 static void delivery_free_pod(struct delivery_pod *pod)
 {
 	delivery_stop(pod);
-	buf_done(&pod->answer);
+	buf_done(&pod->response);
 	free(pod->name);
 	free(pod->uid);
 	free(pod);
@@ -152,13 +152,10 @@ static void delivery_wait(struct delivery_pod *pod, int64_t ms)
 /* Without progress longer each time. */
 static void delivery_try_later(struct delivery_pod *pod)
 {
-	int64_t ms = pod->pause_ms;
-
-	pod->pause_ms = ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : ms * 2;
-	delivery_wait(pod, ms);
+	delivery_wait(pod, backoff_ms(++pod->n_tries, RETRY_MIN_MS, RETRY_MAX_MS));
 }
 
-/* A connection may be lost without anybody being told. */
+/* A connection may be lost without an error at either end. */
 static int delivery_on_stall(void *ctx, struct err *err)
 {
 	struct delivery_pod *pod = ctx;
@@ -181,23 +178,23 @@ static int delivery_on_data(void *ctx, const char *data, size_t len, struct err 
 	struct delivery_pod *pod = ctx;
 
 	(void)err;
-	if (pod->answer.len + len <= ANSWER_MAX)
-		buf_add(&pod->answer, data, len);
+	if (pod->response.len + len <= RESPONSE_MAX)
+		buf_add(&pod->response, data, len);
 	return 0;
 }
 
 static void delivery_take(struct delivery_pod *pod, int64_t offset);
 
 /* "done", or how many bytes are there. */
-static void delivery_read_answer(struct delivery_pod *pod)
+static void delivery_read_response(struct delivery_pod *pod)
 {
-	AUTO_FREE char *word = mem_strndup(pod->answer.data, strcspn(pod->answer.data, "\n"));
+	AUTO_FREE char *word = mem_strndup(pod->response.data, strcspn(pod->response.data, "\n"));
 	const struct descriptor *layer = &pod->of->layers.v[pod->layer];
 	int64_t offset;
 
 	delivery_stop(pod);
 	if (str_eq(word, "done")) {
-		/* A layer that proves damaged there is asked for again. */
+		/* A layer that proves damaged there is requested again. */
 		if (++pod->layer == pod->of->layers.n) {
 			pod->layer = 0;
 			pod->has_all = true;
@@ -224,10 +221,10 @@ static void delivery_on_done(void *ctx, int status, struct err *error, const cha
 	else if (status)
 		log_note("the code of pod %s: exit status %d: %s", pod->name, status, said);
 	if (is_taking && !err_is_set(error) && status == 0) {
-		pod->pause_ms = RETRY_MIN_MS;
+		pod->n_tries = 0;
 		delivery_wait(pod, 0);
-	} else if (!is_taking && !err_is_set(error) && status == 0 && pod->answer.len) {
-		delivery_read_answer(pod);
+	} else if (!is_taking && !err_is_set(error) && status == 0 && pod->response.len) {
+		delivery_read_response(pod);
 	} else {
 		delivery_try_later(pod);
 	}
@@ -273,7 +270,7 @@ static void delivery_take(struct delivery_pod *pod, int64_t offset)
 	const struct descriptor *layer = &pod->of->layers.v[pod->layer];
 	AUTO_ERR struct err error = {0};
 
-	/* A layer that is asked for again may be damaged here, and would be sent for ever. */
+	/* A layer that is requested again may be damaged here, and would be sent for ever. */
 	int r = pod->has_all ? layout_check_blob(pod->of->layout, layer, &error) : 0;
 	if (r == 0)
 		r = layout_open_blob(pod->of->layout, layer, &pod->fd, &error);
@@ -339,12 +336,9 @@ static void delivery_on_pod(void *ctx, const struct json *object)
 		return;
 	if (!pod) {
 		pod = mem_alloc(1, sizeof(*pod));
-		*pod = (struct delivery_pod){.of = delivery,
-			.name = mem_strdup(name),
-			.uid = mem_strdup(uid),
-			.fd = -1,
-			.pause_ms = RETRY_MIN_MS};
-		buf_init(&pod->answer, ANSWER_MAX);
+		*pod = (struct delivery_pod){
+			.of = delivery, .name = mem_strdup(name), .uid = mem_strdup(uid), .fd = -1};
+		buf_init(&pod->response, RESPONSE_MAX);
 		*vec_push(&delivery->pods) = pod;
 	}
 	if (is_waiting == pod->is_waiting)

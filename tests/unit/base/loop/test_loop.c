@@ -609,6 +609,41 @@ static void test_signals(void **state)
 	signal(SIGUSR1, SIG_DFL);
 }
 
+static int raise_interrupts(void *ctx, struct err *err)
+{
+	(void)ctx;
+	(void)err;
+	raise(SIGINT);
+	raise(SIGTERM);
+	raise(SIGHUP);
+	return 0;
+}
+
+static void test_interrupts(void **state)
+{
+	static const int all[] = {SIGINT, SIGTERM, SIGHUP};
+	struct signals signals = {.loop = loop_new(), .stop_after = 3};
+	AUTO_ERR struct err err = {0};
+	struct sigaction action;
+
+	(void)state;
+	for (size_t i = 0; i < 3; i++)
+		signal(all[i], SIG_IGN);
+	assert_int_equal(loop_add_interrupts(signals.loop, note_signal, &signals, &err), 0);
+	loop_add_timer(signals.loop, clock_ms() + 5, raise_interrupts, NULL);
+	run(signals.loop);
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(signals.n[all[i]], 1);
+
+	loop_remove_interrupts(signals.loop);
+	for (size_t i = 0; i < 3; i++) {
+		sigaction(all[i], NULL, &action);
+		assert_ptr_equal(action.sa_handler, SIG_IGN);
+		signal(all[i], SIG_DFL);
+	}
+	loop_free(signals.loop);
+}
+
 static int fail_on_signal(void *ctx, int sig, struct err *err)
 {
 	note_signal(ctx, sig, err);
@@ -762,6 +797,7 @@ int main(void)
 		cmocka_unit_test(test_timer_error),
 		cmocka_unit_test(test_stop_before_run),
 		cmocka_unit_test(test_signals),
+		cmocka_unit_test(test_interrupts),
 		cmocka_unit_test(test_signal_behind_the_end),
 		cmocka_unit_test(test_timers_of_all_times),
 		cmocka_unit_test(test_signal_after_another_loop),

@@ -150,6 +150,27 @@ static void test_an_error_of_the_loop_ends_it(void **state)
 	assert_int_equal(err.id, E_IO);
 }
 
+static void test_a_pause_lasts_until_it_is_over(void **state)
+{
+	struct fixture *fixture = *state;
+	AUTO_ERR struct err err = {0};
+	int64_t begin_ms = clock_ms();
+
+	loop_add_timer(fixture->wait.loop, begin_ms, on_stop, fixture);
+	assert_int_equal(loop_pause(fixture->wait.loop, 30, NULL, &err), 0);
+	assert_true(clock_ms() - begin_ms >= 30);
+}
+
+static void test_an_interrupt_ends_a_pause(void **state)
+{
+	struct fixture *fixture = *state;
+	AUTO_ERR struct err err = {0};
+
+	loop_add_timer(fixture->wait.loop, clock_ms() + 20, on_interrupt, fixture);
+	assert_true(loop_pause(fixture->wait.loop, 3600 * 1000, &fixture->interrupted, &err) < 0);
+	assert_int_equal(err.id, E_CANCELED);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -162,6 +183,8 @@ int main(void)
 		TEST(test_what_is_there_counts_behind_the_deadline),
 		TEST(test_an_interrupt_cancels),
 		TEST(test_an_error_of_the_loop_ends_it),
+		TEST(test_a_pause_lasts_until_it_is_over),
+		TEST(test_an_interrupt_ends_a_pause),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

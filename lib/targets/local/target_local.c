@@ -972,7 +972,6 @@ const struct target_ops target_local_ops = {
 	.is_here = true,
 	.room = local_room,
 	.has_nodes = true,
-	.has_roles = true,
 	.prepare = target_local_prepare,
 	.submit = local_submit,
 	.state = state,

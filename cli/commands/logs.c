@@ -87,12 +87,11 @@ static int logs_check_rank(const struct run *run, int rank, struct err *err)
 static int logs_set_role(
 	const struct run *run, const char *role, struct follow_request *request, struct err *err)
 {
-	int r = role ? roles_find(run->doc, role, &request->first, &request->count, err) : 0;
-
-	if (r < 0)
-		return err_prefix(err, "%s", run_id(run));
 	if (request->rank >= 0)
 		return runs_find_rank(run, role, request->rank, &request->rank, err);
+	int r = role ? roles_find(run->doc, role, &request->first, &request->count, err) : 0;
+	if (r < 0)
+		return err_prefix(err, "%s", run_id(run));
 	if (request->count == 1)
 		request->rank = request->first;
 	return 0;

@@ -55,7 +55,7 @@ def all_end(w, runs, seconds=120):
 def is_of(w, pid):
     """Whether a process of that binary is this test's: others run beside it."""
     try:
-        return str(w.dir).encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        return str(w.dir).encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return False
 

@@ -102,12 +102,6 @@ int submit_check_roles(struct submit *submit, struct err *err)
 
 	if (!spec->roles.list.n)
 		return 0;
-	if (!ops->has_roles) {
-		AUTO_FREE char *shown = str_shown(submit->target->name);
-		return err_set(err, E_TARGET_UNSUPPORTED,
-			"%s is a target of kind %s, where a run cannot have roles", shown,
-			ops->kind);
-	}
 	r = submit_roles_refuse(submit, "resources.nodes", "--nodes", "nodes: 2", err);
 	if (r == 0 && config_is_option(submit->config, "resources.gpus"))
 		r = submit_roles_refuse(submit, "resources.gpus", "--gpus", "gpus: 1", err);

@@ -54,14 +54,11 @@ bool submit_may_hold(const struct submit *submit, const struct err *cause)
 bool submit_may_go_on(struct submit *submit, const struct err *cause)
 {
 	const char *name = submit->target ? submit->target->name : NULL;
-	struct run_place *place = name ? run_places_find(&submit->places, name) : NULL;
 
-	if (!submit->may_hold || !submit->dir || !place || !place_is_refusal(cause) ||
-		!run_places_any_other(&submit->places, name))
+	if (!submit->may_hold || !submit->dir || !place_is_refusal(cause))
 		return false;
-	run_place_decide(place, RUN_PLACE_REFUSED, place_reason(name, cause), clock_wall_ms());
-	submit->refused = place_refused_text(name, cause);
-	return true;
+	submit->refused = place_leave_refused(&submit->places, name, cause);
+	return submit->refused;
 }
 
 /* Whether the image stays in the registry where an earlier run has it. */

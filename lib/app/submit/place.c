@@ -275,6 +275,16 @@ char *place_refused_text(const char *place, const struct err *why)
 	return mem_printf("%s refused it: %s", place, place_reason(place, why));
 }
 
+char *place_leave_refused(struct run_places *places, const char *name, const struct err *why)
+{
+	struct run_place *place = run_places_find(places, name);
+
+	if (!place || !run_places_any_other(places, name))
+		return NULL;
+	run_place_decide(place, RUN_PLACE_REFUSED, place_reason(name, why), clock_wall_ms());
+	return place_refused_text(name, why);
+}
+
 static void place_decide(struct place_trial *trial, const struct place_trial *chosen)
 {
 	bool is_refused = err_is_set(&trial->error);

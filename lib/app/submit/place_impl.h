@@ -28,6 +28,9 @@ int place_choose(struct submit *submit, const struct submit *common, place_prepa
 const char *place_reason(const char *place, const struct err *why);
 /* "lab refused it: …". The caller frees. */
 char *place_refused_text(const char *place, const struct err *why);
+/* The same of one of places, where that is noted; NULL, and nothing is noted: no other place is
+ * left, or name (which may be NULL) is none of them. */
+char *place_leave_refused(struct run_places *places, const char *name, const struct err *why);
 
 /* Whether an error is an answer of the target itself that another try will not change. */
 bool place_is_refusal(const struct err *why);

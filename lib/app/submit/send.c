@@ -713,18 +713,6 @@ static bool send_is_refused(const struct sending *sending, const struct err *why
 	return sending->may_be_refused && place_is_refusal(why);
 }
 
-/* Before anything was sent there. NULL: no other place is left. */
-static char *send_refuse_place(struct submit *submit, const struct err *why)
-{
-	const char *name = submit->place_name;
-	struct run_place *place = name ? run_places_find(&submit->places, name) : NULL;
-
-	if (!place || !run_places_any_other(&submit->places, name))
-		return NULL;
-	run_place_decide(place, RUN_PLACE_REFUSED, place_reason(name, why), clock_wall_ms());
-	return place_refused_text(name, why);
-}
-
 /* A run that was sent, and refused: 1, and it goes on to another of its places. */
 static int send_go_on(struct session *session, struct sending *sending, struct run *run,
 	const struct err *why, const struct queue_events *events, struct err *err)
@@ -764,7 +752,10 @@ static int send_fail(struct session *session, struct sending *sending, struct ru
 	int r = failure.is_refused ? send_go_on(session, sending, run, why, events, err) : 0;
 	if (r != 0)
 		return r < 0 ? r : 0;
-	AUTO_FREE char *text = failure.is_refused ? send_refuse_place(submit, why) : NULL;
+	/* Nothing was sent there. */
+	AUTO_FREE char *text = NULL;
+	if (failure.is_refused)
+		text = place_leave_refused(&submit->places, submit->place_name, why);
 	failure.goes_on = text;
 	r = run_change_row(session, run, send_change_failed, &failure, err);
 	if (r < 0)

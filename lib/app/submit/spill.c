@@ -399,7 +399,7 @@ static int spill_begin_place(struct spilling *spilling, struct err *err)
 	if (!run_cancelling(run)) {
 		int r = spilling->find(
 			spilling->session, run, spilling->all->places, &spilling->to, err);
-		/* Where it is refused it goes, and says so if nobody takes it. */
+		/* A refused run leaves even if no other place takes it: its record says so. */
 		if (r < 0 || (!spilling->to && !spilling->is_refused))
 			return r;
 	}

@@ -799,22 +799,26 @@ static int make_rank_dirs(const char *dir, int nodes, struct err *err)
 	return r;
 }
 
-int attempt_make_dirs(const char *dir, const char *outputs, int nodes, struct err *err)
+int attempt_write_hosts(const char *path, int nodes, struct err *err)
 {
-	static const char line[] = ATTEMPT_ADDRESS "\n";
-	AUTO_FREE char *files = fs_join(dir, ATTEMPT_FILES);
-	AUTO_FREE char *hosts = fs_join(dir, HOSTFILE);
 	AUTO_BUF struct buf lines;
 
 	buf_init(&lines, JOB_MAX);
 	for (int i = 0; i < nodes || i == 0; i++)
-		buf_adds(&lines, line);
+		buf_adds(&lines, ATTEMPT_ADDRESS "\n");
+	return fs_replace(path, lines.data, lines.len, 0600, FS_SYNC_NONE, err);
+}
+
+int attempt_make_dirs(const char *dir, const char *outputs, int nodes, struct err *err)
+{
+	AUTO_FREE char *files = fs_join(dir, ATTEMPT_FILES), *hosts = fs_join(dir, HOSTFILE);
+
 	int r = fs_mkdirs(files, 0700, err);
 	if (r == 0 && outputs)
 		r = fs_mkdirs(outputs, 0700, err);
 	if (r == 0)
 		r = make_rank_dirs(dir, nodes, err);
-	return r < 0 ? r : fs_replace(hosts, lines.data, lines.len, 0600, FS_SYNC_NONE, err);
+	return r < 0 ? r : attempt_write_hosts(hosts, nodes, err);
 }
 
 char *attempt_mark(const char *dir)

@@ -100,6 +100,8 @@ char *attempt_sibling(const char *dir, int number);
 /* dir and what a program finds in it; outputs: the run's, may be NULL. nodes: that this machine
  * plays; up to 1 are one. */
 int attempt_make_dirs(const char *dir, const char *outputs, int nodes, struct err *err);
+/* The file that $DLRUN_HOSTFILE names: a line for each of nodes. */
+int attempt_write_hosts(const char *path, int nodes, struct err *err);
 
 enum { ATTEMPT_SLOT_FDS = 2 };
 

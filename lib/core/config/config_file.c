@@ -240,6 +240,15 @@ static int config_file_read_registry(struct config *config, size_t i, const stru
 	return r;
 }
 
+static int config_file_check_known(const struct yaml *item, const char *what,
+	const char *const *known, size_t n, const struct config_location *location, struct err *err)
+{
+	for (size_t i = 0; i < n; i++)
+		if (str_eq(item->key, known[i]))
+			return 0;
+	return config_unknown_key(err, location, what, item, known, n, NULL);
+}
+
 /*
  * sweep.over: axes of a study. Here only their shape is checked; core/study reads the values.
  */
@@ -254,13 +263,10 @@ static int check_axis_map(const struct yaml *map, const char *what,
 		struct config_location here = config_location_of(location, item);
 		enum yaml_kind kind = str_eq(item->key, "n") ? YAML_SCALAR : YAML_LIST;
 		AUTO_FREE char *name = mem_printf("%s.%s", what, item->key);
-		size_t i = 0;
 
-		while (i < ARRAY_LEN(known) && !str_eq(item->key, known[i]))
-			i++;
-		if (i == ARRAY_LEN(known))
-			return config_unknown_key(
-				err, &here, what, item, known, ARRAY_LEN(known), NULL);
+		int r = config_file_check_known(item, what, known, ARRAY_LEN(known), &here, err);
+		if (r < 0)
+			return r;
 		if (item->kind != kind)
 			return config_wrong_kind(err, &here, name,
 				kind == YAML_LIST ? "a list of two numbers" : "a number", item);
@@ -398,15 +404,10 @@ static int config_file_check_role(
 	for (const struct yaml *item = role->first; r == 0 && item; item = item->next) {
 		struct config_location here = config_location_of(location, item);
 		AUTO_FREE char *name = mem_printf("%s.%s", what, item->key);
-		size_t i = 0;
 
-		while (i < ARRAY_LEN(known) && !str_eq(item->key, known[i]))
-			i++;
-		if (i == ARRAY_LEN(known)) {
-			config_unknown_key(err, &here, what, item, known, ARRAY_LEN(known), NULL);
-			return -(int)err->code;
-		}
-		r = config_file_check_role_key(item, name, &here, err);
+		r = config_file_check_known(item, what, known, ARRAY_LEN(known), &here, err);
+		if (r == 0)
+			r = config_file_check_role_key(item, name, &here, err);
 	}
 	return r;
 }

@@ -41,12 +41,13 @@ int roles_sum(const struct roles *roles)
 	return sum > RESOURCES_NODES_MAX ? RESOURCES_NODES_MAX + 1 : (int)sum;
 }
 
+static const char roles_letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+
 static bool roles_name_is_valid(const char *name)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
 	size_t len = strlen(name);
 
-	return islower((unsigned char)*name) && strspn(name, letters) == len &&
+	return islower((unsigned char)*name) && strspn(name, roles_letters) == len &&
 	       name[len - 1] != '-' && len <= ROLES_NAME_MAX;
 }
 
@@ -71,8 +72,7 @@ struct roles_address {
 /* Whether {NAME.N} stands at text, of whichever name. */
 static bool roles_parse_address(const char *text, struct roles_address *ret)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
-	size_t name = *text == '{' ? strspn(text + 1, letters) : 0;
+	size_t name = *text == '{' ? strspn(text + 1, roles_letters) : 0;
 	const char *digits = text + 1 + name + 1;
 
 	if (name == 0 || name > ROLES_NAME_MAX || !islower((unsigned char)text[1]) ||
@@ -457,11 +457,9 @@ void roles_nth(const struct spec *spec, size_t index, struct roles_part *ret)
 const struct role *roles_main(const struct spec *spec)
 {
 	const struct roles *roles = &spec->roles;
+	ptrdiff_t i = roles->ends_with ? roles_index(roles, roles->ends_with) : -1;
 
-	for (size_t i = 0; roles->ends_with && i < roles->list.n; i++)
-		if (str_eq(roles->list.v[i].name, roles->ends_with))
-			return &roles->list.v[i];
-	return &roles->list.v[0];
+	return &roles->list.v[i < 0 ? 0 : i];
 }
 
 bool roles_take_command(const struct spec *spec)

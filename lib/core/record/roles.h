@@ -55,7 +55,7 @@ struct roles {
 };
 
 /*
- * Making them
+ * Configuration, checks and JSON
  */
 
 /* Read the configuration's roles and ends_with; none: ret stays empty. E_CONFIG or E_USAGE, which

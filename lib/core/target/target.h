@@ -171,7 +171,6 @@ struct target_ops {
 	bool has_scheduler;
 	bool has_login;       /* hosts with a login */
 	bool has_nodes;       /* a run may have several nodes */
-	bool has_roles;       /* and these may have roles */
 	bool has_own_network; /* a program's ports are not those of its machine */
 	/* Add the members that describe the target in a run's record, beside kind and name; may be
 	 * NULL. */

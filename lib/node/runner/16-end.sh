@@ -55,7 +55,7 @@ exit_put() {
 attempt_fail() {
 	attempt_origin=dlrun
 	[ "$2" != SetupFailed ] || attempt_origin=setup
-	# Who waits may see the cancel before the one who ends it for that comes.
+	# The process that waits may see the cancel before another one ends the attempt for it.
 	if [ -e "$1/cancel" ]; then
 		end_asked "$1"
 		exit_write "$1" "$end_state" "$end_code" 0 "$end_origin" "$end_reason" "$end_text"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Ranks of one run on hosts with one home end with each other while nobody looks. In ROOT/gangs/RUN.N, if ROOT is shared:
+# Ranks of one run on hosts with one home end with each other while no dlrun polls them. In ROOT/gangs/RUN.N, if ROOT is shared:
 #	NUMBER            STATE REASON MS of the rank of that number, which has ended
-# On hosts whose homes are apart whoever looks tells them (lib/targets/ssh/gang.h, which has the same rules).
+# On hosts whose homes are apart the dlrun that polls them ends them (lib/targets/ssh/gang.h, which has the same rules).
 
 # DIR STATE REASON MS
 peers_tell() {
@@ -11,7 +11,7 @@ peers_tell() {
 	mkdir -p "$peers_dir" && printf '%s %s %s\n' "$2" "$3" "$4" >"$peers_dir/.$value.$$" && mv -f "$peers_dir/.$value.$$" "$peers_dir/$value"
 } 2>/dev/null
 
-# DIR, whose job was read. A rank that was not told to begin is ended by who submits it.
+# DIR, whose job was read. A rank that was not told to begin is ended by the dlrun that submits it.
 peers_look() {
 	[ "${j_number-}" ] && [ -e "$1/go" ] && [ ! -e "$1/cancel" ] && [ -d "$d_root/gangs/$j_run.$j_attempt" ] || return 0
 	peers_how= peers_left=$j_ends_n

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the hosts of a pool should have in common.
 
-# KEY VALUE; a fact without a value is not said.
+# KEY VALUE; a fact without a value is not printed.
 describe() {
 	[ -n "$2" ] || return 0
 	word_of "$2"

@@ -456,7 +456,6 @@ const struct target_ops target_kube_ops = {
 	.needs_image = true,
 	.has_scheduler = true,
 	.has_nodes = true,
-	.has_roles = true,
 	.has_own_network = true,
 	.describe = target_kube_describe,
 	.room = kube_room,

@@ -86,12 +86,7 @@ static const char *program_hostfile(const struct attempt_job *job)
 
 int program_write_hosts(const struct attempt_job *job, struct err *err)
 {
-	AUTO_STRV struct strv lines = {0};
-
-	for (int i = 0; i < job->spec.resources.nodes; i++)
-		strv_add(&lines, ATTEMPT_ADDRESS "\n");
-	AUTO_FREE char *text = strv_join(&lines, "");
-	return fs_replace(program_hostfile(job), text, strlen(text), 0600, FS_SYNC_NONE, err);
+	return attempt_write_hosts(program_hostfile(job), job->spec.resources.nodes, err);
 }
 
 int program_role_job(

@@ -353,7 +353,7 @@ static int sup_hold_port(uint16_t *ret)
 	return TAKE_FD(fd);
 }
 
-/* All are held until the last is found: of two that are asked for in turn both may be the same. */
+/* All ports are held until the last is found: one that is closed may be chosen again. */
 static void sup_find_ports(struct supervisor *sup)
 {
 	const size_t n = roles_count(&sup->job->spec);

@@ -257,8 +257,8 @@ static bool sup_rank_decides(const struct supervisor *sup, int number)
 	return part.is_deciding;
 }
 
-/* Whether a rank has ended well, though its end may not have been taken up yet: others fail by it a
- * moment later, and the kernel may tell of them first. */
+/* Whether a rank has ended well, even if its end was not reaped yet: others fail by it a moment
+ * later, and the kernel may report them first. */
 static bool sup_rank_has_succeeded(const struct supervisor *sup, int number)
 {
 	const struct attempt_rank *rank = &sup->state.ranks[number];

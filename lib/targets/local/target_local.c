@@ -683,8 +683,8 @@ static void add_more(const struct attempt_place *place, struct target_status *st
 		status->observed = attempt_observed(place->dir);
 }
 
-/* A supervisor may be killed before it acts on a cancel: whoever looks starts another one, which
- * ends the program. Of several the first gets the attempt. */
+/* A supervisor may be killed before it acts on a cancel: the next query of the state starts another
+ * one, which ends the program. Of several supervisors the first gets the attempt. */
 static int local_end_orphan(
 	struct target_local *local, const struct attempt_place *place, struct err *err)
 {
@@ -972,7 +972,6 @@ const struct target_ops target_local_ops = {
 	.is_here = true,
 	.room = local_room,
 	.has_nodes = true,
-	.has_roles = true,
 	.prepare = target_local_prepare,
 	.submit = local_submit,
 	.state = state,

@@ -149,14 +149,14 @@ static size_t count_ended(const struct gang_rank *ranks, size_t n)
 	return n_ended;
 }
 
-static char *gang_name(size_t i, const struct gang_rank *rank)
+char *gang_rank_text(size_t i, const struct gang_rank *rank)
 {
 	return rank->name ? mem_strdup(rank->name) : mem_printf("rank %zu", i);
 }
 
 static char *gang_text_of(size_t i, const struct gang_rank *rank)
 {
-	AUTO_FREE char *name = gang_name(i, rank);
+	AUTO_FREE char *name = gang_rank_text(i, rank);
 	const char *text = rank->status.text;
 
 	return mem_printf("%s on %s: %s", name, rank->host,
@@ -165,7 +165,7 @@ static char *gang_text_of(size_t i, const struct gang_rank *rank)
 
 static char *gang_text_gone(size_t i, const struct gang_rank *rank)
 {
-	AUTO_FREE char *name = gang_name(i, rank);
+	AUTO_FREE char *name = gang_rank_text(i, rank);
 
 	return mem_printf("%s no longer knows of %s", rank->host, name);
 }
@@ -180,7 +180,7 @@ static void gang_take_end(size_t i, const struct gang_rank *rank, struct target_
 static void gang_set_lost(size_t i, const struct gang_rank *ranks, const struct gang_view *view,
 	struct target_status *ret)
 {
-	AUTO_FREE char *name = gang_name(i, &ranks[i]);
+	AUTO_FREE char *name = gang_rank_text(i, &ranks[i]);
 	AUTO_FREE char *text = mem_printf("%s: %s no longer knows of it", name, ranks[i].host);
 
 	attempt_set_end(ret, RUN_LOST, EXIT_OURS, 0, "dlrun", "Lost", text);

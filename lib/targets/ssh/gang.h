@@ -29,6 +29,9 @@ struct gang_rank {
 	bool is_held, is_going;      /* ready; told to go */
 	struct target_status status; /* unless absent */
 };
+/* "actors.3", or "rank 3" of one without a name; the caller frees. */
+char *gang_rank_text(size_t i, const struct gang_rank *rank);
+
 /* State known here, read before the nodes were asked. */
 struct gang_view {
 	bool is_submitting; /* somebody submits it: nothing is to be done */

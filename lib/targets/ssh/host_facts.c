@@ -104,7 +104,7 @@ static char *fact_clock(const struct node_probe *probe, const char *key)
 static const struct {
 	const char *name, *key;
 	char *(*get)(const struct node_probe *probe, const char *key);
-	const char *absent; /* what a host is said to have that does not tell */
+	const char *absent; /* the value of a host that reports none */
 } fact_table[] = {
 	{"system", "system", fact_field, NOT_KNOWN},
 	{"kernel", "kernel", fact_field, NOT_KNOWN},

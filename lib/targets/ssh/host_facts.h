@@ -12,7 +12,7 @@
 #include "targets/ssh/node_open.h"
 
 struct host_fact_value {
-	char *value; /* as the host said it, or "none", "not known": filter it before display */
+	char *value; /* as the host reported it, or "none", "not known": filter it before display */
 	struct strv hosts;
 };
 struct host_fact {
@@ -24,7 +24,7 @@ void host_facts_done(struct host_facts *facts);
 #define AUTO_HOST_FACTS AUTO(host_facts_done)
 
 /* probes: asked with gpus_too and fields_too. A host that did not answer is left out, and so is a
- * fact that no host tells. An engine. */
+ * fact that no host reports. An engine. */
 void host_facts_compare(const struct node_probe *probes, size_t n, struct host_facts *ret);
 
 #endif

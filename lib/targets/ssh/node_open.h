@@ -45,7 +45,7 @@ void node_explain(const struct node_host *host, struct err *error);
 struct node_probe {
 	/* Input, borrowed; root: NULL: the default. */
 	const char *host, *root;
-	bool gpus_too, fields_too;
+	bool gpus_too, fields_too; /* fields_too: only together with gpus_too */
 
 	struct node_host *opened;       /* the session's; NULL: error says why */
 	struct err error;               /* why it was not asked, or did not answer */

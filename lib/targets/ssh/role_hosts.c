@@ -15,21 +15,15 @@ void role_wishes_done(struct role_wishes *wishes)
 	vec_done(wishes);
 }
 
-/* A role that has been given its hosts. */
-struct role_choice {
-	struct node_choice choice;
-	bool is_made;
-};
-
 /* The role that is hardest to place, of those that have no hosts yet. */
-static size_t role_hosts_next(const struct role_wishes *roles, const struct role_choice *made)
+static size_t role_hosts_next(const struct role_wishes *roles, const struct node_choice *made)
 {
 	size_t best = roles->n;
 
 	for (size_t i = 0; i < roles->n; i++) {
 		const struct node_requirements *one = &roles->v[i].wanted, *other;
 
-		if (made[i].is_made)
+		if (made[i].is_ready)
 			continue;
 		other = best < roles->n ? &roles->v[best].wanted : NULL;
 		if (!other || abs(one->gpus) > abs(other->gpus) ||
@@ -53,15 +47,15 @@ static void role_hosts_add_names(struct buf *out, const struct role_wish *role,
 }
 
 /* Together, in the order of the ranks. */
-static void role_hosts_join(const struct role_wishes *roles, const struct role_choice *made,
+static void role_hosts_join(const struct role_wishes *roles, const struct node_choice *made,
 	const struct node_offer *offers, struct node_choice *ret)
 {
 	AUTO_BUF struct buf why = {0};
 
 	buf_init(&why, ROLE_TEXT_MAX);
 	for (size_t i = 0; i < roles->n; i++) {
-		role_hosts_add_names(&why, &roles->v[i], offers, &made[i].choice);
-		vec_foreach (size_t, at, &made[i].choice.hosts)
+		role_hosts_add_names(&why, &roles->v[i], offers, &made[i]);
+		vec_foreach (size_t, at, &made[i].hosts)
 			*vec_push(&ret->hosts) = *at;
 	}
 	ret->is_ready = true;
@@ -85,15 +79,12 @@ static void role_hosts_remove(struct role_left *left, size_t at)
 
 /* All begin at once: also a role of one host does not wait. */
 static void role_hosts_place(
-	const struct role_wish *role, struct role_left *left, struct role_choice *ret)
+	const struct role_wish *role, struct role_left *left, struct node_choice *ret)
 {
-	struct node_choice *choice = &ret->choice;
-
-	node_choose(left->offers, left->n, &role->wanted, choice);
-	ret->is_made = choice->is_ready;
-	for (size_t i = choice->hosts.n; ret->is_made && i-- > 0;) {
-		size_t at = choice->hosts.v[i];
-		choice->hosts.v[i] = left->indexes[at];
+	node_choose(left->offers, left->n, &role->wanted, ret);
+	for (size_t i = ret->hosts.n; ret->is_ready && i-- > 0;) {
+		size_t at = ret->hosts.v[i];
+		ret->hosts.v[i] = left->indexes[at];
 		role_hosts_remove(left, at);
 	}
 }
@@ -112,7 +103,7 @@ static void role_hosts_fill(const struct node_offer *offers, size_t n, struct ro
 void role_hosts_choose(const struct node_offer *offers, size_t n, const struct role_wishes *roles,
 	struct node_choice *ret)
 {
-	AUTO_FREE struct role_choice *made = NULL;
+	AUTO_FREE struct node_choice *made = NULL;
 	struct role_left left;
 	size_t wanted = 0, at;
 
@@ -123,24 +114,22 @@ void role_hosts_choose(const struct node_offer *offers, size_t n, const struct r
 	*ret = (struct node_choice){0};
 	made = mem_alloc(roles->n + 1, sizeof(*made));
 	role_hosts_fill(offers, n, &left);
-	for (size_t i = 0; i < roles->n; i++) {
-		made[i] = (struct role_choice){0};
+	for (size_t i = 0; i < roles->n; i++)
 		wanted += roles->v[i].wanted.nodes;
-	}
 	if (wanted > n)
 		ret->why = mem_printf(
 			"%zu hosts are wanted, and there %s %zu", wanted, n == 1 ? "is" : "are", n);
 	while (!ret->why && (at = role_hosts_next(roles, made)) < roles->n) {
 		role_hosts_place(&roles->v[at], &left, &made[at]);
-		if (made[at].is_made)
+		if (made[at].is_ready)
 			continue;
 		ret->why = mem_printf("role %s%s: %s", roles->v[at].name,
-			made[at].choice.hosts.n ? " would have to wait" : "", made[at].choice.why);
+			made[at].hosts.n ? " would have to wait" : "", made[at].why);
 	}
 	if (!ret->why)
 		role_hosts_join(roles, made, offers, ret);
 	for (size_t i = 0; i < roles->n; i++)
-		node_choice_done(&made[i].choice);
+		node_choice_done(&made[i]);
 	free(left.offers);
 	free(left.indexes);
 }

@@ -1226,8 +1226,7 @@ static void go(struct starting *starting)
 static int fail_rank(struct starting *starting, size_t i, enum err_id id, const char *why)
 {
 	const struct gang_rank *rank = &starting->gang.ranks[i];
-
-	AUTO_FREE char *name = rank->name ? mem_strdup(rank->name) : mem_printf("rank %zu", i);
+	AUTO_FREE char *name = gang_rank_text(i, rank);
 
 	err_set(&starting->error, id, "%s cannot take %s: %s", rank->host, name, why);
 	if (id == E_NODE_BUSY)

@@ -1298,7 +1298,6 @@ const struct target_ops target_node_ops = {
 	.kind = "ssh",
 	.has_login = true,
 	.has_nodes = true,
-	.has_roles = true,
 	.describe = target_node_describe,
 	.warm = warm,
 	.learn = target_node_learn,

@@ -21,8 +21,9 @@ enum { PLAIN_MAX = 200 }; /* of a value in a hint */
 static const char *kind_name(const struct yaml *node)
 {
 	static const char *const names[] = {"a single value", "a list", "a map"};
+	static const char *const empty[] = {"a single value", "an empty list", "an empty map"};
 
-	return names[node->kind];
+	return (node->first ? names : empty)[node->kind];
 }
 
 int config_wrong_kind(struct err *err, const struct config_location *location, const char *key,

@@ -238,6 +238,7 @@ static int roles_read_one(const struct json *json, struct role *role, struct err
 }
 
 static int roles_check_list(const struct roles *roles, struct err *err);
+static int roles_check_ends_with(const struct roles *roles, struct err *err);
 
 int roles_from_config(const struct config *config, struct roles *ret, struct err *err)
 {
@@ -257,7 +258,10 @@ int roles_from_config(const struct config *config, struct roles *ret, struct err
 		r = roles_read_one(item, vec_push(&ret->list), err);
 	if (r == 0)
 		r = roles_check_list(ret, err);
-	return r < 0 ? config_blame(config, "roles", err) : 0;
+	if (r < 0)
+		return config_blame(config, "roles", err);
+	r = roles_check_ends_with(ret, err);
+	return r < 0 ? config_blame(config, "ends_with", err) : 0;
 }
 
 /*
@@ -295,8 +299,13 @@ static int roles_check_list(const struct roles *roles, struct err *err)
 		r = roles_check_name(roles, i, err);
 	if (r == 0 && roles_sum(roles) > ROLES_NODES_MAX)
 		r = err_set(err, E_CONFIG, "the roles have more than %d nodes", ROLES_NODES_MAX);
-	if (r < 0 || !roles->ends_with || roles_index(roles, roles->ends_with) >= 0)
-		return r;
+	return r;
+}
+
+static int roles_check_ends_with(const struct roles *roles, struct err *err)
+{
+	if (!roles->ends_with || roles_index(roles, roles->ends_with) >= 0)
+		return 0;
 	AUTO_FREE char *shown = str_shown(roles->ends_with);
 	err_set(err, E_CONFIG, "ends_with: there is no role '%s'", shown);
 	return err_hint(err, "ends_with: %s", roles->list.v[0].name);
@@ -307,6 +316,8 @@ int roles_check(const struct spec *spec, struct err *err)
 	if (!spec->roles.list.n)
 		return 0;
 	int r = roles_check_list(&spec->roles, err);
+	if (r == 0)
+		r = roles_check_ends_with(&spec->roles, err);
 	if (r == 0 && spec->resources.nodes != roles_sum(&spec->roles))
 		r = err_set(err, E_CONFIG, "the roles have %d nodes, and the run has %d",
 			roles_sum(&spec->roles), spec->resources.nodes);

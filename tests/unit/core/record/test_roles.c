@@ -237,7 +237,7 @@ static void test_errors(void **state)
 			NULL},
 		{"roles: {a: {env: {API_TOKEN: y}}}\n", "API_TOKEN looks like a secret",
 			"secrets: [API_TOKEN]"},
-		{"roles: {a: {}}\nends_with: b\n", "ends_with: there is no role 'b'",
+		{"roles: {a: {}}\nends_with: b\n", ":2:12: ends_with: there is no role 'b'",
 			"ends_with: a"},
 		{"roles: {a: {command: 'x {b.0}'}}\n", "{b.0}: there is no role 'b'", "{a.0}"},
 		{"roles: {a: {nodes: 2, command: [x, '{a.2}']}}\n",

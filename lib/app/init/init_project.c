@@ -10,6 +10,7 @@
 #include "app/init/init.h"
 #include "app/init/init_parse.h"
 #include "base/data/json.h"
+#include "base/data/toml.h"
 #include "base/data/yaml.h"
 #include "base/loop/proc.h"
 #include "base/os/env.h"
@@ -68,9 +69,9 @@ static char *init_project_tree_path(const struct init_project *project, const ch
 
 static char *pyproject_name(const char *text, size_t len)
 {
-	char *name = init_toml_string(text, len, "project.name");
+	char *name = toml_find_string(text, len, "project.name");
 
-	return name ? name : init_toml_string(text, len, "tool.poetry.name");
+	return name ? name : toml_find_string(text, len, "tool.poetry.name");
 }
 
 static char *package_name(const char *text, size_t len)
@@ -167,7 +168,7 @@ static void find_env(
 	for (size_t i = 0; i < ARRAY_LEN(signs) && !project->env; i++) {
 		if (!add_env_file(project, file_list, signs[i].file) &&
 			!(signs[i].table && has_toml &&
-				init_toml_has_table(toml.data, toml.len, signs[i].table)))
+				toml_has_table(toml.data, toml.len, signs[i].table)))
 			continue;
 		AUTO_FREE char *found = proc_find(signs[i].tool, path);
 		project->env = signs[i].env;
@@ -222,8 +223,8 @@ static void add_scripts(struct init_project *project)
 	if ((project->env != INIT_ENV_UV && project->env != INIT_ENV_POETRY) ||
 		!project->env_tool || !init_project_read_file(project->dir, pyproject, &text))
 		return;
-	init_toml_keys(text.data, text.len, "project.scripts", &names);
-	init_toml_keys(text.data, text.len, "tool.poetry.scripts", &names);
+	toml_table_keys(text.data, text.len, "project.scripts", &names);
+	toml_table_keys(text.data, text.len, "tool.poetry.scripts", &names);
 	for (size_t i = 0; i < names.n && (words = init_project_add_command(project, pyproject));
 		i++) {
 		add_launcher(project, words);
@@ -323,7 +324,7 @@ static bool find_python_image(struct init_project *project)
 		!init_project_read_python(text.data, &major, &minor)) {
 		from = pyproject;
 		if (init_project_read_file(project->dir, pyproject, &toml))
-			wanted = init_toml_string(toml.data, toml.len, "project.requires-python");
+			wanted = toml_find_string(toml.data, toml.len, "project.requires-python");
 		if (!wanted || !init_project_read_python(wanted, &major, &minor))
 			return false;
 		if (str_starts(wanted, ">=") && !strchr(wanted, ',') && minor < PYTHON_MINOR)

@@ -30,6 +30,7 @@ static const struct row {
 	{"spill_after", CONFIG_BY_PROJECT, "spill_after: 10m"},
 	{"command", CONFIG_BY_PROJECT, "command: [a]"},
 	{"image", CONFIG_BY_PROJECT, "image: a.example/b"},
+	{"bases", CONFIG_BY_PROJECT, "bases: [a.example/python]"},
 	{"entrypoint", CONFIG_BY_PROJECT, "entrypoint: none"},
 	{"workdir", CONFIG_BY_PROJECT, "workdir: /x"},
 	{"platform", CONFIG_BY_PROJECT, "platform: linux/arm64"},

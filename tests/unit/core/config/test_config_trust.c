@@ -111,6 +111,7 @@ static const struct row {
 	{"targets.t.annotations", CONFIG_BY_PROJECT,
 		"targets: {t: {kind: kubernetes, annotations: {a: b}}}"},
 	{"targets.t.before", CONFIG_BY_PROJECT, "targets: {t: {kind: ssh, before: a}}"},
+	{"targets.t.caches", CONFIG_BY_PROJECT, "targets: {t: {kind: ssh, caches: /scratch}}"},
 	{"targets.t.context", CONFIG_BY_PROJECT, "targets: {t: {kind: kubernetes, context: a}}"},
 	{"targets.t.data", CONFIG_BY_PROJECT, "targets: {t: {kind: ssh, data: {a: /b}}}"},
 	{"targets.t.dir", CONFIG_BY_CONFIRMED, "targets: {t: {kind: ssh, dir: ~/repo}}"},

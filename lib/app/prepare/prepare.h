@@ -219,6 +219,8 @@ bool submit_starts_together(const struct submit *submit);
 void submit_set_failed(struct run *run, const struct err *err);
 /* After the row there is a run: how it failed is for its record. Returns r. */
 int submit_fail_row(struct submit *submit, int r, const struct err *err);
+/* Variables that lead programs to the caches of the target, each as K=V; none without them. */
+void submit_add_caches(const struct submit *submit, struct strv *defaults);
 /* Describe the newest attempt of run for the target; *ret borrows from submit and run. */
 void submit_make_job(struct submit *submit, const struct run *run, struct target_job *ret);
 /* Describe all members for a target that starts them together; borrows from first and words. */

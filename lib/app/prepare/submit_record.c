@@ -593,7 +593,7 @@ static char *submit_caches_dir(const struct submit *submit)
 	return text ? mem_strdup(text) : NULL;
 }
 
-static void submit_add_caches(const struct submit *submit, struct strv *defaults)
+void submit_add_caches(const struct submit *submit, struct strv *defaults)
 {
 	static const struct {
 		const char *variable, *name;

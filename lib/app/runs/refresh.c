@@ -375,6 +375,7 @@ static bool refresh_apply(struct run *run, const struct target_status *status)
 /* Whether the record had to change. */
 static bool refresh_take_status(struct query *query)
 {
+	deliver_explain(query->refresh->session, query->run, &query->status);
 	bool changed = refresh_apply(query->run, &query->status);
 
 	json_free(query->run->seen);

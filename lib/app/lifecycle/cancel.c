@@ -207,8 +207,6 @@ static int cancel_asks_begun(struct session *session, const struct run *run, str
 static int cancel_take_back(struct session *session, struct ending *ending)
 {
 	struct run *run = ending->run;
-	AUTO_FREE char *dir = dirs_run(&session->dirs, run_id(run));
-	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
 	AUTO_FD int fd = -1;
 
 	int r = run_change_row(session, run, cancel_mark_held, NULL, &ending->err);
@@ -217,7 +215,7 @@ static int cancel_take_back(struct session *session, struct ending *ending)
 	int attempts = run_attempts(run);
 	r = run_handle(run) ? cancel_asks_begun(session, run, &ending->err) : 0;
 	if (r == 0)
-		r = fs_lock(lock, true, HELD_LOCK_MS, &fd, &ending->err);
+		r = held_lock(&session->dirs, run, HELD_LOCK_MS, &fd, &ending->err);
 	if (r == 0)
 		r = run_change_row(session, run, cancel_held, &attempts, &ending->err);
 	if (r < 0 && ending->err.id == E_IO_LOCK) {

@@ -365,6 +365,39 @@ static void test_a_study_has_one_mark(void **state)
 	assert_false(exists("state/dlrun/queue/x-22222"));
 }
 
+/* One has been sent; the others are taken back together, and one of them was before. */
+static void test_a_study_is_taken_back(void **state)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct ending endings[4] = {{0}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+		char id[RUN_ID_SIZE];
+		hold_member("z-22222", i, false);
+		run_member_id("z-22222", i, id);
+		ok(store_get(open_store(), id, vec_push(&runs), error));
+		endings[i].run = runs.v[i];
+	}
+	AUTO_RUN struct run *sent = run_copy(runs.v[1]);
+	run_add_attempt(sent, "ssh:box/1");
+	held_clear(sent);
+	ok(store_update_known(open_store(), sent, error));
+	ok(runs_cancel(&session, &endings[3], 1, LONG_MS, NULL, NULL, error));
+	assert_false(endings[3].ended_before);
+	ok(runs_cancel(&session, endings, 4, 0, NULL, NULL, error));
+	assert_int_equal(state_of("z-0-22222"), RUN_CANCELLED);
+	assert_int_equal(state_of("z-1-22222"), RUN_QUEUED);
+	assert_int_equal(state_of("z-2-22222"), RUN_CANCELLED);
+	assert_int_equal(run_exit_status(runs.v[2]), 143);
+	assert_false(endings[0].ended_before || endings[2].ended_before);
+	assert_true(endings[3].ended_before);
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+		assert_int_equal(err_is_set(&endings[i].err), i == 1);
+		err_done(&endings[i].err);
+	}
+}
+
 /* Also where the first is removed. */
 static void test_members_have_one_lock(void **state)
 {
@@ -528,6 +561,7 @@ int main(void)
 		cmocka_unit_test(test_each_for_itself),
 		cmocka_unit_test(test_a_study_ends_as_one),
 		cmocka_unit_test(test_a_study_has_one_mark),
+		cmocka_unit_test(test_a_study_is_taken_back),
 		cmocka_unit_test(test_members_have_one_lock),
 		cmocka_unit_test(test_a_refresh_keeps_a_cancel),
 		cmocka_unit_test(test_an_end_lets_a_sender_start),

@@ -194,6 +194,44 @@ def test_a_study_waits_and_goes_as_one(w):
         assert len(digests) == 1, digests
 
 
+def test_a_study_chooses_once(w):
+    """Of a host and a cluster that do not answer the cluster answers first: one Job has all members."""
+    with lines(w) as (s, api, registry):
+        config = json.loads((w.tree / "dlrun.yaml").read_text())
+        config["targets"]["lab"] = {"kind": "ssh", "hosts": ["127.0.0.1:1"]}
+        w.write("dlrun.yaml", json.dumps(config))
+        w.ok("config", "trust", "--yes")
+        down(api)
+        done = w.ok("sweep", "-d", "-t", "lab,k", "--over", "i=1..3", "--", *LINE, "{i}")
+        name = done.out.strip()
+        assert "queued here: no answer from lab, k" in done.err and "it is sent when one of them answers" in done.err, done
+        no_sender(w)
+        runs = waiting(w)
+        assert len(runs) == 3 and not s.jobs()
+        api.set(refuse=False)
+        said = w.ok("queue", "--send").err
+        assert f"{name} (3 runs) to k" in said and not waiting(w) and owners(s) == [name], said
+        assert set(all_end(w, runs).values()) == {"succeeded"}
+        shown = [w.show(run) for run in runs]
+        assert all(run["target"]["name"] == "k" and run["places"][0]["state"] == "silent" for run in shown), shown[0]
+        assert [w.ok("logs", run).out for run in runs] == [f"ran-{run}\n" for run in runs]
+
+
+def test_a_study_without_a_registry(w):
+    """The code goes through the API server."""
+    with lines(w) as (s, api, registry):
+        s.configure(registry="none")
+        down(api)
+        name, runs = study(w, s, n=3)
+        no_sender(w)
+        assert waiting(w) == runs
+        api.set(refuse=False)
+        w.ok("queue", "--send")
+        assert not waiting(w) and owners(s) == [name]
+        assert set(all_end(w, runs).values()) == {"succeeded"}
+        assert [w.ok("logs", run).out for run in runs] == [f"ran-{run}\n" for run in runs]
+
+
 def test_a_sender_of_a_study_is_killed_anywhere(w):
     """One Job of it, each member once, also where one is cancelled while that is not known."""
     needs("strace")

@@ -969,9 +969,9 @@ static int send_fail(struct session *session, struct sending *sending, struct ru
 	int r = failure.is_refused ? send_go_on(session, sending, run, why, events, err) : 0;
 	if (r != 0)
 		return r < 0 ? r : 0;
-	/* Nothing was sent there. */
+	/* Nothing was sent there. A study that has a name in a cluster stays. */
 	AUTO_FREE char *text = NULL;
-	if (failure.is_refused)
+	if (failure.is_refused && run_is_unsent(submit->run))
 		text = place_leave_refused(&submit->places, submit->place_name, why);
 	failure.goes_on = text;
 	r = send_change_run(session, run, sending->is_whole, send_change_failed, &failure, err);

@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import socket
+import subprocess
 import threading
 
 import kill
@@ -215,6 +216,30 @@ def test_a_study_chooses_once(w):
         shown = [w.show(run) for run in runs]
         assert all(run["target"]["name"] == "k" and run["places"][0]["state"] == "silent" for run in shown), shown[0]
         assert [w.ok("logs", run).out for run in runs] == [f"ran-{run}\n" for run in runs]
+
+
+def test_a_study_whose_push_is_cut_late(w):
+    """Its first run has a row, and a name in the cluster, before the image is committed: all of it is held then."""
+    with lines(w) as (s, api, registry):
+        s.submit("--", *LINE)
+        w.write("n", "another tree")
+        registry.set(delay=1.5)
+        words = [w.dlrun, "sweep", "-d", "-t", "k", "--over", "i=1..3", "--", *LINE, "{i}"]
+        with subprocess.Popen(words, cwd=w.tree, env=w.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweeping:
+            wait_for(lambda: any(run.get("study") for run in w.runs()), "the row of the first", 60)
+            down(registry)
+            name, said = sweeping.communicate()
+        name = name.strip()
+        assert sweeping.returncode == 0 and "queued here: " in said, said
+        no_sender(w)
+        runs = [r["id"] for r in w.runs() if r["group"] == name]
+        assert len(runs) == 3 and sorted(waiting(w)) == sorted(runs), (said, runs)
+        assert sorted(len(w.show(run)["attempts"]) for run in runs) == [0, 0, 1]
+        registry.set(refuse=False, delay=0)
+        w.ok("queue", "--send")
+        assert not waiting(w)
+        assert set(all_end(w, runs).values()) == {"succeeded"} and name in owners(s)
+        assert all(w.ok("logs", run).out == f"ran-{run}\n" for run in runs)
 
 
 def test_a_study_without_a_registry(w):

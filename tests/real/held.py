@@ -388,6 +388,20 @@ def test_a_study_waits_and_goes(w):
         assert w.run("restart", "--missing", study).rc == 0 and len(members(w, study)) == 6
 
 
+def test_a_study_is_followed(w):
+    """Who looks at it sends it, and comes to its end."""
+    offline(w)
+    with site(w) as s:
+        s["gpu1"].stop(sessions=True)
+        study = w.ok(*study_words(n=3)).out.strip()
+        followers = [subprocess.Popen([w.dlrun, *words, study], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True) for words in (["sweep", "-f"], ["wait"])]
+        s["gpu1"].start()
+        said = [follower.communicate(timeout=120) for follower in followers]
+        assert [follower.returncode for follower in followers] == [0, 0] and "3 of 3 runs have ended" in said[0][1], said
+        assert sorted(began(s)) == sorted(r["id"] for r in members(w, study)) and not waiting(w)
+
+
 def test_a_study_chooses_once(w):
     """Of several targets none answers; then one does, and all members are there."""
     offline(w)

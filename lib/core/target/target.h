@@ -61,6 +61,7 @@ struct target_study {
 	const struct strv *env;      /* n: K=V that differ, the same names in each; or NULL */
 	/* n: objects, "params" of their records, for other machines; or NULL. */
 	const struct json *const *params;
+	const bool *left_out; /* n: members that are not to begin; NULL: none */
 };
 
 /* The state of an attempt as the target knows it now. */

@@ -25,6 +25,9 @@
 /* Runs of many hosts name all of them, and a place in the log of each. */
 enum { TARGET_TOKEN_SIZE = 8192, TARGET_HANDLE_SIZE = 8192 };
 
+/* In a container: what all runs of the target share. */
+#define TARGET_CACHES_DIR "/dlrun/caches"
+
 struct spec;
 struct target_study;
 

@@ -254,6 +254,46 @@ def test_without_a_right_it_is_said_before_anything_is_made(w):
         succeeded(s, s.submit("--", "python3", "sum.py"))
 
 
+def without_pods(s):
+    """Until the quota is deleted."""
+    s.cluster.apply({"kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}, namespace=s.namespace)
+    s.cluster.wait(lambda: s.cluster.get("ResourceQuota", "none", s.namespace)["status"]["hard"]["pods"] == "0", "the quota counts")
+
+
+def test_who_sends_is_told_no_and_why_says_so(w):
+    """The right is lost while the run waits for its pod, and comes back."""
+    from cluster_roles import ALL, allow, limited
+    ALL["configmaps"] = "create delete get list patch"
+    with limited(w) as s:
+        s.configure(registry="none")
+        fill_large(w, 2, 1)
+        want = sum_here(w)
+        without_pods(s)
+        run = s.submit("--", "python3", "sum.py")
+        allow(s, pods_exec="*")
+        s.cluster.delete("ResourceQuota", "none", s.namespace)
+        why = s.said_within(run, "waits for its code: ", "pods/exec", seconds=90)
+        assert "dlrun init --rbac" in why["hint"], why
+        assert "pods/exec" in w.show(run)["text"], w.show(run)
+        allow(s)
+        succeeded(s, run, 120)
+        assert want in s.output(run) and not w.show(run).get("text"), w.show(run)
+
+
+def test_code_that_is_lost_here_is_named(w):
+    with site(w, registry="none") as s:
+        fill_large(w, 2, 1)
+        without_pods(s)
+        run = s.submit("--", "python3", "sum.py")
+        wait_for(lambda: feeders(run), "the process that sends", 20)
+        shutil.rmtree(w.layout)
+        s.cluster.delete("ResourceQuota", "none", s.namespace)
+        why = s.said_within(run, f"waits for its code: the code of {run}: ", " has no sha256:", seconds=90)
+        assert why["hint"] == "dlrun submit", why
+        wait_for(lambda: not feeders(run), "the end of the process that sends", 30)
+        s.cancel(run)
+
+
 def test_a_setup_runs_in_the_pod(w):
     with site(w, registry="none", keys={"setup": {"run": "echo made > made.txt", "key": ["a.py"]}}) as s:
         run = s.submit("--", "cat", "made.txt")

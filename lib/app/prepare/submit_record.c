@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "app/prepare/prepare.h"
+#include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
@@ -356,8 +357,7 @@ int submit_choose_handle(struct submit *submit, struct err *err)
 		target, submit->id, attempt, &submit->spec, submit->handle, err);
 }
 
-/* All that the specification has for every member is known now. */
-static int submit_record_write_study(struct submit *submit, struct err *err)
+int submit_write_study(struct submit *submit, struct err *err)
 {
 	struct study *study = submit->study;
 	struct json *target = json_sub(study->doc, "target");
@@ -374,7 +374,7 @@ static int submit_record_write_study(struct submit *submit, struct err *err)
 
 int submit_insert_row(struct submit *submit, struct err *err)
 {
-	int r = submit->study ? submit_record_write_study(submit, err) : 0;
+	int r = submit->study ? submit_write_study(submit, err) : 0;
 
 	if (r == 0)
 		r = submit_choose_handle(submit, err);
@@ -386,6 +386,15 @@ int submit_insert_row(struct submit *submit, struct err *err)
 	if (r < 0)
 		run_free(TAKE(submit->run));
 	return r;
+}
+
+/* A member that is held waits for the same. */
+static void submit_record_copy_held(const struct run *first, struct run *run)
+{
+	static const char *const members[] = {RUN_HELD, "text", "evidence"};
+
+	for (size_t i = 0; run_is_held(first) && i < ARRAY_LEN(members); i++)
+		submit_record_copy(first->doc, run->doc, members[i]);
 }
 
 /* A record with what members of a study have in common, which first has. */
@@ -411,6 +420,7 @@ static struct run *submit_record_new_member(
 	study_describe_member(submit->study, index, run->doc);
 	run_set_time(json_sub(run->doc, "times"), "submitted", clock_wall_ms());
 	run_set_state(run, RUN_QUEUED);
+	submit_record_copy_held(first, run);
 	return run;
 }
 
@@ -438,12 +448,14 @@ static int submit_record_make_member(
 	int r = study_member_spec(submit->study, index, &submit->spec, err);
 	if (r == 0)
 		r = submit_record_claim_dir(submit, true, err);
-	if (r > 0)
+	bool is_held = run_is_held(first);
+	if (r > 0 && !is_held)
 		r = submit_choose_handle(submit, err);
 	if (r < 0)
 		return r;
 	submit->run = submit_record_new_member(submit, first, index);
-	run_add_attempt(submit->run, submit->handle);
+	if (!is_held)
+		run_add_attempt(submit->run, submit->handle);
 	return 0;
 }
 
@@ -472,6 +484,24 @@ int submit_insert_members(
 			*vec_push(ret) = TAKE(submit->run);
 	}
 	return r < 0 ? r : store_insert_new(submit->store, ret, err);
+}
+
+int submit_new_members(const struct submit *submit, struct run_list *ret, struct err *err)
+{
+	struct submit member = *submit;
+	int r = 0;
+
+	member.run = NULL;
+	member.dir = NULL;
+	member.lock_fd = 0;
+	member.spec = (struct spec){0};
+	for (size_t i = 1; r == 0 && i < submit->study->cases.n; i++) {
+		r = submit_record_make_member(&member, submit->run, i, err);
+		if (r == 0)
+			*vec_push(ret) = TAKE(member.run);
+	}
+	submit_record_leave_member(&member);
+	return r;
 }
 
 /* Keep what other processes may have noted: that the run is to be cancelled, or when it was

@@ -613,7 +613,8 @@ static void kube_submit_set_members(struct kube_plan *plan, const struct target_
 		plan->member_env = mem_alloc(n + 1, sizeof(struct strv));
 	for (size_t i = 0; i < n; i++) {
 		plan->members[i] = (struct kube_member){.command = run->command,
-			.params = study && study->params ? study->params[i] : NULL};
+			.params = study && study->params ? study->params[i] : NULL,
+			.is_cancelled = study && study->left_out && study->left_out[i]};
 		if (plan->member_commands)
 			plan->members[i].command = place_command(&job->spec->runtime.launcher,
 				&study->commands[i], run->workdir, &plan->member_commands[i]);

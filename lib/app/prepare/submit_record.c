@@ -604,6 +604,37 @@ static void submit_add_study(const struct spec_study *study, struct strv *env)
 	strv_addf(env, "DLRUN_STUDY_SIZE=%d", study->size);
 }
 
+/* Where all runs of the target have their caches; NULL: nowhere in particular. The caller frees. */
+static char *submit_caches_dir(const struct submit *submit)
+{
+	const struct target *target = submit->target;
+	const char *home = submit->session->dirs.home;
+	struct config *config;
+
+	if (!target || session_config(submit->session, &config, NULL) < 0)
+		return NULL;
+	const struct json *caches = json_get(config_target(config, target->name), "caches");
+	const char *text = json_str(caches);
+
+	if (caches && !text)
+		return mem_strdup(TARGET_CACHES_DIR);
+	if (target->ops->is_here && text && *text == '~' && home)
+		return fs_join(home, text[1] ? text + 2 : ".");
+	return text ? mem_strdup(text) : NULL;
+}
+
+static void submit_add_caches(const struct submit *submit, struct strv *defaults)
+{
+	static const struct {
+		const char *variable, *name;
+	} programs[] = {{"HF_HOME", "huggingface"}, {"PIP_CACHE_DIR", "pip"},
+		{"TORCH_HOME", "torch"}, {"UV_CACHE_DIR", "uv"}};
+	AUTO_FREE char *dir = submit_caches_dir(submit);
+
+	for (size_t i = 0; dir && i < ARRAY_LEN(programs); i++)
+		strv_addf(defaults, "%s=%s/%s", programs[i].variable, dir, programs[i].name);
+}
+
 void submit_make_job(struct submit *submit, const struct run *run, struct target_job *ret)
 {
 	const struct spec *spec = &submit->spec;
@@ -614,6 +645,7 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 	strv_done(&submit->defaults);
 	run_code_env(run, &submit->env, &submit->defaults);
 	submit_add_study(&spec->study, &submit->env);
+	submit_add_caches(submit, &submit->defaults);
 	if (remote_url)
 		strv_addf(&submit->defaults, "WANDB_GIT_REMOTE_URL=%s", remote_url);
 	/* A run that was to have none takes none by accident. */

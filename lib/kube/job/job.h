@@ -108,6 +108,7 @@ struct kube_mount {
 	const char *path; /* data: in the tree, as runtime_path writes it; volumes: absolute */
 	struct kube_place place;
 	bool has_files; /* data: the snapshot has files there, which the volume hides */
+	bool is_shared; /* volumes: other runs write there at the same time */
 };
 struct kube_output {
 	const char *path; /* in the tree */

@@ -173,10 +173,16 @@ static int set_data(struct kube_plan *plan, struct err *err)
 static int set_volumes(struct kube_plan *plan, const struct json *definition, struct err *err)
 {
 	const struct json *list = json_get(definition, "volumes");
+	const struct json *caches = json_get(definition, "caches");
 	size_t n = 0;
 	int r = 0;
 
-	plan->volumes = mem_alloc((list ? json_count(list) : 0) + 1, sizeof(*plan->volumes));
+	plan->volumes = mem_alloc((list ? json_count(list) : 0) + 2, sizeof(*plan->volumes));
+	if (caches) {
+		plan->volumes[n] =
+			(struct kube_mount){.path = TARGET_CACHES_DIR, .is_shared = true};
+		r = read_place(plan, caches, &plan->volumes[n++].place, err);
+	}
 	for (const struct json *item = list ? json_first(list) : NULL; r == 0 && item;
 		item = json_next(item)) {
 		plan->volumes[n] = (struct kube_mount){.path = json_get_str(item, "path")};

@@ -608,18 +608,17 @@ static void submit_add_study(const struct spec_study *study, struct strv *env)
 static char *submit_caches_dir(const struct submit *submit)
 {
 	const struct target *target = submit->target;
-	struct session *session = submit->session;
 	struct config *config;
 
-	if (!target || !session || session_config(session, &config, NULL) < 0)
+	if (!target || session_config(submit->session, &config, NULL) < 0)
 		return NULL;
 	const struct json *caches = json_get(config_target(config, target->name), "caches");
-	const char *text = json_str(caches);
+	const char *text = json_str(caches), *home = submit->session->dirs.home;
 
 	if (caches && !text)
 		return mem_strdup(TARGET_CACHES_DIR);
-	if (target->ops->is_here && text && *text == '~' && session->dirs.home)
-		return fs_join(session->dirs.home, text[1] ? text + 2 : ".");
+	if (target->ops->is_here && text && *text == '~' && home)
+		return fs_join(home, text[1] ? text + 2 : ".");
 	return text ? mem_strdup(text) : NULL;
 }
 

@@ -240,6 +240,8 @@ struct kube_run {
 	size_t n_outputs;
 	const struct kube_mount *data, *volumes;
 	size_t n_data, n_volumes;
+	const struct strv
+		*sent; /* paths in the tree that the image has in KUBE_DATA_DIR; or NULL */
 	bool allow_host_path;
 };
 

@@ -63,6 +63,7 @@ void kube_plan_done(struct kube_plan *plan)
 	strv_done(&plan->env);
 	json_free(plan->json);
 	free(plan->data);
+	strv_done(&plan->sent);
 	free(plan->volumes);
 	free(plan->outputs);
 	for (size_t i = 0; plan->member_commands && i < plan->run.n_members; i++)
@@ -158,15 +159,20 @@ static int set_data(struct kube_plan *plan, struct err *err)
 		const struct runtime_data *data = &runtime->data.v[i];
 		struct json *json = NULL;
 
+		if (str_eq(data->from, RUNTIME_SYNC)) {
+			strv_add(&plan->sent, data->path);
+			continue;
+		}
 		r = json_parse(data->from, strlen(data->from), JSON_SIZE_MAX, "data", &json, err);
 		if (r < 0)
 			break;
-		plan->data[i] = (struct kube_mount){
+		struct kube_mount *mount = &plan->data[plan->run.n_data++];
+		*mount = (struct kube_mount){
 			.path = data->path, .has_files = is_filled(runtime, data->path)};
-		r = read_place(plan, keep_json(plan, json), &plan->data[i].place, err);
+		r = read_place(plan, keep_json(plan, json), &mount->place, err);
 	}
 	plan->run.data = plan->data;
-	plan->run.n_data = runtime->data.n;
+	plan->run.sent = &plan->sent;
 	return r;
 }
 
@@ -490,7 +496,7 @@ static const char *record_of(struct kube_plan *plan, const struct run *run)
 	static const char *const members[] = {"id", "name", "command", "shell", "launcher",
 		"params", "tags", "group", "parent", "user", "note", "target", "places", "origin",
 		"snapshot", "image", "resources", "ports", "times", "roles", "ends_with",
-		AFTER_RECORD};
+		RUNTIME_DATA, AFTER_RECORD};
 	AUTO_JSON struct json *record = json_object();
 
 	for (size_t i = 0; i < ARRAY_LEN(members); i++) {

@@ -562,7 +562,9 @@ static void test_no_shell(void **state)
 	(void)state;
 	static const struct kube_output output = {"out", true};
 	AUTO_SAMPLE struct sample sample;
+	AUTO_STRV struct strv sent = {0};
 
+	strv_add(&sent, "data");
 	sample_init(&sample);
 	set_study(&sample);
 	sample.run.has_no_shell = true;
@@ -570,6 +572,9 @@ static void test_no_shell(void **state)
 	sample_done(&sample);
 	sample_init(&sample);
 	sample.run.has_no_shell = true;
+	sample.run.sent = &sent;
+	refuse(&sample, E_KUBE_SHELL, "data: sync");
+	sample.run.sent = NULL;
 	sample.run.shell = true;
 	refuse(&sample, E_KUBE_SHELL, "a command for the shell");
 	sample.run.before = "x";

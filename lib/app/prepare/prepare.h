@@ -69,6 +69,7 @@ struct submit {
 	struct pack_reused reused;      /* its image is set: dlrun's own layers of it are reused */
 	const struct pack_added *added; /* instead of a tree: to the image there; or NULL */
 	const struct pack_environment *environment; /* the same: below the image; or NULL */
+	const struct pack_data *data;               /* the same; or NULL */
 	struct json *image_facts;                   /* image_facts.h; NULL: not known */
 	struct image image;
 	const char *remote_url; /* of the repository, where there is no snapshot; or NULL */

@@ -52,7 +52,7 @@ static bool environment_is_wanted(const struct submit *submit)
 {
 	const struct runtime_setup *setup = &submit->spec.runtime.setup;
 
-	return !submit->dry_run && submit->is_recorded && setup->run &&
+	return !submit->dry_run && (submit->is_recorded || submit->is_ahead) && setup->run &&
 	       submit->pack.base_ref.kind != REF_SCRATCH && submit->target->ops->needs_image &&
 	       submit->target->ops->exec;
 }

@@ -26,6 +26,7 @@ struct submit {
 	const struct submit_events *events;
 	bool dry_run;        /* nothing is sent or kept */
 	bool is_recorded;    /* a push inserts the row before it commits the image */
+	bool is_ahead;       /* all that a run needs is made, and there is none */
 	bool may_hold;       /* accepted here where the target does not answer */
 	bool is_held;        /* run is a row that was held (held.h), and is sent now */
 	bool copies_base;    /* base layers that cannot be mounted are copied */

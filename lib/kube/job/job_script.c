@@ -63,7 +63,7 @@ void job_resources(const struct job *job, struct json *container, bool with_gpus
 	}
 	if (run->disk_bytes)
 		job_set_bytes(requests, "ephemeral-storage", run->disk_bytes);
-	if (with_gpus && run->gpus > 0) {
+	if (with_gpus && run->gpus > 0 && !run->is_warming) {
 		job_set_bytes(requests, job_gpu_resource(run), (uint64_t)run->gpus);
 		job_set_bytes(limits, job_gpu_resource(run), (uint64_t)run->gpus);
 	}

@@ -207,11 +207,11 @@ static int set_storage(struct kube_plan *plan, const struct json *definition, st
 	plan->run.outputs = plan->outputs;
 	plan->run.n_outputs = runtime->outputs.n;
 	int r = set_data(plan, err);
-	if (r == 0)
+	if (r == 0 && !plan->run.is_warming)
 		r = set_volumes(plan, definition, err);
 	if (r < 0)
 		return r;
-	if (results)
+	if (results && !plan->run.is_warming)
 		return read_place(plan, results, &plan->run.results, err);
 	plan->run.results.kind = KUBE_PLACE_EMPTY;
 	return 0;
@@ -334,6 +334,7 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	run->collect_bytes = runtime->collect.size_bytes;
 	run->linger_ms = runtime->linger_ms;
 	run->carries_over = job->carries_over;
+	run->is_warming = job->is_warming;
 	run->ports = spec->ports.v;
 	run->n_ports = spec->ports.n;
 	run->signal = keep_signal(plan, runtime->signal);
@@ -795,6 +796,7 @@ static int kube_submit_find_room(struct check *check, const struct kube_objects 
 		&check->plan.run, objects, &check->questions, replies, &room, err);
 
 	check->room->is_now = room.is_now;
+	check->room->n_nodes = room.n_nodes;
 	check->room->text = room.text;
 	return r;
 }

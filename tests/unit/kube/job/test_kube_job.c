@@ -557,6 +557,31 @@ static void test_labels(void **state)
 	}
 }
 
+/* On nodes with such GPUs, none of which is requested; each pod on a node of its own. */
+static void test_warming(void **state)
+{
+	(void)state;
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	AUTO_BUF struct buf text = {0};
+
+	sample_init(&sample);
+	set_gpus(&sample);
+	sample.run.queue = NULL;
+	sample.run.nodes = 3;
+	sample.run.retries = 0;
+	sample.run.timeout_ms = 3600 * 1000;
+	sample.run.is_warming = true;
+	make(&sample.run, &objects);
+	buf_init(&text, 1 << 20);
+	json_print(objects.job, &text);
+	assert_non_null(strstr(text.data, "\"topologyKey\":\"kubernetes.io/hostname\""));
+	assert_non_null(strstr(text.data, "\"activeDeadlineSeconds\":3600"));
+	assert_non_null(strstr(text.data, "\"gpu\":\"h100\""));
+	assert_non_null(strstr(text.data, "\"key\":\"nvidia.com/mig-1g.10gb\""));
+	assert_null(strstr(text.data, "\"nvidia.com/mig-1g.10gb\":"));
+}
+
 static void test_no_shell(void **state)
 {
 	(void)state;
@@ -937,6 +962,7 @@ int main(void)
 		cmocka_unit_test(test_requests),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_labels),
+		cmocka_unit_test(test_warming),
 		cmocka_unit_test(test_no_shell),
 		cmocka_unit_test(test_collector),
 		cmocka_unit_test(test_keeper_mounts),

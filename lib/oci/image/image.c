@@ -927,7 +927,7 @@ size_t image_data_cut(const struct entry *entries, size_t n, uint64_t total)
 	for (size_t i = 0; i < n; i++) {
 		uint64_t weight = image_data_weight(&entries[i]);
 		uint8_t sha256[SHA256_SIZE];
-		if (i > 0 && bytes + weight > 4 * mean)
+		if (i > 0 && bytes + weight > 2 * mean)
 			return i;
 		bytes += weight;
 		if (bytes < mean / 4)

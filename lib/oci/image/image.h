@@ -45,14 +45,14 @@ enum {
 		256 << 10, /* bytes, compressed: a delta up to this size always stays one */
 	IMAGE_DELTA_ENTRIES = 2000, /* entries and whiteouts of a delta, at most */
 	IMAGE_BASE_LAYERS_MAX = 120,
-	IMAGE_DATA_LAYERS = 32, /* of data, about: larger data has larger layers */
+	IMAGE_DATA_LAYERS = 48, /* of data, about: larger data has larger layers */
 	IMAGE_OWN_LAYERS_MAX = 3,
 	IMAGE_MANIFEST_MAX = MANIFEST_SIZE_MAX,
 	IMAGE_CONFIG_MAX = 8 << 20,
 };
-/* Bytes of the files of a layer of data: at least a quarter of it, four times as much at most; a
- * file is in one layer. */
-#define IMAGE_DATA_LAYER (UINT64_C(64) << 20)
+/* Bytes of the files of a layer of small data: at least a quarter of it, twice as much at most,
+ * and one larger file alone. */
+#define IMAGE_DATA_LAYER (UINT64_C(8) << 20)
 #define IMAGE_WORKDIR    "/dlrun/src"
 #define IMAGE_LAYER_MAX  (UINT64_C(1) << 40) /* bytes of a tar that is read */
 /* The same of a base that is only listed. */

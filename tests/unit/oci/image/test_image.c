@@ -942,9 +942,8 @@ static size_t cut_all(const struct entry_list *list, struct strv *ret_ends)
 		assert_true(len > 0 && len <= list->n - i);
 		for (size_t j = i; j < i + len; j++)
 			bytes += list->v[j].size;
-		if (total < IMAGE_DATA_LAYER * IMAGE_DATA_LAYERS)
-			assert_true(len == 1 || bytes <= 4 * IMAGE_DATA_LAYER);
-		assert_true(i + len == list->n || bytes >= IMAGE_DATA_LAYER / 5);
+		assert_true(len == 1 || bytes <= total / (IMAGE_DATA_LAYERS / 4));
+		assert_true(i + len == list->n || bytes >= total / (5 * IMAGE_DATA_LAYERS));
 		strv_add(ret_ends, list->v[i + len - 1].path);
 	}
 	return n;

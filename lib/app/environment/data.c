@@ -150,6 +150,11 @@ static void data_make_key(struct data *data)
 	hex_encode(sha256, sizeof(sha256), data->key);
 }
 
+static const char *data_many(size_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
 static void data_note_sent(struct data *data, const struct image *image)
 {
 	const struct snapshot *snapshot = data->snapshot;
@@ -157,8 +162,9 @@ static void data_note_sent(struct data *data, const struct image *image)
 
 	str_size(snapshot->bytes, size);
 	str_size(image->bytes_written, sent);
-	submit_note(data->submit, "data: %s (%zu files, %s): %s sent, %zu of its layers are new",
-		data->shown, snapshot->entries.n, size, sent, image->layers_written);
+	submit_note(data->submit, "data: %s (%zu file%s, %s): %s sent in %zu layer%s", data->shown,
+		snapshot->entries.n, data_many(snapshot->entries.n), size, sent,
+		image->layers_written, data_many(image->layers_written));
 }
 
 static int data_send(struct data *data, const char *tag, char **ret_digest, struct err *err)
@@ -207,8 +213,9 @@ static int data_get_image(struct data *data, struct strv *tags, char **ret_diges
 	r = tagged_lookup(submit, &ref, REGISTRY_TRUST_BLOB_MS, ret_digest, err);
 	if (r == 0 && !*ret_digest) {
 		str_size(data->snapshot->bytes, size);
-		AUTO_FREE char *text = mem_printf("data: %s (%zu files, %s) goes to %s/%s",
-			data->shown, data->snapshot->entries.n, size, to->host, to->repo);
+		AUTO_FREE char *text = mem_printf("data: %s (%zu file%s, %s) goes to %s/%s",
+			data->shown, data->snapshot->entries.n,
+			data_many(data->snapshot->entries.n), size, to->host, to->repo);
 		tagged_note(submit, text);
 		r = data_send(data, tag, ret_digest, err);
 	}
@@ -313,8 +320,8 @@ static int data_preview_one(struct submit *submit, struct runtime_data *runtime,
 	if (r < 0)
 		return err_prefix(err, "data: %s", data.shown);
 	str_size(list.bytes, size);
-	submit_note(submit, "data: %s (%zu files, %s) goes to %s/%s, as far as it is not there",
-		data.shown, list.n, size, data.to.host, data.to.repo);
+	submit_note(submit, "data: %s (%zu file%s, %s) goes to %s/%s, as far as it is not there",
+		data.shown, list.n, data_many(list.n), size, data.to.host, data.to.repo);
 	return 0;
 }
 

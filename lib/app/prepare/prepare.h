@@ -26,6 +26,7 @@ struct submit {
 	const struct submit_events *events;
 	bool dry_run;        /* nothing is sent or kept */
 	bool is_recorded;    /* a push inserts the row before it commits the image */
+	bool is_ahead;       /* all that a run needs is made, and there is none */
 	bool may_hold;       /* accepted here where the target does not answer */
 	bool is_held;        /* run is a row that was held (held.h), and is sent now */
 	bool copies_base;    /* base layers that cannot be mounted are copied */
@@ -69,6 +70,7 @@ struct submit {
 	struct pack_reused reused;      /* its image is set: dlrun's own layers of it are reused */
 	const struct pack_added *added; /* instead of a tree: to the image there; or NULL */
 	const struct pack_environment *environment; /* the same: below the image; or NULL */
+	const struct pack_data *data;               /* the same; or NULL */
 	struct json *image_facts;                   /* image_facts.h; NULL: not known */
 	struct image image;
 	const char *remote_url; /* of the repository, where there is no snapshot; or NULL */

@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 
 import cluster as clusters
 from harness import *  # noqa: F403
+from kube_images import layout
 from kubesite import site
-from registries import FaultProxy
+from registries import FaultProxy, free_port
 
 LARGE_MB = 400 if ALL else 60
 RANKS = 16 if ALL else 6
@@ -72,6 +74,26 @@ def test_a_kubeconfig_and_two_commands(w):
         done = w.run(*words[:1], "-f", *words[1:], env=env, timeout=120)
         assert done.rc == 0 and done.out == "hello\n", done
         assert "goes through the API server" in done.err, done
+
+
+def test_a_kubeconfig_and_a_lock_file(w):
+    """The first command is enough where the project names its Python; the base has a digest, as any has."""
+    cluster = clusters.get()
+    there = f"{cluster.registry}/hub/python"
+    subprocess.run(["skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci:{layout('python')}:v1", f"docker://{there}:3.11-slim"], check=True)
+    with cluster.namespace("alice", role="admin") as namespace:
+        cluster.kubeconfig("alice", w.dir / "kubeconfig", namespace=namespace)
+        env = {**w.env, "KUBECONFIG": os.path.relpath(w.dir / "kubeconfig", w.tree)}
+        w.write("train.py", "print('hello', flush=True)\n")
+        w.write("uv.lock", 'version = 1\nrequires-python = "==3.11.*"\n')
+        w.write(".config/dlrun/config.yaml", json.dumps({"bases": [f"127.0.0.1:{free_port()}/python", there]}), base=w.home)
+        done = w.run("submit", "-f", "-t", "kube", "--", "python3", "train.py", env=env, timeout=120)
+        assert done.rc == 0 and done.out == "hello\n", done
+        assert f"no image: is set, so the base is {there}:3.11-slim (the Python of uv.lock); registry 127.0.0.1" in done.err, done
+        run = w.show("@")
+        assert run["image"]["base"] == f"{there}:3.11-slim" and run["image"]["base_ref"].startswith(f"{there}@sha256:"), run["image"]
+        # What follows from the tree is no difference of its own.
+        assert "3.11-slim" not in w.ok("diff", run["id"], env=env).out
 
 
 def succeeded(s, run, seconds=90):

@@ -25,6 +25,9 @@
 /* Runs of many hosts name all of them, and a place in the log of each. */
 enum { TARGET_TOKEN_SIZE = 8192, TARGET_HANDLE_SIZE = 8192 };
 
+/* In a container: what all runs of the target share. */
+#define TARGET_CACHES_DIR "/dlrun/caches"
+
 struct spec;
 struct target_study;
 
@@ -61,6 +64,7 @@ struct target_study {
 	const struct strv *env;      /* n: K=V that differ, the same names in each; or NULL */
 	/* n: objects, "params" of their records, for other machines; or NULL. */
 	const struct json *const *params;
+	const bool *left_out; /* n: members that are not to begin; NULL: none */
 };
 
 /* The state of an attempt as the target knows it now. */

@@ -646,6 +646,43 @@ static void evaluate_namespace(struct evaluation *evaluation)
 	}
 }
 
+static bool preflight_only_reads(const struct json *modes)
+{
+	for (const struct json *mode = modes ? json_first(modes) : NULL; mode;
+		mode = json_next(mode))
+		if (!str_eq(json_str(mode), "ReadOnlyMany"))
+			return false;
+	return json_count(modes) > 0;
+}
+
+/* Evaluate the access modes of a claim that is written for certain. */
+static void evaluate_claim_modes(
+	struct evaluation *evaluation, const char *name, const struct json *modes)
+{
+	const struct kube_run *run = evaluation->run;
+	bool is_results = run->results.kind == KUBE_PLACE_PVC && str_eq(run->results.name, name);
+	bool is_shared = false;
+
+	for (size_t i = 0; i < run->n_volumes; i++)
+		is_shared |= run->volumes[i].is_shared &&
+			     run->volumes[i].place.kind == KUBE_PLACE_PVC &&
+			     str_eq(run->volumes[i].place.name, name);
+	if ((is_results || is_shared) && preflight_only_reads(modes)) {
+		struct err *err = problem(evaluation);
+		err_set(err, E_KUBE_STORAGE,
+			"claim %s can only be read (ReadOnlyMany), and %s: is "
+			"written",
+			name, is_results ? "results" : "caches");
+		err_hint(err, "kubectl -n %s get persistentvolumeclaims", run->kube_namespace);
+	} else if (is_shared && run->nodes == 1 && json_count(modes) == 1 &&
+		   str_starts(json_str(json_first(modes)), "ReadWriteOnce")) {
+		strv_addf(&evaluation->ret->notes,
+			"claim %s is for one node at a time (%s): runs that share its caches wait "
+			"for that node",
+			name, json_str(json_first(modes)));
+	}
+}
+
 static void evaluate_claim(struct evaluation *evaluation)
 {
 	const struct json *claim = evaluation->reply->object;
@@ -663,6 +700,7 @@ static void evaluate_claim(struct evaluation *evaluation)
 		err_set(problem(evaluation), E_KUBE_STORAGE, "claim %s has lost its volume", name);
 	if (kube_str_at(claim, "metadata.deletionTimestamp"))
 		err_set(problem(evaluation), E_KUBE_STORAGE, "claim %s is being deleted", name);
+	evaluate_claim_modes(evaluation, name, modes);
 	if (evaluation->run->nodes > 1 && json_count(modes) == 1 && mode &&
 		str_starts(mode, "ReadWriteOnce"))
 		strv_addf(&evaluation->ret->notes,

@@ -649,6 +649,46 @@ static void test_states(void **state)
 	check_note(&flight, "Secret regcred is of type Opaque");
 }
 
+/* A claim that is written: that of results and that of caches, not one that a program may read. */
+static void test_claims_that_are_written(void **state)
+{
+	static const char reads[] = "{\"spec\":{\"accessModes\":[\"ReadOnlyMany\"]}}";
+	static const char both[] =
+		"{\"spec\":{\"accessModes\":[\"ReadOnlyMany\",\"ReadWriteMany\"]}}";
+	static const char one[] = "{\"spec\":{\"accessModes\":[\"ReadWriteOnce\"]}}";
+	struct kube_mount volumes[] = {{.path = "/caches",
+					       .is_shared = true,
+					       .place = {.kind = KUBE_PLACE_PVC, .name = "caches"}},
+		{.path = "/sets", .place = {.kind = KUBE_PLACE_PVC, .name = "sets"}}};
+	struct kube_run run = plain();
+
+	(void)state;
+	run.volumes = volumes;
+	run.n_volumes = 2;
+	run.results = (struct kube_place){.kind = KUBE_PLACE_PVC, .name = "results"};
+	{
+		AUTO_FLIGHT struct flight flight;
+		query(&flight, &run);
+		response(&flight, "/persistentvolumeclaims/caches", 200, reads);
+		response(&flight, "/persistentvolumeclaims/results", 200, reads);
+		response(&flight, "/persistentvolumeclaims/sets", 200, reads);
+		evaluate(&flight, &run);
+		assert_int_equal(flight.findings.problems.n, 2);
+		check_problem(&flight, 0, E_KUBE_STORAGE,
+			"claim results can only be read (ReadOnlyMany), and results: is written");
+		check_problem(&flight, 1, E_KUBE_STORAGE,
+			"claim caches can only be read (ReadOnlyMany), and caches: is written");
+	}
+	AUTO_FLIGHT struct flight flight;
+	query(&flight, &run);
+	response(&flight, "/persistentvolumeclaims/caches", 200, one);
+	response(&flight, "/persistentvolumeclaims/results", 200, both);
+	response(&flight, "/persistentvolumeclaims/sets", 200, one);
+	evaluate(&flight, &run);
+	assert_int_equal(flight.findings.problems.n, 0);
+	check_note(&flight, "claim caches is for one node at a time (ReadWriteOnce): runs that");
+}
+
 static void test_queue(void **state)
 {
 	(void)state;
@@ -804,6 +844,7 @@ int main(void)
 		cmocka_unit_test(test_service_of_one_role),
 		cmocka_unit_test(test_missing),
 		cmocka_unit_test(test_states),
+		cmocka_unit_test(test_claims_that_are_written),
 		cmocka_unit_test(test_queue),
 		cmocka_unit_test(test_fit),
 		cmocka_unit_test(test_gang_fit),

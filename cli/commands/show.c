@@ -23,6 +23,7 @@
 #include "core/record/dirs.h"
 #include "core/record/places.h"
 #include "core/record/roles.h"
+#include "core/record/runtime.h"
 #include "events/series.h"
 
 enum {
@@ -51,7 +52,8 @@ static void add_fieldf(struct buf *out, const char *label, const char *fmt, ...)
 }
 
 /* "a=1 b" of an object. */
-static void show_add_pairs(struct buf *out, const char *label, const struct json *object)
+static void show_add_joined(
+	struct buf *out, const char *label, const struct json *object, char between)
 {
 	AUTO_BUF struct buf line = {0};
 
@@ -60,10 +62,15 @@ static void show_add_pairs(struct buf *out, const char *label, const struct json
 		buf_addf(&line, "%s%s", line.len ? " " : "", json_key(item));
 		if (str_empty(json_str(item)) && json_kind(item) == JSON_STRING)
 			continue;
-		buf_addc(&line, '=');
+		buf_addc(&line, between);
 		columns_add_scalar(item, &line);
 	}
 	summary_add_field(out, label, line.data);
+}
+
+static void show_add_pairs(struct buf *out, const char *label, const struct json *object)
+{
+	show_add_joined(out, label, object, '=');
 }
 
 /* A line for each. */
@@ -98,6 +105,7 @@ static void add_identity(struct buf *out, const struct run *run)
 	show_add_pairs(out, "tags", json_get(doc, "tags"));
 	summary_add_field(out, "note", json_get_str(doc, "note"));
 	show_add_pairs(out, "params", json_get(doc, "params"));
+	show_add_joined(out, "data", json_get(doc, RUNTIME_DATA), '@');
 }
 
 static void add_times(struct buf *out, const struct run *run)

@@ -166,6 +166,16 @@ static void set_image_facts(const struct submit *submit, struct json *spec)
 		json_set(spec, "image", json_clone(facts));
 }
 
+/* The versions of data that are known by now: hosts tell theirs when the run begins. */
+static void submit_record_set_data(const struct submit *submit, struct json *doc)
+{
+	vec_foreach (const struct runtime_data, data, &submit->spec.runtime.data) {
+		AUTO_FREE char *version = runtime_data_version(data->from);
+		if (version)
+			json_set_str(json_sub(doc, RUNTIME_DATA), data->path, version);
+	}
+}
+
 static void submit_set_snapshot(const struct submit *submit, struct run *run)
 {
 	if (submit->snapshot)
@@ -234,6 +244,7 @@ struct run *submit_new_run(struct submit *submit)
 	if (submit->spec.ports.n)
 		json_set(doc, "ports", ports_to_json(&submit->spec.ports));
 	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());
+	submit_record_set_data(submit, doc);
 	submit_set_snapshot(submit, run);
 	submit_set_warnings(submit, run);
 	if (submit->study)

@@ -181,6 +181,17 @@ int runtime_from_json(const struct json *object, struct runtime *ret, struct err
 	return 0;
 }
 
+char *runtime_data_version(const char *from)
+{
+	static const char before[] = ".dlrun/d-";
+	const char *at = strstr(from, before);
+
+	if (!at || strspn(at + strlen(before), "0123456789abcdef") != RUNTIME_VERSION_DIGITS)
+		return NULL;
+	return mem_strndup(
+		at + strlen(before) - strlen("d-"), strlen("d-") + RUNTIME_VERSION_DIGITS);
+}
+
 void runtime_done(struct runtime *runtime)
 {
 	if (!runtime)

@@ -20,6 +20,7 @@ enum {
 	RUNTIME_GPUS_AUTO = -1,  /* one if the place has any */
 	RUNTIME_RETRIES_MAX = 1000,
 	RUNTIME_LINGER_MS = 300000, /* where nothing is said */
+	RUNTIME_VERSION_DIGITS = 16,
 };
 #define RUNTIME_COLLECT_BYTES (20ULL << 30) /* where nothing is said */
 
@@ -45,6 +46,10 @@ struct runtime_collect {
 	struct strv exclude; /* patterns, as in dlrun.yaml(5) */
 	uint64_t size_bytes; /* of all that is collected */
 };
+
+/* The member of a run's record that names the versions of its data (app/data/version.h): of each
+ * path that has them. */
+#define RUNTIME_DATA "data"
 
 struct runtime {
 	struct VEC_OF(struct runtime_data) data;
@@ -74,6 +79,9 @@ void runtime_to_json(const struct runtime *runtime, struct json *object);
 /* Lenient where a member is missing; E_DATA where one is of another form. */
 int runtime_from_json(const struct json *object, struct runtime *ret, struct err *err);
 void runtime_done(struct runtime *runtime);
+/* The version in a place of data, a path or the JSON of a volume: "d-" and 16 digits behind
+ * ".dlrun/"; NULL: none. The caller frees. */
+char *runtime_data_version(const char *from);
 #define AUTO_RUNTIME AUTO(runtime_done)
 
 /* A relative path without "." and ".." inside and without a slash at its end, from what people

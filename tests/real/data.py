@@ -66,7 +66,7 @@ def check(w, place, version=None):
 
 
 def large(w, path="data/set/large", size=LARGE, seed=1):
-    w.write(path, random.Random(seed).randbytes(size))
+    w.write(path, b"".join(random.Random(f"{seed}{at}").randbytes(min(MIB, size - at)) for at in range(0, size, MIB)))
     return w.tree / path
 
 

@@ -266,6 +266,9 @@ def test_a_run_keeps_its_version(w):
     run = w.ok("submit", "-d", "-t", "local", "--", "sh", "-c", "until [ -e $DLRUN_OUTPUT_DIR/go ]; do sleep 0.1; done; cat data/set/a").out.strip()
     w.write("data/set/a", "another")
     second = push(w)
+    for name in (f"data/set@{first['version']}", "data/set"):
+        done = w.run("data", "rm", name)
+        assert done.rc == 1 and "[data.place]" in done.err and run in done.err, done
     (w.state / "runs" / run / "outputs").mkdir(parents=True, exist_ok=True)
     (w.state / "runs" / run / "outputs" / "go").touch()
     assert w.ok("logs", "-f", run).out == "one"

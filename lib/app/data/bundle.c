@@ -594,7 +594,7 @@ static int64_t bundle_seconds(const struct version_entry *entry)
 static int bundle_emit_file(struct bundle *bundle, const struct bundle_step *step, struct err *err)
 {
 	struct version_entry *entry = step->entry;
-	AUTO_FREE char *path = mem_printf("part-%s/%s", bundle->key, entry->path);
+	AUTO_FREE char *path = mem_printf("%s/%s", bundle->part_name, entry->path);
 	const struct bundle_member member = {
 		'0', path, NULL, entry->mode, entry->size, bundle_seconds(entry)};
 	const struct scan_reading reading = {
@@ -634,7 +634,7 @@ static int bundle_copy(struct bundle *bundle, int fd, const char *full,
 	return r;
 }
 
-/* "part-KEY/PATH" for a shell, as a word of the script. */
+/* PREFIX/PATH for a shell, as a word of the script. */
 static void bundle_word(struct bundle *bundle, const char *prefix, const char *path)
 {
 	AUTO_FREE char *word = mem_printf("%s/%s", prefix, path);
@@ -669,16 +669,15 @@ static void bundle_script_file(
 	struct bundle *bundle, const struct bundle_step *step, size_t number, const char *in)
 {
 	const struct version_entry *entry = step->entry;
-	AUTO_FREE char *part = mem_printf("part-%s", bundle->key);
 	char hex[SHA256_HEX_SIZE];
 
 	hex_encode(entry->sha, sizeof(entry->sha), hex);
 	if (step->kind == BUNDLE_PIECES) {
 		bundle_script_pieces(bundle, step, number, in);
-		bundle_word(bundle, part, entry->path);
+		bundle_word(bundle, bundle->part_name, entry->path);
 	} else {
 		buf_adds(&bundle->script, "store_more");
-		bundle_word(bundle, part, entry->path);
+		bundle_word(bundle, bundle->part_name, entry->path);
 		buf_addf(&bundle->script, " %s/l-%zu", in, number);
 	}
 	buf_addf(&bundle->script, " %o %s %lld\n", entry->mode, hex,
@@ -688,7 +687,7 @@ static void bundle_script_file(
 static int bundle_emit_pieces(
 	struct bundle *bundle, const struct bundle_step *step, size_t number, struct err *err)
 {
-	AUTO_FREE char *in = mem_printf("part-%s.in-%s", bundle->key, bundle->token);
+	AUTO_FREE char *in = mem_printf("%s.in", bundle->part_name);
 	AUTO_FREE char *path = mem_printf("%s/l-%zu", in, number);
 	AUTO_FREE char *full = fs_join(bundle->dir, step->entry->path);
 	const struct bundle_member member = {'0', path, NULL, 0600, step->bytes, 0};
@@ -711,7 +710,7 @@ static int bundle_emit_name(struct bundle *bundle, const struct bundle_step *ste
 	const struct version_entry *entry = step->entry;
 	bool is_dir = step->kind == BUNDLE_DIR, is_hard = step->kind == BUNDLE_HARD;
 	AUTO_FREE char *path =
-		mem_printf("part-%s/%s%s", bundle->key, entry->path, is_dir ? "/" : "");
+		mem_printf("%s/%s%s", bundle->part_name, entry->path, is_dir ? "/" : "");
 	AUTO_FREE char *target = is_hard ? mem_printf("%s/%s", bundle->base_id, step->from->path)
 					 : mem_strdup(entry->target);
 	const struct bundle_member member = {is_dir    ? '5'
@@ -739,7 +738,7 @@ static int bundle_emit_step(
 static int bundle_emit_text(
 	struct bundle *bundle, const char *name, const struct buf *text, struct err *err)
 {
-	AUTO_FREE char *path = mem_printf("part-%s.in-%s/%s", bundle->key, bundle->token, name);
+	AUTO_FREE char *path = mem_printf("%s.in/%s", bundle->part_name, name);
 	const struct bundle_member member = {'0', path, NULL, 0644, text->len, 0};
 
 	int r = buf_check(text, "the list of the version", err);

@@ -59,9 +59,9 @@ struct bundle {
 	/* Set by the caller, borrowed. */
 	const char *dir;
 	struct version *now;
-	const struct version *base; /* NULL: none */
-	const char *base_id;        /* "-": none */
-	const char *key, *token, *host;
+	const struct version *base;   /* NULL: none */
+	const char *base_id;          /* "-": none */
+	const char *part_name, *host; /* part-KEY-TOKEN there; this machine */
 	const struct chunker *chunker;
 	struct bundle_part *part;
 	bool whole; /* no file is put together from chunks */

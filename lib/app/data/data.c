@@ -18,6 +18,8 @@
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
+#include "core/record/runtime.h"
+#include "core/store/store.h"
 #include "snap/tree/snapshot.h"
 
 enum {
@@ -39,10 +41,11 @@ void data_pushed_done(struct data_pushed *pushed)
 struct data_push {
 	const struct data_options *options;
 	struct data_place place;
-	char *from;              /* absolute, without links */
-	char *cache, *stat_path; /* directory; of the stat data of `from` */
-	char host[64];           /* this machine's name */
-	char key[DATA_KEY_SIZE]; /* of transfers from there to the place */
+	char *from;                           /* absolute, without links */
+	char *cache, *stat_path;              /* directory; of the stat data of `from` */
+	char host[64];                        /* this machine's name */
+	char key[DATA_KEY_SIZE];              /* of transfers from there to the place */
+	char token[2 * DATA_TOKEN_BYTES + 1]; /* of this transfer */
 	int lock_fd;
 	struct chunker chunker;
 	struct version now;
@@ -298,8 +301,8 @@ static int data_send(
 	int fds[2];
 
 	strv_add(&words, "put");
-	strv_add(&words, bundle->key);
-	strv_add(&words, bundle->token);
+	strv_add(&words, push->key);
+	strv_add(&words, push->token);
 	strv_add(&words, bundle->base_id);
 	strv_addf(&words, "%zu", bundle_blocks(bundle));
 	int r = fs_pipe(fds, 0, err);
@@ -398,11 +401,14 @@ static int data_push_once(struct data_push *push, struct err *err)
 	AUTO_VERSION struct version base = {0};
 	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf text = {0};
-	char token[2 * DATA_TOKEN_BYTES + 1];
 	uint8_t random[DATA_TOKEN_BYTES];
 
 	buf_init(&text, VERSION_TEXT_MAX);
+	random_bytes(random, sizeof(random));
+	hex_encode(random, sizeof(random), push->token);
+	AUTO_FREE char *part_name = mem_printf("part-%s-%s", push->key, push->token);
 	data_words(&words, "begin", push->key);
+	strv_add(&words, push->token);
 	int r = data_place_do(&push->place, 0, &words, &text, err);
 	if (r == 0)
 		r = data_scan(push, err);
@@ -410,13 +416,10 @@ static int data_push_once(struct data_push *push, struct err *err)
 		return r;
 	data_there_parse(&text, &there);
 	bundle_part_parse(text.data + there.len, text.len - there.len, &part);
-	random_bytes(random, sizeof(random));
-	hex_encode(random, sizeof(random), token);
 	AUTO(bundle_done)
 	struct bundle bundle = {.dir = push->from,
 		.now = &push->now,
-		.key = push->key,
-		.token = token,
+		.part_name = part_name,
 		.host = push->host,
 		.chunker = &push->chunker,
 		.part = &part};
@@ -627,6 +630,32 @@ static int data_find_version(const struct data_place *place, size_t i,
 	return err_hint(err, "dlrun data ls -t %s", place->target->name);
 }
 
+/* A run of this machine's list that goes on reads one of the versions from `first` to before `end`:
+ * it would lose files under way. */
+static int data_check_unused(const struct data_place *place, size_t i,
+	const struct data_there *there, size_t first, size_t end, struct err *err)
+{
+	const struct store_filter filter = {.unfinished_only = true, .target = place->target->name};
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct store *store;
+
+	int r = session_store(place->session, &store, err);
+	if (r == 0)
+		r = store_list(store, &filter, &runs, err);
+	for (size_t k = 0; r == 0 && k < runs.n; k++) {
+		const struct json *data = json_get(runs.v[k]->doc, RUNTIME_DATA);
+		const char *id = json_get_str(data, place->paths.v[i]);
+		ptrdiff_t at = id ? strv_find(&there->ids, id) : -1;
+		if (at < (ptrdiff_t)first || at >= (ptrdiff_t)end)
+			continue;
+		const char *run = run_id(runs.v[k]);
+		err_set(err, E_DATA_PLACE, "%s@%s is read by %s, which has not ended",
+			place->paths.v[i], id, run);
+		return err_hint(err, "dlrun wait %s", run);
+	}
+	return r;
+}
+
 static int data_remove_one(struct data_place *place, size_t i, const char *id,
 	struct data_versions *ret, struct err *err)
 {
@@ -644,11 +673,13 @@ static int data_remove_one(struct data_place *place, size_t i, const char *id,
 		return err_set(err, E_DATA_VERSION, "%s has no versions of %s", place->target->name,
 			place->paths.v[i]);
 	buf_init(&out, DATA_SAID_MAX);
+	size_t first = id ? at : 0, end = id ? at + 1 : there.ids.n;
+	r = data_check_unused(place, i, &there, first, end, err);
 	data_words(&words, "rm", id ? there.ids.v[at] : NULL);
-	r = data_place_do(place, i, &words, &out, err);
-	for (size_t k = 0; r == 0 && k < there.ids.n; k++)
-		if (!id || k == at)
-			data_add_version(place, i, &there, k, ret);
+	if (r == 0)
+		r = data_place_do(place, i, &words, &out, err);
+	for (size_t k = first; r == 0 && k < end; k++)
+		data_add_version(place, i, &there, k, ret);
 	return r;
 }
 

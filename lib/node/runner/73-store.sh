@@ -5,9 +5,10 @@
 #	                         one file with several names
 #	DIR/.dlrun/d-HEX.list    what it consists of (lib/app/data/version.h); its presence makes the version
 #	DIR/.dlrun/current       a link to the version that programs get
-#	DIR/.dlrun/part-KEY/     what has come of a version, part-KEY.base: which one it began as, part-KEY.gone: paths of
-#	                         that one which were removed since. A sender that was cut goes on with it
-#	DIR/.dlrun/part-KEY.in-TOKEN/   of one transfer: `do`, what is done with the rest of it; it comes last
+#	DIR/.dlrun/part-KEY-TOKEN/      what has come of a version, .base: which one it began as, .gone: paths of that one
+#	                         which were removed since, .in/: of this transfer, with `do`, what is done with the rest of
+#	                         it, which comes last. Each transfer takes over what the one before has left by another
+#	                         TOKEN, so that nothing of that one can still come in between
 # The exit status tells what is wrong (enum data_status in lib/app/data/place.h), stderr the rest.
 
 # VERB DIR ARGS...: alone, not as a request.
@@ -65,6 +66,8 @@ store_mend() {
 	for store_file in .gone-*; do
 		[ ! -e "$store_file" ] || rm -rf "$store_file"
 	done
+	# Transfers that nobody has gone on with.
+	find . -maxdepth 1 -name 'part-*' -mtime +30 -exec rm -rf {} +
 }
 
 # Lines: current ID, version ID SUMMARY. The newest comes first.
@@ -87,8 +90,8 @@ store_list() {
 	store_versions
 }
 
-# KEY: then what has come of a transfer: part ID; gone BYTES, removed paths; other BYTES, paths of all that is no file;
-# size and mode of each file that is no version's, "sums", their digests.
+# KEY TOKEN: then what has come of a transfer: part ID; gone BYTES, removed paths; other BYTES, paths of all that is no
+# file; size and mode of each file that is no version's, "sums", their digests.
 store_begin() {
 	store_check_tools
 	store_make
@@ -96,18 +99,31 @@ store_begin() {
 	store_enter
 	store_mend
 	store_versions
-	[ -d "part-$1" ] && read -r store_base <"part-$1.base" || return 0
-	printf 'part %s\n' "$store_base"
-	[ -f "part-$1.gone" ] || : >"part-$1.gone"
-	(cd "part-$1" && find . ! -type f -print0) >"part-$1.other" || exit 40
-	for store_file in gone other; do
-		printf '%s %s\n' "$store_file" "$(($(wc -c <"part-$1.$store_file")))"
-		cat "part-$1.$store_file"
+	store_part=part-$1-$2
+	for store_file in "part-$1-"*.base; do
+		store_take "${store_file%.base}"
 	done
-	cd "part-$1" || exit 40
+	[ -d "$store_part" ] && read -r store_base <"$store_part.base" || return 0
+	printf 'part %s\n' "$store_base"
+	[ -f "$store_part.gone" ] || : >"$store_part.gone"
+	(cd "$store_part" && find . ! -type f -print0) >"$store_part.other" || exit 40
+	for store_file in gone other; do
+		printf '%s %s\n' "$store_file" "$(($(wc -c <"$store_part.$store_file")))"
+		cat "$store_part.$store_file"
+	done
+	cd "$store_part" || exit 40
 	find . -type f -links 1 -exec stat -c '%s %a' {} +
 	echo sums
 	find . -type f -links 1 -exec sha256sum {} +
+}
+
+# PART: of an earlier transfer.
+store_take() {
+	if [ -d "$1" ] && [ ! -d "$store_part" ]; then
+		[ ! -f "$1.gone" ] || cp "$1.gone" "$store_part.gone" || exit 47
+		cp "$1.base" "$store_part.base" && mv "$1" "$store_part" || exit 47
+	fi
+	rm -rf "$1" "$1".*
 }
 
 # ID
@@ -129,14 +145,13 @@ store_use() {
 # KEY
 store_drop() {
 	store_enter
-	rm -rf "part-$1" "part-$1".*
+	rm -rf "part-$1-"*
 }
 
 # KEY TOKEN BASE BLOCKS: stdin is so many blocks of names to be removed, each with a NUL behind it, then a tar.
 store_put() {
 	store_enter
-	store_part=part-$1 store_in=part-$1.in-$2
-	rm -rf "part-$1".in-*
+	store_part=part-$1-$2 store_in=part-$1-$2.in
 	mkdir "$store_in" || exit 47
 	[ -d "$store_part" ] || store_part_make "$3"
 	if [ "$4" -gt 0 ]; then
@@ -191,7 +206,8 @@ store_commit() {
 	if [ ! -f "$1.list" ]; then
 		sync -f . 2>/dev/null || sync
 		[ ! -d "$1" ] || mv "$1" ".gone-$1-$$" || exit 47
-		touch "$store_in/list" && mv -f "$store_in/list" ".$1.list" && mv "$store_part" "$1" && mv -f ".$1.list" "$1.list" || exit 47
+		touch "$store_in/list" && mv -f "$store_in/list" ".$1.list" && mv "$store_part" "$1" || exit 47
+		mv -f ".$1.list" "$1.list" || [ -f "$1.list" ] || exit 47
 	fi
 	store_use "$1"
 	rm -rf "$store_part" "$store_part".* .gone-*

@@ -28,7 +28,7 @@ def pushed(w, *words):
 
 
 def no_pod_is_left(s):
-    wait_for(lambda: not s.cluster.get("Pod", namespace=s.namespace), "the end of the pod", 60)
+    wait_for(lambda: all(p["status"]["phase"] == "Succeeded" for p in s.cluster.get("Pod", namespace=s.namespace)), "the end of the pod", 60)
 
 
 def test_a_claim_gets_versions(w):

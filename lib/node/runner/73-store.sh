@@ -178,9 +178,10 @@ store_part_make() {
 	printf '%s\n' "$1" >"$store_part.base" && mv "$store_part.new" "$store_part" || exit 47
 }
 
-# FILE OFFSET LENGTH
+# FILE OFFSET LENGTH: by tail where dd does not know bytes.
 store_piece() {
-	tail -c +$(($2 + 1)) -- "$1" | head -c "$3"
+	dd if="$1" bs=1048576 iflag=skip_bytes,count_bytes skip="$2" count="$3" 2>/dev/null ||
+		tail -c +$(($2 + 1)) -- "$1" | head -c "$3"
 }
 
 # FILE DIGEST

@@ -94,7 +94,7 @@ def real(name, seconds, *argv, build="release", targets=("dlrun", "real-tools"),
 
 # Seconds on two cores with nothing else; the cluster's files are one step, as they share a cluster.
 REAL = {
-    "snapshot": 15, "image": 20, "local": 20, "failure": 15, "kill": 30, "held": 120, "after": 60, "attempts": 25, "study_slots": 20, "results": 20, "collect": 15, "heavy": 40,
+    "snapshot": 15, "image": 20, "local": 20, "failure": 15, "kill": 30, "held": 120, "after": 60, "attempts": 25, "study_slots": 20, "results": 20, "collect": 15, "heavy": 40, "data": 60,
     "tensorboard": 40, "mirror": 40, "plot": 15, "init": 15, "doctor": 15, "usage": 15, "trust": 15, "upkeep": 15, "recipe": 30, "carry": 20,
     "typed": 15, "ended": 10, "projects": 60, "httpd": 30, "proxy": 40, "push_matrix": 90, "push_cuts": 60, "push_hostile": 15,
     "push_names": 10, "push_logins": 10, "world": 25, "world_bad": 20, "canary": 20, "push": 60, "runner": 60, "runner_collect": 30,

@@ -184,20 +184,48 @@ static void on_fd(void *ctx)
 		node_conn_wake(exec->call.conn);
 }
 
+static void node_exec_print_words(struct node_call *call, const struct strv *words)
+{
+	for (size_t i = 0; i < words->n; i++) {
+		call_add_text(call, "word");
+		call_word(call, words->v[i]);
+		call_line_end(call);
+	}
+}
+
 static void node_exec_print(struct exec *exec, const struct node_exec_request *request)
 {
 	struct node_call *call = &exec->call;
 
 	call_attempt(call, request->is_shell ? "shell" : "exec", request->run, request->attempt);
-	for (size_t i = 0; i < request->command->n; i++) {
-		call_add_text(call, "word");
-		call_word(call, request->command->v[i]);
-		call_line_end(call);
-	}
+	node_exec_print_words(call, request->command);
 	if (exec->is_alone) {
 		call_add_text(call, "alone");
 		call_line_end(call);
 	}
+}
+
+static void node_exec_init(struct exec *exec, const int fds[3], struct channel_exit *ret)
+{
+	*ret = (struct channel_exit){0};
+	exec->ret = ret;
+	exec->call.is_once = true;
+	for (int i = 0; i < 3; i++)
+		node_fd_init(&exec->fds[i], exec->call.node->options.loop, fds[i],
+			i == 0 ? POLLIN : POLLOUT, on_fd, exec);
+}
+
+struct node_call *node_store(struct node *node, const struct strv *words, const int fds[3],
+	struct channel_exit *ret, node_done_fn *done, void *ctx)
+{
+	AUTO_ERR struct err error = {0};
+	struct exec *exec = call_new(node, sizeof(*exec), &exec_ops, done, ctx);
+
+	node_exec_init(exec, fds, ret);
+	call_add_text(&exec->call, "store");
+	call_line_end(&exec->call);
+	node_exec_print_words(&exec->call, words);
+	return call_begin_checked(&exec->call, 0, &error);
 }
 
 struct node_call *node_exec(struct node *node, const struct node_exec_request *request,
@@ -206,13 +234,8 @@ struct node_call *node_exec(struct node *node, const struct node_exec_request *r
 	AUTO_ERR struct err error = {0};
 	struct exec *exec = call_new(node, sizeof(*exec), &exec_ops, done, ctx);
 
-	*ret = (struct channel_exit){0};
-	exec->ret = ret;
-	exec->call.is_once = true;
+	node_exec_init(exec, request->fds, ret);
 	exec->is_alone = request->fds[0] < 0 && !request->pty && !request->is_shell;
-	for (int i = 0; i < 3; i++)
-		node_fd_init(&exec->fds[i], node->options.loop, request->fds[i],
-			i == 0 ? POLLIN : POLLOUT, on_fd, exec);
 	if (request->pty) {
 		exec->term = mem_strdup(request->pty->term);
 		exec->pty = *request->pty;

@@ -203,6 +203,9 @@ struct node_exec_request {
 };
 struct node_call *node_exec(struct node *node, const struct node_exec_request *request,
 	struct channel_exit *ret, node_done_fn *done, void *ctx);
+/* Words for the script of versions of data (runner/73-store.sh); fds as those of node_exec. */
+struct node_call *node_store(struct node *node, const struct strv *words, const int fds[3],
+	struct channel_exit *ret, node_done_fn *done, void *ctx);
 void node_exec_resize(struct node_call *call, unsigned columns, unsigned rows);
 
 /* Results. */

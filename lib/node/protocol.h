@@ -121,8 +121,12 @@
  *	                                the connection is the command's. Lines before ".":
  *	                                `word VALUE` (each of the argv; none: a shell), `alone`
  *	                                (it has no stdin, and is hung up when stdin ends)
- *	shell RUN N                     the same for ad-hoc work: the run is a terminal's (in tmux
- *	                                or screen where they are); attaches to it if it lives
+ *	store                           raw both ways, after "MARK go" on stdout: versions of data
+ *	                                (runner/73-store.sh). Lines before ".": `word VALUE`: VERB
+ *	                                DIR and more. The exit status of the connection is its own
+ *	shell RUN N                     the same as exec for ad-hoc work: the run is a terminal's
+ *	                                (in tmux or screen where they are); attaches to it if it
+ *	                                lives
  *	files RUN[/N] [PATH [LIKE...]]  results: lines `d MODE PATH`, `l TARGET PATH`, `f SIZE
  *	                                MTIME_MS MODE PATH`, below $DLRUN_OUTPUT_DIR; with N what
  *	                                lies in the tree of that attempt instead. PATH: it alone
@@ -166,7 +170,8 @@
  *	LOCAL/setups/KEY/               setup.h's directory, as far as a shell can
  *	LOCAL/pool/                     what this node waits for of ROOT/pool
  *	LOCAL/studies/ID/               which members of a study run and wait (runner/27-slot.sh)
- *	LOCAL/runs/RUN/                 outputs/ ($DLRUN_OUTPUT_DIR), record, collected/ (links of
+ *	LOCAL/runs/RUN/                 outputs/ ($DLRUN_OUTPUT_DIR), record, versions (words
+ *	                                PATH@VERSION: of its data), collected/ (links of
  *	                                what lies in outputs/ and was taken from a tree), and for
  *	                                each attempt N/:
  *	  job                           shell: what is to be done (below)

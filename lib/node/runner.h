@@ -15,4 +15,7 @@ extern const size_t node_runner_size;
 /* 32 hex digits of its SHA-256: it is kept on the node by that name. */
 extern const char node_runner_hash[];
 
+/* runner/73-store.sh alone, as an argument of `sh -c` in front of "dlrun" VERB DIR ARGS…. */
+extern const char node_store_script[];
+
 #endif

@@ -10,7 +10,7 @@
 
 #include "app/environment/bake.h"
 #include "app/environment/baked.h"
-#include "app/environment/data.h"
+#include "app/environment/image_data.h"
 #include "app/environment/tagged.h"
 #include "app/prepare/push.h"
 #include "base/os/fs.h"
@@ -447,11 +447,11 @@ int environment_push(struct submit *submit, struct err *err)
 	environment_leave(setup);
 	int r = environment_is_wanted(submit) ? environment_use(&environment, err) : 0;
 	if (r == 0)
-		r = data_push(submit, &data, err);
+		r = image_data_push(submit, &data, err);
 	if (r == 0)
 		r = submit_push(submit, err);
 	if (r < 0)
-		data_forget(submit, &data);
+		image_data_forget(submit, &data);
 	if (r < 0 && setup->baked) {
 		AUTO_FREE char *tag = image_environment_tag(environment.key);
 		const struct ref ref = environment_ref(&environment, tag);

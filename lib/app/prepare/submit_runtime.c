@@ -112,6 +112,19 @@ static char *place_text(const struct json *place)
 	return buf_take(&text);
 }
 
+/* A place of versions (app/data/place.h) stands for the current one, which the run keeps. */
+static char *data_version(char *take)
+{
+	AUTO_FREE char *place = take, *link = fs_join(place, ".dlrun/current");
+	char name[RUNTIME_VERSION_DIGITS + 3];
+	ssize_t len = readlink(link, name, sizeof(name) - 1);
+
+	if (len <= 0)
+		return TAKE(place);
+	name[len] = '\0';
+	return mem_printf("%s/.dlrun/%s", place, name);
+}
+
 /* The source of data that the target configures for path, "~/…" resolved; else path in the tree;
  * NULL: not known. */
 static char *data_place(struct submit *submit, const char *path)
@@ -127,9 +140,9 @@ static char *data_place(struct submit *submit, const char *path)
 	if (!submit->target->ops->is_here)
 		return text ? mem_strdup(text) : NULL;
 	if (text && *text == '~' && home)
-		return fs_join(home, text[1] ? text + 2 : ".");
+		return data_version(fs_join(home, text[1] ? text + 2 : "."));
 	if (text)
-		return mem_strdup(text);
+		return data_version(mem_strdup(text));
 	return root ? fs_join(root, path) : NULL;
 }
 

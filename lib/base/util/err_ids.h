@@ -30,6 +30,8 @@
 	/* data in a form that dlrun does not take */ \
 	X(E_DATA, IO, "data") \
 	X(E_DATA_LIMIT, LIMIT, "data.limit") \
+	X(E_DATA_PLACE, REMOTE, "data.place") \
+	X(E_DATA_VERSION, NOTFOUND, "data.version") \
 	/* the snapshot */ \
 	X(E_SNAPSHOT_BARE, CONFIG, "snapshot.bare") \
 	X(E_SNAPSHOT_EMPTY, CONFIG, "snapshot.empty") \

@@ -57,6 +57,13 @@
 	  "A file that dlrun keeps or reads is damaged or was written by another program.") \
 	X(E_DATA_LIMIT, "something is larger than dlrun accepts", \
 	  "Everything that can grow has a ceiling; the message names it.") \
+	X(E_DATA_PLACE, "data cannot be kept there, or not be removed", \
+	  "`dlrun data push` keeps versions in the directory or volume that the target's `data:` names. It wants to write " \
+	  "there, and a place that has nothing but versions: files that others have put there are not touched. What was " \
+	  "sent before the failure does not travel again. A version that a run of yours reads is not removed before that has " \
+	  "ended.") \
+	X(E_DATA_VERSION, "there is no such version of the data", \
+	  "`dlrun data ls` shows what a target has. The name of a version may be cut short where that is unique.") \
 	/* the snapshot */ \
 	X(E_SNAPSHOT_BARE, "a bare repository has no files to run", \
 	  "Run dlrun in a working tree: `git clone` or `git worktree add` makes one.") \

@@ -15,6 +15,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
+#include "core/record/runtime.h"
 
 static const char *const training[] = {"train", NULL};
 static const char *const held_out[] = {"val", "eval", "test", "dev", NULL};
@@ -554,10 +555,10 @@ const struct column_kind column_kinds[] = {
 const size_t column_kinds_n = ARRAY_LEN(column_kinds);
 
 /* The members of dlrun/run/v1 that paths begin with. */
-static const char *const roots[] = {AFTER_RECORD, "attempts", "cancelling", "exit", "image",
-	"metrics", "note", "origin", "params", "phases_ms", "ranks", "resources", "results",
-	"schema", "snapshot", "tags", "target", "text", "times", "usage", "warnings", "links",
-	"command", "shell", "launcher"};
+static const char *const roots[] = {AFTER_RECORD, "attempts", "cancelling", RUNTIME_DATA, "exit",
+	"image", "metrics", "note", "origin", "params", "phases_ms", "ranks", "resources",
+	"results", "schema", "snapshot", "tags", "target", "text", "times", "usage", "warnings",
+	"links", "command", "shell", "launcher"};
 
 static const struct column_kind *columns_find_kind(const char *name)
 {

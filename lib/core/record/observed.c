@@ -9,6 +9,7 @@
 #include "base/util/str.h"
 #include "core/record/params.h"
 #include "core/record/results.h"
+#include "core/record/runtime.h"
 
 enum { SAMPLES_MAX = 1000 * 1000 * 1000 };
 
@@ -58,6 +59,8 @@ void observed_merge(const struct json *observed, struct json *doc)
 	merge_known(part(observed, "usage", JSON_OBJECT), json_sub(doc, "usage"));
 	merge_known(part(observed, "resources", JSON_OBJECT), json_sub(doc, "resources"));
 	params_complete(part(observed, "params", JSON_OBJECT), json_sub(doc, "params"));
+	if (part(observed, RUNTIME_DATA, JSON_OBJECT))
+		json_set(doc, RUNTIME_DATA, json_clone(json_get(observed, RUNTIME_DATA)));
 	if (results_is_valid(results))
 		json_set(doc, RESULTS_MEMBER, json_clone(results));
 	if (metrics)
@@ -107,6 +110,8 @@ void observed_add_rank(struct json *all, const struct json *one)
 
 	if (!json_get(all, "warning") && json_get(one, "warning"))
 		json_set(all, "warning", json_clone(json_get(one, "warning")));
+	if (!json_get(all, RUNTIME_DATA) && json_get(one, RUNTIME_DATA))
+		json_set(all, RUNTIME_DATA, json_clone(json_get(one, RUNTIME_DATA)));
 	for (size_t i = 0; i < ARRAY_LEN(members); i++)
 		add_up(json_sub(all, members[i].part), json_get(one, members[i].part),
 			members[i].key, members[i].is_sum);

@@ -31,13 +31,27 @@ static void data_to_json(const struct runtime *runtime, struct json *object)
 	json_set(object, "data", list);
 }
 
+/* The version in a place of data, a path or the JSON of a volume; NULL: none. */
+static char *runtime_data_version(const char *from)
+{
+	static const char before[] = ".dlrun/d-";
+	const char *at = strstr(from, before);
+
+	if (!at || strspn(at + strlen(before), "0123456789abcdef") != RUNTIME_VERSION_DIGITS)
+		return NULL;
+	return mem_strndup(
+		at + strlen(before) - strlen("d-"), strlen("d-") + RUNTIME_VERSION_DIGITS);
+}
+
 void runtime_name_data(const struct runtime *runtime, struct json *doc)
 {
 	for (size_t i = 0; i < runtime->data.n; i++) {
 		const struct runtime_data *data = &runtime->data.v[i];
 		AUTO_FREE char *shown = str_escaped(data->path);
-		if (data->digest)
-			json_set_str(json_sub(doc, RUNTIME_DATA), shown, data->digest);
+		AUTO_FREE char *name =
+			data->digest ? mem_strdup(data->digest) : runtime_data_version(data->from);
+		if (name)
+			json_set_str(json_sub(doc, RUNTIME_DATA), shown, name);
 	}
 }
 

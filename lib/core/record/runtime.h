@@ -20,6 +20,7 @@ enum {
 	RUNTIME_GPUS_AUTO = -1,  /* one if the place has any */
 	RUNTIME_RETRIES_MAX = 1000,
 	RUNTIME_LINGER_MS = 300000, /* where nothing is said */
+	RUNTIME_VERSION_DIGITS = 16,
 };
 #define RUNTIME_COLLECT_BYTES (20ULL << 30) /* where nothing is said */
 
@@ -81,7 +82,9 @@ void runtime_to_json(const struct runtime *runtime, struct json *object);
 /* Lenient where a member is missing; E_DATA where one is of another form. */
 int runtime_from_json(const struct json *object, struct runtime *ret, struct err *err);
 void runtime_done(struct runtime *runtime);
-/* Set RUNTIME_DATA of a record, by digests; nothing where no data has one. */
+/* Set RUNTIME_DATA of a record, by digests of what goes into the image and the versions that places
+ * name ("d-" and 16 digits behind ".dlrun/"; app/data/version.h): hosts tell theirs when the run
+ * begins. Nothing where no data has one. */
 void runtime_name_data(const struct runtime *runtime, struct json *doc);
 #define AUTO_RUNTIME AUTO(runtime_done)
 

@@ -313,6 +313,17 @@ int target_exec(struct target *target, const char *handle,
 	return target_wait_over(&wait, r, err);
 }
 
+int target_store(struct target *target, const struct target_store_request *request, int *ret_status,
+	const volatile int *interrupted, struct err *err)
+{
+	struct wait wait;
+
+	int r = wait_init_interruptible(&wait, target, interrupted, err);
+	if (r == 0)
+		r = target->ops->store(target, request, ret_status, &wait.call, err);
+	return target_wait_over(&wait, r, err);
+}
+
 int target_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	const volatile int *interrupted, struct err *err)
 {

@@ -155,6 +155,13 @@ struct target_exec_request {
 	void *ctx;
 };
 
+/* The script of versions of data (runner/73-store.sh), outside of any run. */
+struct target_store_request {
+	const struct strv *words; /* VERB DIR ARGS… */
+	size_t host;              /* of several, from 0 */
+	int fds[3];               /* stdin, stdout, stderr; -1: none. They stay the caller's */
+};
+
 struct target;
 struct fetch_sink;
 
@@ -269,6 +276,9 @@ struct target_ops {
 	int (*exec)(struct target *target, const char *handle,
 		const struct target_exec_request *request, int *ret_status,
 		struct target_call *call, struct err *err);
+	/* Run the script of versions of data where programs see DIR. NULL: only a run sees it. */
+	int (*store)(struct target *target, const struct target_store_request *request,
+		int *ret_status, struct target_call *call, struct err *err);
 	/* Sample what the programs of an attempt use now, from beside them; takes seconds. *ret
 	 * (the caller's): dlrun/observed/v1, which state reports from then on; NULL: nothing is
 	 * known. The member is NULL if state reports it by itself. */
@@ -295,6 +305,7 @@ struct target {
 	 * here. */
 	uint64_t sent_bytes;
 	unsigned sent_layers;
+	const struct strv *hosts; /* of store; NULL: there is one place */
 	/* Without a registry: so many bytes of code are stored there, and more are delivered by
 	 * ops->deliver; at most code_max, as check has found (0: any number). */
 	uint64_t code_stored, code_max;
@@ -337,6 +348,9 @@ bool target_knows(struct target *target, const char *handle, int64_t timeout_ms)
 int target_exec(struct target *target, const char *handle,
 	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
 	struct err *err);
+/* Of a target that has store; interrupted in the same way. */
+int target_store(struct target *target, const struct target_store_request *request, int *ret_status,
+	const volatile int *interrupted, struct err *err);
 int target_adopt(struct target *target, const char *id, int64_t timeout_ms, struct run_list *ret,
 	struct err *err);
 int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err);

@@ -126,7 +126,7 @@ serve() {
 	shift
 	case $serve_verb in
 	# These have lines of their own, and read up to the "." with next_line.
-	submit | exec | shell | get) ;;
+	submit | exec | shell | get | store) ;;
 	state | list | log | tail | cancel | withdraw | go | forget | files | have | data | gpus | machine | describe | usage | gc)
 		while next_line; do :; done
 		;;

@@ -77,6 +77,20 @@ exec_has_reader() {
 	fi
 }
 
+# Not beside any run (73-store.sh).
+verb_store() {
+	exec_quoted=
+	while next_line; do
+		unword_of "${line#word }"
+		quoted_of "$plain"
+		exec_quoted="$exec_quoted $quoted"
+	done
+	printf '%s go\n' "$d_mark"
+	umask "$d_umask"
+	eval "store$exec_quoted"
+	exit
+}
+
 # The terminal of a run whose program waits for that. Where nothing keeps terminals, its end is the command's.
 verb_shell() {
 	exec_lines "$@"

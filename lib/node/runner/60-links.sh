@@ -3,13 +3,17 @@
 # the tree, normal, and maybe of any bytes.
 
 world_link() {
-	links_dir=$1 links_outputs='' links_data='' links_made=0
+	links_dir=$1 links_outputs='' links_data='' links_made=0 links_versions=
 	set +u
 	. "$1/job"
 	j_outputs
 	j_data
 	set -u
 	links_plan
+	[ -z "$links_versions" ] || {
+		printf '%s\n' "${links_versions# }" >"${1%/*}/versions"
+		state_set "$1" data="${links_versions# }"
+	}
 	links_each_output
 	links_each_data
 }
@@ -28,10 +32,29 @@ link_data() {
 	'~/'*) links_from=${HOME-}/${2#'~/'} ;;
 	*) links_from=$d_root/$2 ;;
 	esac
+	links_version "$1"
 	quoted_of "$1"
 	links_data="$links_data $quoted"
 	quoted_of "$links_from"
 	links_data="$links_data $quoted"
+}
+
+# PATH: of a place with versions (73-store.sh) the run keeps the one that is current when it begins, in all of its
+# attempts: $RUN/versions has them.
+links_version() {
+	word_of "$1"
+	if [ -L "$links_from/.dlrun/current" ]; then
+		links_target "$links_from/.dlrun/current"
+		links_before=
+		[ ! -f "${links_dir%/*}/versions" ] || read -r links_before <"${links_dir%/*}/versions"
+		for links_other in $links_before; do
+			[ "${links_other%@*}" != "$coded" ] || links_text=${links_other##*@}
+		done
+		links_from=$links_from/.dlrun/$links_text
+	fi
+	case $links_from in
+	*/.dlrun/d-*) links_versions="$links_versions $coded@${links_from##*/}" ;;
+	esac
 }
 
 links_fail() {

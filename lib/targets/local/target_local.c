@@ -33,6 +33,7 @@
 #include "host/gpu.h"
 #include "net/stream/pump.h"
 #include "net/stream/stream.h"
+#include "node/runner.h"
 #include "targets/local/program.h"
 #include "targets/local/rank_log.h"
 
@@ -522,13 +523,27 @@ static int local_exec_spawn(const struct attempt_place *place, const struct targ
 	return proc_spawn(&spec, ret, err);
 }
 
+static void local_exec_wait(
+	struct target *target, pid_t pid, int *ret_status, struct target_call *call)
+{
+	struct exec *exec = mem_alloc(1, sizeof(*exec));
+
+	*exec = (struct exec){.work = {local_exec_drop},
+		.call = call,
+		.loop = target->loop,
+		.pid = pid,
+		.ret_status = ret_status};
+	target_call_begin(call, &exec->work);
+	exec->timer =
+		loop_add_timer(target->loop, clock_ms() + EXEC_POLL_MS, local_exec_on_poll, exec);
+}
+
 static int local_exec(struct target *target, const char *handle,
 	const struct target_exec_request *request, int *ret_status, struct target_call *call,
 	struct err *err)
 {
 	struct target_local *local = target_local_of(target);
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
-	struct exec *exec;
 	pid_t pid;
 
 	int r = local_place_find(local, handle, &place, err);
@@ -539,16 +554,31 @@ static int local_exec(struct target *target, const char *handle,
 		r = local_exec_spawn(&place, local, request, &pid, err);
 	if (r < 0)
 		return r;
-	exec = mem_alloc(1, sizeof(*exec));
-	*exec = (struct exec){.work = {local_exec_drop},
-		.call = call,
-		.loop = target->loop,
-		.pid = pid,
-		.ret_status = ret_status};
-	target_call_begin(call, &exec->work);
-	exec->timer =
-		loop_add_timer(target->loop, clock_ms() + EXEC_POLL_MS, local_exec_on_poll, exec);
+	local_exec_wait(target, pid, ret_status, call);
 	return 0;
+}
+
+/* Versions of data. */
+static int local_store(struct target *target, const struct target_store_request *request,
+	int *ret_status, struct target_call *call, struct err *err)
+{
+	AUTO_STRV struct strv words = {0};
+	pid_t pid;
+
+	strv_add(&words, "sh");
+	strv_add(&words, "-c");
+	strv_add(&words, node_store_script);
+	strv_add(&words, "dlrun");
+	for (size_t i = 0; i < request->words->n; i++)
+		strv_add(&words, request->words->v[i]);
+	const struct proc_spec spec = {.argv = (const char *const *)words.v,
+		.stdin_fd = request->fds[0],
+		.stdout_fd = request->fds[1],
+		.stderr_fd = request->fds[2]};
+	int r = proc_spawn(&spec, &pid, err);
+	if (r == 0)
+		local_exec_wait(target, pid, ret_status, call);
+	return r;
 }
 
 /*
@@ -982,6 +1012,7 @@ const struct target_ops target_local_ops = {
 	.fetch = target_local_fetch,
 	.relay = local_relay,
 	.exec = local_exec,
+	.store = local_store,
 	.free = free_local,
 };
 

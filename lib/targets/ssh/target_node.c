@@ -18,6 +18,7 @@
 #include "core/record/spec.h"
 #include "host/gpu.h"
 #include "node/hosts.h"
+#include "node/wire.h"
 #include "targets/ssh/node_open.h"
 #include "targets/ssh/role_hosts.h"
 #include "targets/ssh/target_gang.h"
@@ -72,6 +73,23 @@ static void add_warning(const struct node_attempt *attempt, const char *key, str
 	json_set(observed, "warnings", warnings);
 }
 
+/* "PATH@VERSION …", each path coded as a word. */
+static void target_node_add_data(const struct node_attempt *attempt, struct json *observed)
+{
+	const char *text = node_attempt_get(attempt, RUNTIME_DATA);
+	AUTO_FREE char *copy = mem_strdup(text ? text : "");
+	char *rest = copy;
+
+	for (char *word; (word = strsep(&rest, " "));) {
+		char *at = strrchr(word, '@');
+		if (!at || !at[1])
+			continue;
+		*at = '\0';
+		if (node_word_decode(word))
+			json_set_str(json_sub(observed, RUNTIME_DATA), word, at + 1);
+	}
+}
+
 static void set_observed(const struct node_attempt *attempt, struct target_status *ret)
 {
 	static const char *const totals[] = {
@@ -102,6 +120,7 @@ static void set_observed(const struct node_attempt *attempt, struct target_statu
 		json_set_str(observed, "warning", collect);
 	add_warning(attempt, "warning", observed);
 	add_warning(attempt, "limits", observed);
+	target_node_add_data(attempt, observed);
 	ret->observed = observed;
 }
 
@@ -1122,14 +1141,23 @@ void node_work_extend(struct node_work *work, int64_t ms)
 int node_work_begin(struct target *target, const char *handle, struct node_work *work,
 	struct target_call *call, struct err *err)
 {
+	work->target = target_node_of(target);
+	int r = node_handle_parse(handle, &work->handle, err);
+	if (r == 0)
+		return node_work_begin_there(target, work, call, err);
+	target_node_drop_work(&work->work);
+	return r;
+}
+
+int node_work_begin_there(
+	struct target *target, struct node_work *work, struct target_call *call, struct err *err)
+{
 	struct target_node *node = target_node_of(target);
 
 	work->work.drop = target_node_drop_work;
 	work->target = node;
 	work->call = call;
-	int r = node_handle_parse(handle, &work->handle, err);
-	if (r == 0)
-		r = node_open(node->session, work->handle.host, node->root, &work->host, err);
+	int r = node_open(node->session, work->handle.host, node->root, &work->host, err);
 	if (r < 0) {
 		target_node_drop_work(&work->work);
 		return r;
@@ -1314,6 +1342,7 @@ const struct target_ops target_node_ops = {
 	.forget = target_node_forget,
 	.relay = target_node_relay,
 	.exec = target_node_exec,
+	.store = target_node_store,
 	.free = free_node,
 };
 
@@ -1369,6 +1398,7 @@ int target_node_new(struct session *session, const char *name, const struct json
 		free_node(&node->target);
 		return r;
 	}
+	node->target.hosts = &node->hosts;
 	*ret = &node->target;
 	return 0;
 }

@@ -82,6 +82,9 @@ struct node_work {
  * sets requested. */
 int node_work_begin(struct target *target, const char *handle, struct node_work *work,
 	struct target_call *call, struct err *err);
+/* The same on the host that work->handle names already. */
+int node_work_begin_there(
+	struct target *target, struct node_work *work, struct target_call *call, struct err *err);
 /* Extends the operation's timeout: ms from now on (-1: no limit). */
 void node_work_extend(struct node_work *work, int64_t ms);
 /* For node_done_fn: requested is over; ends the call. */
@@ -111,6 +114,8 @@ int target_node_relay(struct target *target, const char *handle, int rank, uint1
 int target_node_exec(struct target *target, const char *handle,
 	const struct target_exec_request *request, int *ret_status, struct target_call *call,
 	struct err *err);
+int target_node_store(struct target *target, const struct target_store_request *request,
+	int *ret_status, struct target_call *call, struct err *err);
 int target_node_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	struct target_call *call, struct err *err);
 

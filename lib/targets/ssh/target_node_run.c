@@ -850,6 +850,24 @@ int target_node_exec(struct target *target, const char *handle,
 	return 0;
 }
 
+/* Versions of data. */
+
+int target_node_store(struct target *target, const struct target_store_request *request,
+	int *ret_status, struct target_call *call, struct err *err)
+{
+	const struct target_node *node = target_node_of(target);
+	struct exec *exec = mem_alloc(1, sizeof(*exec));
+
+	*exec = (struct exec){.base = {.release = release_exec}, .ret_status = ret_status};
+	exec->base.handle.host = mem_strdup(node->hosts.v[request->host]);
+	strv_copy(&exec->command, request->words);
+	int r = node_work_begin_there(target, &exec->base, call, err);
+	if (r == 0)
+		exec->base.requested = node_store(exec->base.host->node, &exec->command,
+			request->fds, &exec->end, target_node_run_on_executed, exec);
+	return r;
+}
+
 /*
  * The results of a run on a node: a list of what there is, then in one stream what the sink wants
  * of it. A stream that is cut goes on where it was.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/environment/data.h"
+#include "app/environment/image_data.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ struct data {
 	char key[SHA256_HEX_SIZE];
 };
 
-static void data_done(struct data *data)
+static void image_data_done(struct data *data)
 {
 	free(data->shown);
 	free(data->root);
@@ -44,7 +44,7 @@ static void data_done(struct data *data)
 	snapshot_free(data->snapshot);
 }
 
-static bool data_is_sent(const struct runtime_data *runtime)
+static bool image_data_is_sent(const struct runtime_data *runtime)
 {
 	return str_eq(runtime->from, RUNTIME_SYNC);
 }
@@ -55,7 +55,7 @@ static bool data_is_sent(const struct runtime_data *runtime)
 
 /* Of the tree: of a run that is sent later, that of its submit. The caller frees; NULL: not
  * known. */
-static char *data_tree(const struct submit *submit)
+static char *image_data_tree(const struct submit *submit)
 {
 	const struct run *run = submit->is_held ? submit->run : submit->parent;
 
@@ -64,9 +64,9 @@ static char *data_tree(const struct submit *submit)
 	return run ? words_get_one(json_get(run->doc, "origin"), "root") : NULL;
 }
 
-static int data_find(struct data *data, struct err *err)
+static int image_data_find(struct data *data, struct err *err)
 {
-	AUTO_FREE char *tree = data_tree(data->submit);
+	AUTO_FREE char *tree = image_data_tree(data->submit);
 	AUTO_FREE char *path = tree ? fs_join(tree, data->runtime->path) : NULL;
 	struct stat st;
 
@@ -79,7 +79,7 @@ static int data_find(struct data *data, struct err *err)
 		data->shown);
 }
 
-static int data_take_snapshot(struct data *data, struct err *err)
+static int image_data_take_snapshot(struct data *data, struct err *err)
 {
 	AUTO_STRV struct strv all = {0};
 	char prefix[] = ".";
@@ -103,7 +103,7 @@ static int data_take_snapshot(struct data *data, struct err *err)
  * The image
  */
 
-static int data_find_registry(struct data *data, struct err *err)
+static int image_data_find_registry(struct data *data, struct err *err)
 {
 	struct submit *submit = data->submit;
 	AUTO(submit_done) struct submit own = {.config = submit->config};
@@ -124,7 +124,7 @@ static int data_find_registry(struct data *data, struct err *err)
 }
 
 /* 1: there is no such base. */
-static int data_find_base(struct data *data, struct err *err)
+static int image_data_find_base(struct data *data, struct err *err)
 {
 	const struct ref *ref = &data->submit->pack.base_ref;
 
@@ -134,7 +134,7 @@ static int data_find_base(struct data *data, struct err *err)
 	return r < 0 ? r : !data->base_digest;
 }
 
-static void data_make_key(struct data *data)
+static void image_data_make_key(struct data *data)
 {
 	const struct submit *submit = data->submit;
 	const struct pack *pack = &submit->pack;
@@ -150,12 +150,12 @@ static void data_make_key(struct data *data)
 	hex_encode(sha256, sizeof(sha256), data->key);
 }
 
-static const char *data_many(size_t n)
+static const char *image_data_many(size_t n)
 {
 	return n == 1 ? "" : "s";
 }
 
-static void data_note_sent(struct data *data, const struct image *image)
+static void image_data_note_sent(struct data *data, const struct image *image)
 {
 	const struct snapshot *snapshot = data->snapshot;
 	char size[16], sent[16];
@@ -163,11 +163,11 @@ static void data_note_sent(struct data *data, const struct image *image)
 	str_size(snapshot->bytes, size);
 	str_size(image->bytes_written, sent);
 	submit_note(data->submit, "data: %s (%zu file%s, %s): %s sent in %zu layer%s", data->shown,
-		snapshot->entries.n, data_many(snapshot->entries.n), size, sent,
-		image->layers_written, data_many(image->layers_written));
+		snapshot->entries.n, image_data_many(snapshot->entries.n), size, sent,
+		image->layers_written, image_data_many(image->layers_written));
 }
 
-static int data_send(struct data *data, const char *tag, char **ret_digest, struct err *err)
+static int image_data_send(struct data *data, const char *tag, char **ret_digest, struct err *err)
 {
 	struct submit *for_submit = data->submit;
 	const struct pack_data layers = {data->snapshot, data->dir, data->key};
@@ -191,22 +191,23 @@ static int data_send(struct data *data, const char *tag, char **ret_digest, stru
 	submit.target = NULL; /* the caller's */
 	if (r < 0)
 		return err_prefix(err, "data: %s", data->shown);
-	data_note_sent(data, &submit.image);
+	image_data_note_sent(data, &submit.image);
 	*ret_digest = mem_strdup(submit.image.manifest.digest);
 	return 0;
 }
 
 /* The digest of the image, from the registry, else it is made of the data as it is now. */
-static int data_get_image(struct data *data, struct strv *tags, char **ret_digest, struct err *err)
+static int image_data_get_image(
+	struct data *data, struct strv *tags, char **ret_digest, struct err *err)
 {
 	struct submit *submit = data->submit;
 	const struct ref *to = &data->to;
 	char size[16];
 
-	int r = data_take_snapshot(data, err);
+	int r = image_data_take_snapshot(data, err);
 	if (r < 0)
 		return r;
-	data_make_key(data);
+	image_data_make_key(data);
 	AUTO_FREE char *tag = image_data_tag(data->key);
 	const struct ref ref = {
 		.kind = REF_REGISTRY, .host = to->host, .repo = to->repo, .tag = tag};
@@ -215,9 +216,9 @@ static int data_get_image(struct data *data, struct strv *tags, char **ret_diges
 		str_size(data->snapshot->bytes, size);
 		AUTO_FREE char *text = mem_printf("data: %s (%zu file%s, %s) goes to %s/%s",
 			data->shown, data->snapshot->entries.n,
-			data_many(data->snapshot->entries.n), size, to->host, to->repo);
+			image_data_many(data->snapshot->entries.n), size, to->host, to->repo);
 		tagged_note(submit, text);
-		r = data_send(data, tag, ret_digest, err);
+		r = image_data_send(data, tag, ret_digest, err);
 	}
 	if (r == 0)
 		strv_addf(tags, "%s/%s:%s", to->host, to->repo, tag);
@@ -225,7 +226,7 @@ static int data_get_image(struct data *data, struct strv *tags, char **ret_diges
 }
 
 /* The specification of a run that was accepted before is in its row. */
-static void data_set_digest(struct data *data)
+static void image_data_set_digest(struct data *data)
 {
 	struct submit *submit = data->submit;
 
@@ -238,33 +239,33 @@ static void data_set_digest(struct data *data)
 	runtime_name_data(&submit->spec.runtime, submit->run->doc);
 }
 
-static int data_push_one(
+static int image_data_push_one(
 	struct submit *submit, struct runtime_data *runtime, struct strv *tags, struct err *err)
 {
-	AUTO(data_done) struct data data = {.submit = submit, .runtime = runtime};
+	AUTO(image_data_done) struct data data = {.submit = submit, .runtime = runtime};
 	AUTO_FREE char *digest = NULL;
 	AUTO_ERR struct err error = {0};
 
-	int r = data_find(&data, err);
+	int r = image_data_find(&data, err);
 	if (r == 0)
-		r = data_find_registry(&data, err);
+		r = image_data_find_registry(&data, err);
 	if (r == 0)
-		r = data_find_base(&data, err);
+		r = image_data_find_base(&data, err);
 	if (r != 0) /* a missing base is reported by the push */
 		return r < 0 ? r : 0;
 	for (int i = 1;; i++) {
-		r = data_get_image(&data, tags, &digest, &error);
+		r = image_data_get_image(&data, tags, &digest, &error);
 		if (r == 0 || error.id != E_IO_CHANGED || i == DATA_TRIES)
 			break;
 		err_clear(&error);
 	}
 	if (r < 0)
 		return err_move(err, &error);
-	data_set_digest(&data);
+	image_data_set_digest(&data);
 	return tagged_set_base(submit, &data.to, digest, err);
 }
 
-int data_push(struct submit *submit, struct strv *ret_tags, struct err *err)
+int image_data_push(struct submit *submit, struct strv *ret_tags, struct err *err)
 {
 	struct runtime *runtime = &submit->spec.runtime;
 	bool is_whole = submit->from_digest && !submit->reused.image;
@@ -272,7 +273,7 @@ int data_push(struct submit *submit, struct strv *ret_tags, struct err *err)
 
 	for (size_t i = 0; r == 0 && i < runtime->data.n; i++) {
 		struct runtime_data *data = &runtime->data.v[i];
-		if (!data_is_sent(data) || submit->dry_run || (is_whole && data->digest))
+		if (!image_data_is_sent(data) || submit->dry_run || (is_whole && data->digest))
 			continue;
 		if (is_whole) {
 			AUTO_FREE char *shown = str_escaped(data->path);
@@ -282,12 +283,12 @@ int data_push(struct submit *submit, struct strv *ret_tags, struct err *err)
 				shown);
 			return err_hint(err, "dlrun submit   # from the working tree");
 		}
-		r = data_push_one(submit, data, ret_tags, err);
+		r = image_data_push_one(submit, data, ret_tags, err);
 	}
 	return r;
 }
 
-void data_forget(struct submit *submit, const struct strv *tags)
+void image_data_forget(struct submit *submit, const struct strv *tags)
 {
 	for (size_t i = 0; i < tags->n; i++) {
 		AUTO_REF struct ref ref = {0};
@@ -300,17 +301,18 @@ void data_forget(struct submit *submit, const struct strv *tags)
  * Preview
  */
 
-static int data_preview_one(struct submit *submit, struct runtime_data *runtime, struct err *err)
+static int image_data_preview_one(
+	struct submit *submit, struct runtime_data *runtime, struct err *err)
 {
-	AUTO(data_done) struct data data = {.submit = submit, .runtime = runtime};
+	AUTO(image_data_done) struct data data = {.submit = submit, .runtime = runtime};
 	AUTO(path_list_done) struct path_list list = {0};
 	static const struct strv none;
 	AUTO_STRV struct strv all = {0};
 	char size[16];
 
-	int r = data_find(&data, err);
+	int r = image_data_find(&data, err);
 	if (r == 0)
-		r = data_find_registry(&data, err);
+		r = image_data_find_registry(&data, err);
 	if (r < 0)
 		return r;
 	strv_add(&all, ".");
@@ -321,11 +323,11 @@ static int data_preview_one(struct submit *submit, struct runtime_data *runtime,
 		return err_prefix(err, "data: %s", data.shown);
 	str_size(list.bytes, size);
 	submit_note(submit, "data: %s (%zu file%s, %s) goes to %s/%s, as far as it is not there",
-		data.shown, list.n, data_many(list.n), size, data.to.host, data.to.repo);
+		data.shown, list.n, image_data_many(list.n), size, data.to.host, data.to.repo);
 	return 0;
 }
 
-int data_preview(struct submit *submit, struct err *err)
+int image_data_preview(struct submit *submit, struct err *err)
 {
 	struct runtime *runtime = &submit->spec.runtime;
 	int r = 0;
@@ -333,7 +335,7 @@ int data_preview(struct submit *submit, struct err *err)
 	if (!submit->target->ops->needs_image)
 		return 0;
 	for (size_t i = 0; r == 0 && i < runtime->data.n; i++)
-		if (data_is_sent(&runtime->data.v[i]) && !runtime->data.v[i].digest)
-			r = data_preview_one(submit, &runtime->data.v[i], err);
+		if (image_data_is_sent(&runtime->data.v[i]) && !runtime->data.v[i].digest)
+			r = image_data_preview_one(submit, &runtime->data.v[i], err);
 	return r;
 }

@@ -9,8 +9,8 @@
  * All files count, whatever git ignores, but for those of .dlrunignore; empty directories do not.
  * Content is known by stat data (statcache.h), and which layer has what by a plan (plan.h).
  */
-#ifndef DLRUN_APP_ENVIRONMENT_DATA_H
-#define DLRUN_APP_ENVIRONMENT_DATA_H
+#ifndef DLRUN_APP_ENVIRONMENT_IMAGE_DATA_H
+#define DLRUN_APP_ENVIRONMENT_IMAGE_DATA_H
 
 #include "app/prepare/prepare.h"
 
@@ -19,10 +19,10 @@
  * the image of an earlier run is used as it is. ret_tags: of the images. Blocks. E_RUN_DATA: it
  * is not here; E_CONFIG: there is no registry; E_IO_CHANGED: it changes all the time;
  * E_IMAGE_DEPTH; registry.*, http.*; E_CANCELED. */
-int data_push(struct submit *submit, struct strv *ret_tags, struct err *err);
+int image_data_push(struct submit *submit, struct strv *ret_tags, struct err *err);
 /* Do not take for granted any more that the registry has those. */
-void data_forget(struct submit *submit, const struct strv *tags);
+void image_data_forget(struct submit *submit, const struct strv *tags);
 /* A sentence for each of its data that would go: how much it is. Nothing is read but stat data. */
-int data_preview(struct submit *submit, struct err *err);
+int image_data_preview(struct submit *submit, struct err *err);
 
 #endif

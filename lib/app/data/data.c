@@ -1,0 +1,690 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/data/data.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "app/data/bundle.h"
+#include "app/data/place.h"
+#include "base/loop/task.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/enc.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/random.h"
+#include "base/util/str.h"
+#include "core/record/runtime.h"
+#include "core/store/store.h"
+#include "snap/tree/snapshot.h"
+
+enum {
+	DATA_KEY_SIZE = 17,
+	DATA_TOKEN_BYTES = 8,
+	DATA_TRIES = 5,
+	DATA_RETRY_MS = 1000,
+	DATA_TICK_MS = 200,
+	DATA_SAID_MAX = 64 << 10,
+};
+
+void data_pushed_done(struct data_pushed *pushed)
+{
+	free(pushed->target);
+	free(pushed->path);
+	*pushed = (struct data_pushed){0};
+}
+
+struct data_push {
+	const struct data_options *options;
+	struct data_place place;
+	char *from;                           /* absolute, without links */
+	char *cache, *stat_path;              /* directory; of the stat data of `from` */
+	char host[64];                        /* this machine's name */
+	char key[DATA_KEY_SIZE];              /* of transfers from there to the place */
+	char token[2 * DATA_TOKEN_BYTES + 1]; /* of this transfer */
+	int lock_fd;
+	struct chunker chunker;
+	struct version now;
+	int64_t begun_wall_ms;
+	bool whole;
+	struct data_pushed *ret;
+};
+
+static void data_push_done(struct data_push *push)
+{
+	if (push->lock_fd > 0)
+		close(push->lock_fd);
+	data_place_done(&push->place);
+	version_done(&push->now);
+	free(push->from);
+	free(push->cache);
+	free(push->stat_path);
+}
+
+/*
+ * The directory here
+ */
+
+static int data_find_source(struct data_push *push, struct err *err)
+{
+	struct session *session = push->place.session;
+	const struct tree_place *tree;
+	AUTO_FREE char *path = NULL;
+	struct stat st;
+
+	if (push->options->from) {
+		path = fs_join(session->env.cwd, push->options->from);
+	} else {
+		int r = session_place(session, &tree, err);
+		if (r < 0)
+			return r;
+		path = fs_join(tree->root, push->place.paths.v[0]);
+	}
+	AUTO_FREE char *shown = str_escaped(path);
+	if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
+		err_set(err, E_RUN_DATA, "data: %s is not a directory here that could be sent",
+			shown);
+		return err_hint(err, "mkdir -p %s   # or another directory by --from", shown);
+	}
+	return fs_realpath(path, &push->from, err);
+}
+
+/* Two pushes of one directory to one place would each go on with what the other has sent. */
+static int data_find_key(struct data_push *push, struct err *err)
+{
+	const struct dirs *dirs = &push->place.session->dirs;
+	AUTO_FREE char *text = mem_printf("%s\n%s\n%s\n%s\n%s", push->host, dirs->cache, push->from,
+		push->place.target->name, push->place.dirs.v[0]);
+	uint8_t sha[SHA256_SIZE];
+	char hex[SHA256_HEX_SIZE];
+
+	digest_sha256(text, strlen(text), sha);
+	hex_encode(sha, (DATA_KEY_SIZE - 1) / 2, push->key);
+	digest_sha256(push->from, strlen(push->from), sha);
+	hex_encode(sha, SHA256_SIZE, hex);
+	push->cache = fs_join(dirs->cache, "data");
+	push->stat_path = mem_printf("%s/%.32s.stat", push->cache, hex);
+	int r = fs_mkdirs(push->cache, 0700, err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *lock = mem_printf("%s/%s.lock", push->cache, push->key);
+	r = fs_lock(lock, true, 0, &push->lock_fd, err);
+	return r < 0 && err->id == E_IO_LOCK
+		       ? err_set(err, E_IO_LOCK, "%s is being pushed there already", push->from)
+		       : r;
+}
+
+/* A list of the cache; false: there is none that is good. */
+static bool data_read_list(const char *path, struct version *ret)
+{
+	AUTO_BUF struct buf text = {0};
+	AUTO_ERR struct err ignored = {0};
+
+	return fs_read(path, VERSION_TEXT_MAX, &text, NULL, &ignored) == 0 &&
+	       version_parse(text.data, text.len, ret, &ignored) == 0;
+}
+
+static void data_write_list(const struct data_push *push, const char *path,
+	const struct version *version, bool with_stat)
+{
+	AUTO_BUF struct buf text = {0};
+	AUTO_ERR struct err error = {0};
+
+	buf_init(&text, VERSION_TEXT_MAX);
+	version_print(version, push->begun_wall_ms, push->host, with_stat, &text);
+	if (buf_check(&text, "the list", &error) < 0 ||
+		fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, &error) < 0)
+		log_note("data: %s", error.message);
+}
+
+static void data_save_stat(struct data_push *push)
+{
+	scan_forget_fresh(&push->now, push->begun_wall_ms);
+	data_write_list(push, push->stat_path, &push->now, true);
+}
+
+static int data_scan(struct data_push *push, struct err *err)
+{
+	AUTO_VERSION struct version known = {0};
+
+	version_done(&push->now);
+	push->now = (struct version){0};
+	push->begun_wall_ms = clock_wall_ms();
+	bool has_known = data_read_list(push->stat_path, &known);
+	int r = scan_dir(
+		push->from, has_known ? &known : NULL, &push->now, &push->ret->n_passed, err);
+	if (r == 0 && !push->now.entries.n)
+		return err_set(err, E_RUN_DATA, "data: %s is empty", push->from);
+	push->ret->n_files = version_files(&push->now);
+	push->ret->bytes = version_bytes(&push->now);
+	return r;
+}
+
+/*
+ * Versions there
+ */
+
+struct data_there {
+	struct strv ids, lines; /* of each version its summary; the newest first */
+	char current[VERSION_ID_SIZE];
+	size_t len; /* of the text about versions */
+};
+
+static void data_there_done(struct data_there *there)
+{
+	strv_done(&there->ids);
+	strv_done(&there->lines);
+}
+
+static void data_there_take(struct data_there *there, const char *line)
+{
+	const char *words = strchr(line, ' ');
+
+	if (str_starts(line, "current ") && version_id_is(words + 1))
+		snprintf(there->current, sizeof(there->current), "%s", words + 1);
+	if (!str_starts(line, "version "))
+		return;
+	AUTO_FREE char *id = mem_strndup(words + 1, strcspn(words + 1, " "));
+	if (!version_id_is(id))
+		return;
+	strv_add(&there->ids, id);
+	strv_add(&there->lines, words + 1 + strlen(id) + (words[1 + strlen(id)] == ' '));
+}
+
+static void data_there_parse(const struct buf *text, struct data_there *ret)
+{
+	while (ret->len < text->len) {
+		const char *at = text->data + ret->len;
+		const char *end = memchr(at, '\n', text->len - ret->len);
+		if (!end || (!str_starts(at, "current ") && !str_starts(at, "version ")))
+			break;
+		AUTO_FREE char *line = mem_strndup(at, (size_t)(end - at));
+		data_there_take(ret, line);
+		ret->len += (size_t)(end - at) + 1;
+	}
+}
+
+static void data_words(struct strv *ret, const char *verb, const char *word)
+{
+	strv_add(ret, verb);
+	if (word)
+		strv_add(ret, word);
+}
+
+/* The content of a version. Lists do not change, so one that was seen stays here. */
+static int data_get_base(
+	struct data_push *push, const char *id, struct version *ret, struct err *err)
+{
+	AUTO_FREE char *path = mem_printf("%s/%s.list", push->cache, id);
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf text = {0};
+	char found[VERSION_ID_SIZE];
+
+	if (data_read_list(path, ret)) {
+		version_id(ret, found);
+		if (str_eq(found, id))
+			return 0;
+		version_done(ret);
+		*ret = (struct version){0};
+	}
+	buf_init(&text, VERSION_TEXT_MAX);
+	data_words(&words, "show", id);
+	int r = data_place_do(&push->place, 0, &words, &text, err);
+	if (r == 0)
+		r = version_parse(text.data, text.len, ret, err);
+	if (r < 0)
+		return r;
+	data_write_list(push, path, ret, false);
+	return 0;
+}
+
+/*
+ * A transfer
+ */
+
+struct data_sending {
+	struct bundle *bundle;
+	const struct data_options *options;
+	struct loop *loop;
+	struct loop_timer *timer;
+	int fd, r;
+	struct err error;
+};
+
+/* In the thread. */
+static int data_produce(struct task *task, void *ctx, struct err *err)
+{
+	struct data_sending *sending = ctx;
+
+	(void)task;
+	(void)err;
+	sending->r = bundle_write(sending->bundle, sending->fd, &sending->error);
+	close(sending->fd);
+	return 0;
+}
+
+static int data_produced(void *ctx, int r, struct err *error, struct err *err)
+{
+	(void)ctx;
+	(void)r;
+	(void)error;
+	(void)err;
+	return 0;
+}
+
+static int data_tick(void *ctx, struct err *err)
+{
+	struct data_sending *sending = ctx;
+
+	(void)err;
+	if (sending->options->progress)
+		sending->options->progress(sending->options->ctx,
+			atomic_load_explicit(&sending->bundle->sent, memory_order_relaxed),
+			sending->bundle->bytes);
+	sending->timer = loop_add_timer(sending->loop, clock_ms() + DATA_TICK_MS, data_tick, ctx);
+	return 0;
+}
+
+/* A data_status, or an error. */
+static int data_send(
+	struct data_push *push, struct bundle *bundle, struct buf *said, struct err *err)
+{
+	struct data_sending sending = {
+		.bundle = bundle, .options = push->options, .loop = push->place.target->loop};
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf out = {0};
+	struct task *task = NULL;
+	int fds[2];
+
+	strv_add(&words, "put");
+	strv_add(&words, push->key);
+	strv_add(&words, push->token);
+	strv_add(&words, bundle->base_id);
+	strv_addf(&words, "%zu", bundle_blocks(bundle));
+	int r = fs_pipe(fds, 0, err);
+	if (r < 0)
+		return r;
+	buf_init(&out, DATA_SAID_MAX);
+	sending.fd = fds[1];
+	sending.timer =
+		loop_add_timer(sending.loop, clock_ms() + DATA_TICK_MS, data_tick, &sending);
+	task_start(sending.loop, data_produce, data_produced, &sending, &task);
+	int status = data_place_run(&push->place, 0, &words, fds[0], &out, said, err);
+	loop_remove_timer(sending.loop, sending.timer);
+	close(fds[0]);
+	task_free(task);
+	/* A failure here is the cause of one there, but that nobody reads any more. */
+	if (sending.r < 0 && (status == DATA_CUT || !err_is_set(err)) && sending.error.id != E_IO)
+		status = err_move(err, &sending.error);
+	err_done(&sending.error);
+	return status;
+}
+
+static void data_count(struct data_push *push, const struct bundle *bundle)
+{
+	push->ret->n_sent += bundle->n_files;
+	push->ret->bytes_sent += bundle->bytes;
+	push->ret->n_hosts++;
+	push->ret->was_there = false;
+}
+
+/* 1: chunks of the earlier version were not what its list says. */
+static int data_put(struct data_push *push, struct bundle *bundle, struct err *err)
+{
+	AUTO_BUF struct buf said = {0};
+	AUTO_FREE char *path = NULL;
+
+	buf_init(&said, DATA_SAID_MAX);
+	bundle->whole = push->whole;
+	int r = bundle_plan(bundle, err);
+	if (r < 0)
+		return r;
+	int status = data_send(push, bundle, &said, err);
+	if (status == DATA_DIFFERS && !push->whole) {
+		push->whole = true;
+		return 1;
+	}
+	if (status != DATA_OK)
+		return status < 0 ? status : data_place_fail(&push->place, 0, status, &said, err);
+	path = mem_printf("%s/%s.list", push->cache, bundle->id);
+	data_write_list(push, path, bundle->now, false);
+	data_count(push, bundle);
+	return 0;
+}
+
+static int data_drop(struct data_push *push, struct err *err)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, DATA_SAID_MAX);
+	data_words(&words, "drop", push->key);
+	return data_place_do(&push->place, 0, &words, &out, err);
+}
+
+/* The version that the transfer that was cut began with, else the newest; one that is gone cannot
+ * be gone on with. */
+static int data_choose_base(struct data_push *push, const struct data_there *there,
+	struct bundle_part *part, const char **ret, struct err *err)
+{
+	*ret = there->ids.n ? there->ids.v[0] : "-";
+	if (!*part->base)
+		return 0;
+	if (str_eq(part->base, "-") || strv_find(&there->ids, part->base) >= 0) {
+		*ret = part->base;
+		return 0;
+	}
+	bundle_part_done(part);
+	*part = (struct bundle_part){0};
+	return data_drop(push, err);
+}
+
+static int data_use(struct data_push *push, const char *id, struct err *err)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, DATA_SAID_MAX);
+	data_words(&words, "use", id);
+	return data_place_do(&push->place, 0, &words, &out, err);
+}
+
+/* 1: once more. */
+static int data_push_once(struct data_push *push, struct err *err)
+{
+	AUTO(data_there_done) struct data_there there = {0};
+	AUTO(bundle_part_done) struct bundle_part part = {0};
+	AUTO_VERSION struct version base = {0};
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf text = {0};
+	uint8_t random[DATA_TOKEN_BYTES];
+
+	buf_init(&text, VERSION_TEXT_MAX);
+	random_bytes(random, sizeof(random));
+	hex_encode(random, sizeof(random), push->token);
+	AUTO_FREE char *part_name = mem_printf("part-%s-%s", push->key, push->token);
+	data_words(&words, "begin", push->key);
+	strv_add(&words, push->token);
+	int r = data_place_do(&push->place, 0, &words, &text, err);
+	if (r == 0)
+		r = data_scan(push, err);
+	if (r < 0)
+		return r;
+	data_there_parse(&text, &there);
+	bundle_part_parse(text.data + there.len, text.len - there.len, &part);
+	AUTO(bundle_done)
+	struct bundle bundle = {.dir = push->from,
+		.now = &push->now,
+		.part_name = part_name,
+		.host = push->host,
+		.chunker = &push->chunker,
+		.part = &part};
+	r = data_choose_base(push, &there, &part, &bundle.base_id, err);
+	if (r == 0 && !str_eq(bundle.base_id, "-")) {
+		r = data_get_base(push, bundle.base_id, &base, err);
+		bundle.base = &base;
+	}
+	if (r == 0)
+		r = bundle_hash(&bundle, err);
+	if (r == 0 && bundle_is_known(&bundle) && strv_find(&there.ids, bundle.id) >= 0)
+		r = str_eq(there.current, bundle.id) ? 0 : data_use(push, bundle.id, err);
+	else if (r == 0)
+		r = data_put(push, &bundle, err);
+	data_save_stat(push);
+	if (r == 0)
+		memcpy(push->ret->id, bundle.id, sizeof(bundle.id));
+	return r;
+}
+
+/* A connection that is cut is opened again. */
+static int data_push_host(struct data_push *push, struct err *err)
+{
+	for (int tries = 1;; tries++) {
+		AUTO_ERR struct err error = {0};
+		int r = data_push_once(push, &error);
+		if (r == 0)
+			return 0;
+		if (r < 0 && (error.code != ERR_NET || tries == DATA_TRIES))
+			return err_move(err, &error);
+		if (r < 0 && push->options->note)
+			push->options->note(push->options->ctx, error.message);
+		r = loop_pause(push->place.target->loop, r < 0 ? DATA_RETRY_MS * tries : 0,
+			push->options->interrupted, err);
+		if (r < 0)
+			return r;
+	}
+}
+
+int data_push(struct session *session, const struct data_options *options, struct data_pushed *ret,
+	struct err *err)
+{
+	AUTO(data_push_done) struct data_push push = {.options = options, .ret = ret};
+
+	if (gethostname(push.host, sizeof(push.host) - 1) < 0 || !*push.host)
+		snprintf(push.host, sizeof(push.host), "unknown");
+	chunker_init(&push.chunker);
+	int r = data_place_open(session, options->target, options->path, options->note,
+		options->ctx, options->interrupted, &push.place, err);
+	if (r == 0)
+		r = data_find_source(&push, err);
+	if (r == 0)
+		r = data_find_key(&push, err);
+	if (r < 0)
+		return r;
+	ret->target = mem_strdup(push.place.target->name);
+	ret->path = mem_strdup(push.place.paths.v[0]);
+	ret->was_there = true;
+	for (; r == 0 && push.place.host < data_place_hosts(&push.place); push.place.host++)
+		r = data_push_host(&push, err);
+	return r;
+}
+
+struct json *data_pushed_json(const struct data_pushed *pushed)
+{
+	struct json *json = json_object();
+
+	json_set_str(json, "schema", "dlrun/data-push/v1");
+	json_set_str(json, "target", pushed->target);
+	json_set_str(json, "path", pushed->path);
+	json_set_str(json, "version", pushed->id);
+	json_set_bool(json, "was_there", pushed->was_there);
+	json_set_int(json, "files", (int64_t)pushed->n_files);
+	json_set_int(json, "bytes", (int64_t)pushed->bytes);
+	json_set_int(json, "files_sent", (int64_t)pushed->n_sent);
+	json_set_int(json, "bytes_sent", (int64_t)pushed->bytes_sent);
+	return json;
+}
+
+/*
+ * Lists
+ */
+
+void data_versions_done(struct data_versions *versions)
+{
+	vec_foreach (struct data_version, version, &versions->list) {
+		free(version->path);
+		free(version->host);
+	}
+	vec_done(&versions->list);
+	free(versions->target);
+	*versions = (struct data_versions){0};
+}
+
+static int data_get_there(
+	struct data_place *place, size_t i, struct data_there *ret, struct err *err)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf text = {0};
+
+	buf_init(&text, VERSION_TEXT_MAX);
+	data_words(&words, "list", NULL);
+	int r = data_place_do(place, i, &words, &text, err);
+	if (r == 0)
+		data_there_parse(&text, ret);
+	return r;
+}
+
+static void data_add_version(struct data_place *place, size_t i, const struct data_there *there,
+	size_t k, struct data_versions *ret)
+{
+	struct data_version version = {
+		.is_current = str_eq(there->current, there->ids.v[k]),
+		.path = mem_strdup(place->paths.v[i]),
+	};
+
+	if (data_place_hosts(place) > 1)
+		version.host = mem_strdup(place->target->hosts->v[place->host]);
+	snprintf(version.id, sizeof(version.id), "%s", there->ids.v[k]);
+	version_summary_parse(there->lines.v[k], &version.summary, NULL);
+	*vec_push(&ret->list) = version;
+}
+
+/* Calls fn for each path of each host. */
+static int data_each(struct session *session, const struct data_options *options, const char *id,
+	int (*fn)(struct data_place *place, size_t i, const char *id, struct data_versions *ret,
+		struct err *err),
+	struct data_versions *ret, struct err *err)
+{
+	AUTO(data_place_done) struct data_place place = {0};
+
+	int r = data_place_open(session, options->target, options->path, options->note,
+		options->ctx, options->interrupted, &place, err);
+	if (r < 0)
+		return r;
+	ret->target = mem_strdup(place.target->name);
+	for (size_t i = 0; i < place.paths.n; i++)
+		for (place.host = 0; r == 0 && place.host < data_place_hosts(&place); place.host++)
+			r = fn(&place, i, id, ret, err);
+	return r;
+}
+
+static int data_list_one(struct data_place *place, size_t i, const char *id,
+	struct data_versions *ret, struct err *err)
+{
+	AUTO(data_there_done) struct data_there there = {0};
+
+	(void)id;
+	int r = data_get_there(place, i, &there, err);
+	for (size_t k = 0; r == 0 && k < there.ids.n; k++)
+		data_add_version(place, i, &there, k, ret);
+	return r;
+}
+
+int data_list(struct session *session, const struct data_options *options,
+	struct data_versions *ret, struct err *err)
+{
+	return data_each(session, options, NULL, data_list_one, ret, err);
+}
+
+struct json *data_versions_json(const struct data_versions *versions)
+{
+	struct json *json = json_object(), *list = json_array();
+
+	json_set_str(json, "schema", "dlrun/data/v1");
+	json_set_str(json, "target", versions->target);
+	vec_foreach (struct data_version, version, &versions->list) {
+		struct json *row = json_object();
+		char time[CLOCK_TEXT_SIZE];
+		clock_format(version->summary.time_ms, time);
+		json_set_str(row, "path", version->path);
+		if (version->host)
+			json_set_str(row, "host", version->host);
+		json_set_str(row, "version", version->id);
+		json_set_bool(row, "current", version->is_current);
+		json_set_int(row, "files", (int64_t)version->summary.n_files);
+		json_set_int(row, "bytes", (int64_t)version->summary.bytes);
+		json_set_str(row, "pushed_at", time);
+		json_set_str(row, "pushed_from", version->summary.host);
+		json_add(list, row);
+	}
+	json_set(json, "versions", list);
+	return json;
+}
+
+/*
+ * Removal
+ */
+
+static int data_find_version(const struct data_place *place, size_t i,
+	const struct data_there *there, const char *id, size_t *ret, struct err *err)
+{
+	size_t n = 0;
+
+	for (size_t k = 0; k < there->ids.n; k++) {
+		if (!str_starts(there->ids.v[k], id))
+			continue;
+		*ret = k;
+		n++;
+	}
+	if (n == 1)
+		return 0;
+	AUTO_FREE char *shown = str_shown(id);
+	err_set(err, E_DATA_VERSION,
+		n ? "%s has several versions of %s that begin with '%s'"
+		  : "%s has no version of %s that begins with '%s'",
+		place->target->name, place->paths.v[i], shown);
+	return err_hint(err, "dlrun data ls -t %s", place->target->name);
+}
+
+/* A run of this machine's list that goes on reads one of the versions from `first` to before `end`:
+ * it would lose files under way. */
+static int data_check_unused(const struct data_place *place, size_t i,
+	const struct data_there *there, size_t first, size_t end, struct err *err)
+{
+	const struct store_filter filter = {.unfinished_only = true, .target = place->target->name};
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct store *store;
+
+	int r = session_store(place->session, &store, err);
+	if (r == 0)
+		r = store_list(store, &filter, &runs, err);
+	for (size_t k = 0; r == 0 && k < runs.n; k++) {
+		const struct json *data = json_get(runs.v[k]->doc, RUNTIME_DATA);
+		const char *id = json_get_str(data, place->paths.v[i]);
+		ptrdiff_t at = id ? strv_find(&there->ids, id) : -1;
+		if (at < (ptrdiff_t)first || at >= (ptrdiff_t)end)
+			continue;
+		const char *run = run_id(runs.v[k]);
+		err_set(err, E_DATA_PLACE, "%s@%s is read by %s, which has not ended",
+			place->paths.v[i], id, run);
+		return err_hint(err, "dlrun wait %s", run);
+	}
+	return r;
+}
+
+static int data_remove_one(struct data_place *place, size_t i, const char *id,
+	struct data_versions *ret, struct err *err)
+{
+	AUTO(data_there_done) struct data_there there = {0};
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf out = {0};
+	size_t at = 0;
+
+	int r = data_get_there(place, i, &there, err);
+	if (r == 0 && id)
+		r = data_find_version(place, i, &there, id, &at, err);
+	if (r < 0)
+		return r;
+	if (!id && !there.ids.n)
+		return err_set(err, E_DATA_VERSION, "%s has no versions of %s", place->target->name,
+			place->paths.v[i]);
+	buf_init(&out, DATA_SAID_MAX);
+	size_t first = id ? at : 0, end = id ? at + 1 : there.ids.n;
+	r = data_check_unused(place, i, &there, first, end, err);
+	data_words(&words, "rm", id ? there.ids.v[at] : NULL);
+	if (r == 0)
+		r = data_place_do(place, i, &words, &out, err);
+	for (size_t k = first; r == 0 && k < end; k++)
+		data_add_version(place, i, &there, k, ret);
+	return r;
+}
+
+int data_remove(struct session *session, const struct data_options *options, const char *id,
+	struct data_versions *ret, struct err *err)
+{
+	return data_each(session, options, id, data_remove_one, ret, err);
+}

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+# Versions of data in a directory that programs read (`dlrun data`). What is read by others, too, stands alone here:
+# the same script works on this machine and in a pod, with `store "$@"` behind it.
+#	DIR/.dlrun/d-HEX/        a version: plain files that nobody may write to. What several versions have in common is
+#	                         one file with several names
+#	DIR/.dlrun/d-HEX.list    what it consists of (lib/app/data/version.h); its presence makes the version
+#	DIR/.dlrun/current       a link to the version that programs get
+#	DIR/.dlrun/part-KEY-TOKEN/      what has come of a version, .base: which one it began as, .gone: paths of that one
+#	                         which were removed since, .in/: of this transfer, with `do`, what is done with the rest of
+#	                         it, which comes last. Each transfer takes over what the one before has left by another
+#	                         TOKEN, so that nothing of that one can still come in between
+# The exit status tells what is wrong (enum data_status in lib/app/data/place.h), stderr the rest.
+
+# VERB DIR ARGS...: alone, not as a request.
+store() {
+	store_verb=$1 store_place=$2
+	shift 2
+	case $store_place in
+	'~') store_place=${HOME-} ;;
+	'~/'*) store_place=${HOME-}/${store_place#'~/'} ;;
+	esac
+	case $store_place in
+	/*) ;;
+	*) exit 40 ;;
+	esac
+	store_dir=$store_place/.dlrun
+	"store_$store_verb" "$@"
+}
+
+store_enter() {
+	cd "$store_dir" 2>/dev/null || exit 44
+}
+
+# The first version is made where nothing else is: what is there already would be in the way of nobody knows whom.
+store_make() {
+	[ ! -d "$store_dir" ] || return 0
+	mkdir -p "$store_place" || exit 40
+	for store_file in "$store_place"/* "$store_place"/.[!.]*; do
+		[ -e "$store_file" ] || [ -L "$store_file" ] || continue
+		case ${store_file##*/} in
+		lost+found | .snapshot | .dlrun) ;;
+		*)
+			printf '%s\n' "${store_file##*/}" >&2
+			exit 41
+			;;
+		esac
+	done
+	mkdir "$store_dir" || [ -d "$store_dir" ] || exit 40
+}
+
+store_check_tools() {
+	for store_tool in tar find xargs stat sha256sum dd tr head tail cp; do
+		command -v "$store_tool" >/dev/null 2>&1 || {
+			printf '%s\n' "$store_tool" >&2
+			exit 43
+		}
+	done
+}
+
+# A version whose list was complete when somebody was killed.
+store_mend() {
+	for store_file in .d-*.list; do
+		store_id=${store_file#.}
+		[ -d "${store_id%.list}" ] && [ -f "$store_file" ] && mv -f "$store_file" "$store_id"
+	done
+	for store_file in .gone-*; do
+		[ ! -e "$store_file" ] || rm -rf "$store_file"
+	done
+	# Transfers that nobody has gone on with.
+	find . -maxdepth 1 -name 'part-*' -mtime +30 -exec rm -rf {} +
+}
+
+# Lines: current ID, version ID SUMMARY. The newest comes first.
+store_versions() {
+	store_current=$(readlink current) && [ -f "$store_current.list" ] && printf 'current %s\n' "$store_current"
+	for store_file in $(ls -t); do
+		case $store_file in
+		d-*.list) ;;
+		*) continue ;;
+		esac
+		store_line=
+		read -r store_line <"$store_file"
+		printf 'version %s %s\n' "${store_file%.list}" "$store_line"
+	done
+}
+
+store_list() {
+	[ -d "$store_dir" ] || return 0
+	store_enter
+	store_versions
+}
+
+# KEY TOKEN: then what has come of a transfer: part ID; gone BYTES, removed paths; other BYTES, paths of all that is no
+# file; size and mode of each file that is no version's, "sums", their digests.
+store_begin() {
+	store_check_tools
+	store_make
+	[ -w "$store_dir" ] || exit 40
+	store_enter
+	store_mend
+	store_versions
+	store_part=part-$1-$2
+	for store_file in "part-$1-"*.base; do
+		store_take "${store_file%.base}"
+	done
+	[ -d "$store_part" ] && read -r store_base <"$store_part.base" || return 0
+	printf 'part %s\n' "$store_base"
+	[ -f "$store_part.gone" ] || : >"$store_part.gone"
+	(cd "$store_part" && find . ! -type f -print0) >"$store_part.other" || exit 40
+	for store_file in gone other; do
+		printf '%s %s\n' "$store_file" "$(($(wc -c <"$store_part.$store_file")))"
+		cat "$store_part.$store_file"
+	done
+	cd "$store_part" || exit 40
+	find . -type f -links 1 -exec stat -c '%s %a' {} +
+	echo sums
+	find . -type f -links 1 -exec sha256sum {} +
+}
+
+# PART: of an earlier transfer.
+store_take() {
+	if [ -d "$1" ] && [ ! -d "$store_part" ]; then
+		[ ! -f "$1.gone" ] || cp "$1.gone" "$store_part.gone" || exit 47
+		cp "$1.base" "$store_part.base" && mv "$1" "$store_part" || exit 47
+	fi
+	rm -rf "$1" "$1".*
+}
+
+# ID
+store_show() {
+	store_enter
+	cat "$1.list" || exit 44
+}
+
+# ID: it is what programs get from now on.
+store_use() {
+	store_enter
+	[ -f "$1.list" ] || exit 44
+	[ "$(readlink current)" != "$1" ] || return 0
+	rm -f ".current-$$"
+	ln -s "$1" ".current-$$" || exit 47
+	mv -Tf ".current-$$" current 2>/dev/null || { rm -f current && mv -f ".current-$$" current; } || exit 47
+}
+
+# KEY
+store_drop() {
+	store_enter
+	rm -rf "part-$1-"*
+}
+
+# KEY TOKEN BASE BLOCKS: stdin is so many blocks of names to be removed, each with a NUL behind it, then a tar.
+store_put() {
+	store_enter
+	store_part=part-$1-$2 store_in=part-$1-$2.in
+	mkdir "$store_in" || exit 47
+	[ -d "$store_part" ] || store_part_make "$3"
+	if [ "$4" -gt 0 ]; then
+		dd bs=65536 count="$4" iflag=fullblock 2>/dev/null | tr -s '\0' >"$store_in/gone"
+		cat "$store_in/gone" >>"$store_part.gone" || exit 47
+		(cd "$store_part" && xargs -0 rm -rf --) <"$store_in/gone" || exit 47
+	fi
+	tar -xpof - || store_cut=1
+	[ -f "$store_in/do" ] || exit 46
+	[ -z "${store_cut-}" ] || exit 47
+	. "./$store_in/do"
+}
+
+store_part_make() {
+	rm -rf "$store_part.gone" "$store_part.new"
+	if [ "$1" = - ]; then
+		mkdir "$store_part.new"
+	else
+		cp -al "$1" "$store_part.new" 2>/dev/null || {
+			rm -rf "$store_part.new"
+			cp -a "$1" "$store_part.new"
+		}
+	fi || exit 47
+	printf '%s\n' "$1" >"$store_part.base" && mv "$store_part.new" "$store_part" || exit 47
+}
+
+# FILE OFFSET LENGTH: by tail where dd does not know bytes.
+store_piece() {
+	dd if="$1" bs=1048576 iflag=skip_bytes,count_bytes skip="$2" count="$3" 2>/dev/null ||
+		tail -c +$(($2 + 1)) -- "$1" | head -c "$3"
+}
+
+# FILE DIGEST
+store_check() {
+	store_sum=$(sha256sum <"$1") && [ "${store_sum%% *}" = "$2" ] || exit 45
+}
+
+# NEW FILE MODE DIGEST MTIME
+store_made() {
+	store_check "$1" "$4"
+	chmod "$3" "$1" && touch -d "@$5" "$1" && mv -f "$1" "$2" || exit 47
+}
+
+# FILE REST MODE DIGEST MTIME
+store_more() {
+	chmod u+w "$1" && cat "$2" >>"$1" || exit 47
+	store_check "$1" "$4"
+	chmod "$3" "$1" && touch -d "@$5" "$1" || exit 47
+}
+
+# ID
+store_commit() {
+	if [ ! -f "$1.list" ]; then
+		sync -f . 2>/dev/null || sync
+		[ ! -d "$1" ] || mv "$1" ".gone-$1-$$" || exit 47
+		touch "$store_in/list" && mv -f "$store_in/list" ".$1.list" && mv "$store_part" "$1" || exit 47
+		mv -f ".$1.list" "$1.list" || [ -f "$1.list" ] || exit 47
+	fi
+	store_use "$1"
+	rm -rf "$store_part" "$store_part".* .gone-*
+}
+
+# ID...: the newest of the others becomes the one that programs get. Without any: all that is there.
+store_rm() {
+	store_enter
+	[ $# -gt 0 ] || set -- $(ls -d d-*.list 2>/dev/null | sed 's/\.list$//') all
+	for store_id; do
+		if [ "$store_id" = all ]; then
+			rm -rf part-* current
+			continue
+		fi
+		[ -f "$store_id.list" ] || exit 44
+		rm -f "$store_id.list" && mv "$store_id" ".gone-$store_id-$$" || exit 47
+		rm -rf ".gone-$store_id-$$"
+	done
+	[ "$store_id" = all ] && cd .. && rmdir .dlrun && return 0
+	store_current=$(readlink current)
+	[ ! -f "$store_current.list" ] || return 0
+	rm -f current
+	for store_file in $(ls -t); do
+		case $store_file in
+		d-*.list)
+			store_use "${store_file%.list}"
+			return
+			;;
+		esac
+	done
+}

@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Versions of data (`dlrun data`) here and on a real SSH server: what travels, what is there after a kill, and what runs get.
+
+DLRUN_DATA_KILLS: how many pushes are killed (12; 100 in DLRUN_TESTS=all); DLRUN_DATA_MIB: of the large file (64).
+"""
+
+import hashlib
+import random
+import time
+
+from harness import *  # noqa: F403
+from sshsite import site
+
+KILLS = int(os.environ.get("DLRUN_DATA_KILLS", 100 if os.environ.get("DLRUN_TESTS") == "all" else 12))
+MIB = 1 << 20
+LARGE = int(os.environ.get("DLRUN_DATA_MIB", 64)) * MIB
+ODD = ["plain", "with blank", "new\nline", "back\\slash", "-dash", "per%cent", "quo'te\"", "$HOME `id`", "\x01", "x" * 200,
+       "d/" * 60 + "deep", "ümlaut"]
+
+
+def here(w, targets=None):
+    w.write("dlrun.yaml", json.dumps({"data": ["data/set"], "targets": targets or {
+        "local": {"kind": "local", "data": {"data/set": str(w.dir / "place")}}}}))
+    return w.dir / "place"
+
+
+def fill(w):
+    for number, name in enumerate(ODD):
+        w.write(f"data/set/odd/{name}", name * number)
+    w.write("data/set/run.sh", "#!/bin/sh\necho ran\n", mode=0o755)
+    (w.tree / "data/set/none").mkdir()
+    os.symlink("../run.sh", w.tree / "data/set/odd/link")
+
+
+def content(top):
+    """What a directory consists of."""
+    found = {}
+    for base, dirs, files in os.walk(os.fsencode(top)):
+        for name in dirs + files:
+            path = os.path.join(base, name)
+            key = os.path.relpath(path, os.fsencode(top))
+            if key == b".dlrun" or key.startswith(b".dlrun/"):
+                continue
+            if os.path.islink(path):
+                found[key] = os.readlink(path)
+            elif os.path.isdir(path):
+                found[key] = "dir"
+            else:
+                with open(path, "rb") as file:
+                    found[key] = (os.stat(path).st_mode & 0o111, hashlib.file_digest(file, "sha256").hexdigest()
+                                  if hasattr(hashlib, "file_digest") else hashlib.sha256(file.read()).hexdigest())
+    return found
+
+
+def push(w, *words, **more):
+    done = w.ok("data", "push", "data/set", "--json", *words, **more)
+    return json.loads(done.out)
+
+
+def check(w, place, version=None):
+    there = place / ".dlrun" / (version or "current")
+    assert content(there) == content(w.tree / "data/set")
+    writable = [p for p in there.rglob("*") if not p.is_symlink() and p.is_file() and p.stat().st_mode & 0o222]
+    assert not writable, writable[:3]
+
+
+def large(w, path="data/set/large", size=LARGE, seed=1):
+    w.write(path, b"".join(random.Random(f"{seed}{at}").randbytes(min(MIB, size - at)) for at in range(0, size, MIB)))
+    return w.tree / path
+
+
+def old(w):
+    """Times of some seconds ago: what was changed just now is read again."""
+    for path in (w.tree / "data/set").rglob("*"):
+        if not path.is_symlink():
+            os.utime(path, (time.time() - 100,) * 2)
+
+
+def test_versions_share_what_they_have_in_common(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    fill(w)
+    file = large(w)
+    first = push(w)
+    assert first["files_sent"] == first["files"] and not first["was_there"], first
+    check(w, place)
+    assert push(w)["was_there"]
+    with open(file, "r+b") as out:
+        out.seek(LARGE // 2)
+        out.write(b"!")
+    (w.tree / "data/set/run.sh").rename(w.tree / "data/set/moved.sh")
+    (w.tree / "data/set/odd/plain").unlink()
+    second = push(w)
+    # One byte: one chunk, or two. The file with another name does not travel.
+    assert 0 < second["bytes_sent"] <= 4 * MIB and second["files_sent"] == 1, second
+    check(w, place)
+    assert (place / ".dlrun" / first["version"] / "run.sh").samefile(place / ".dlrun" / second["version"] / "moved.sh")
+    listed = json.loads(w.ok("data", "ls", "--json").out)["versions"]
+    assert [(v["version"], v["current"]) for v in listed] == [(second["version"], True), (first["version"], False)], listed
+    w.ok("data", "rm", f"data/set@{second['version'][:6]}")
+    assert os.readlink(place / ".dlrun/current") == first["version"]
+    w.refused("data", "rm", "data/set@d-0", id="data.version", rc=5, says="d-0")
+    w.ok("data", "rm", "data/set")
+    assert not list(place.iterdir())
+    w.refused("data", "rm", "data/set", id="data.version", rc=5)
+
+
+def test_inserted_bytes_do_not_move_the_rest(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    file = large(w)
+    push(w)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:5] + b"inserted" + whole[5:LARGE // 3] + whole[LARGE // 3 + 1000:])
+    assert push(w)["bytes_sent"] <= 4 * MIB + 8
+    check(w, place)
+
+
+def test_a_list_that_lies_costs_a_transfer_only(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    file = large(w)
+    first = push(w)
+    there = place / ".dlrun" / first["version"] / "large"
+    there.chmod(0o600)
+    with open(there, "r+b") as out:
+        out.write(b"damaged there")
+    with open(file, "r+b") as out:
+        out.seek(LARGE - 1)
+        out.write(b"!")
+    assert push(w)["bytes_sent"] == LARGE
+    check(w, place)
+
+
+def test_kinds_that_change_places(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    for path, text in (("a", "file"), ("b/x", "in a directory"), ("e/f/g", "deep")):
+        w.write(f"data/set/{path}", text)
+    os.symlink("a", w.tree / "data/set/c")
+    push(w)
+    top = w.tree / "data/set"
+    (top / "a").unlink()
+    (top / "b/x").unlink()
+    (top / "b").rmdir()
+    (top / "c").unlink()
+    w.write("data/set/a/now", "a directory")
+    w.write("data/set/b", "a file")
+    w.write("data/set/c", "a file")
+    push(w)
+    check(w, place)
+
+
+def test_places_that_are_not_ours(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    w.write("data/set/a", "a")
+    place.mkdir()
+    (place / "theirs").write_text("kept")
+    w.refused("data", "push", "data/set", id="data.place", rc=1, says="theirs")
+    assert [p.name for p in place.iterdir()] == ["theirs"]
+    w.refused("data", "push", "data/other", id="run.data", rc=2, says="data/other")
+    w.refused("data", "push", "data/set", "--from", "absent", id="run.data", rc=2, says="absent")
+    w.refused("data", "pull", "data/set", id="usage", rc=2)
+    w.refused("data", "push", id="usage", rc=2)
+
+
+def killed(w, args, after_s):
+    """A push of a process that is killed after a while; whether it was in time."""
+    child = subprocess.Popen([w.dlrun, "data", "push", "data/set", *args], cwd=w.tree, env=w.env, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+    try:
+        child.wait(after_s)
+        return False
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+        return True
+
+
+def push_killed(w, place, args, change):
+    """KILLS pushes, each killed somewhere, then one that is not: what is there is whole, and never half."""
+    begun = time.monotonic()
+    push(w, *args)
+    took = time.monotonic() - begun
+    hits = 0
+    for number in range(KILLS):
+        change(number)
+        hits += killed(w, args, took * (number + 1) / (KILLS + 1))
+        for done in (place / ".dlrun").glob("d-*.list"):
+            assert done.with_suffix("").is_dir(), done
+    push(w, *args)
+    check(w, place)
+    return hits
+
+
+def test_killed_at_any_point(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    fill(w)
+    file = large(w)
+
+    def change(number):
+        w.write(f"data/set/more/{number}", os.urandom(3 * MIB))
+        if number % 3 == 0:
+            file.write_bytes(random.Random(number).randbytes(LARGE // 2))
+        if number % 4 == 0 and number:
+            (w.tree / f"data/set/more/{number - 1}").unlink()
+            w.write(f"data/set/more/{number - 1}/x", "now a directory")
+
+    assert push_killed(w, place, (), change) > 0
+
+
+def test_a_transfer_that_was_cut_goes_on(w):
+    with site(w, files={".gitignore": "data/\n"}) as s:
+        here(w, {"lab": {"kind": "ssh", "hosts": ["gpu1"], "data": {"data/set": "/home/me/sets"}}})
+        place = s["gpu1"].home / "sets"
+        large(w)
+        for number in range(30):
+            w.write(f"data/set/small/{number}", os.urandom(MIB))
+        child = subprocess.Popen([w.dlrun, "data", "push", "data/set", "-t", "lab"], cwd=w.tree, env=w.env,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: sum(p.stat().st_size for p in place.rglob("part-*/**/*") if p.is_file()) > 8 * MIB, "some of it there", 60)
+        child.kill()
+        child.wait()
+        done = push(w, "-t", "lab")
+        assert done["bytes_sent"] < done["bytes"] - 4 * MIB or not list(place.glob(".dlrun/part-*")), done
+        check(w, place)
+        assert not list(place.glob(".dlrun/part-*"))
+
+
+def test_on_a_host(w):
+    with site(w, files={".gitignore": "data/\n"}) as s:
+        here(w, {"lab": {"kind": "ssh", "hosts": ["gpu1"], "data": {"data/set": "~/sets"}}})
+        place = s["gpu1"].home / "sets"
+        fill(w)
+        file = large(w)
+        first = push(w, "-t", "lab")
+        check(w, place)
+        with open(file, "r+b") as out:
+            out.seek(LARGE // 2)
+            out.write(b"!")
+        second = push(w, "-t", "lab")
+        assert 0 < second["bytes_sent"] <= 4 * MIB and second["files_sent"] == 1, second
+        check(w, place)
+        assert push(w, "-t", "lab")["was_there"]
+        run = w.ok("submit", "-d", "-t", "lab", "--", "sh", "-c", "sha256sum data/set/large; test -x data/set/run.sh; ! echo x >data/set/run.sh").out.strip()
+        record = s.ended(run)
+        assert record["state"] == "succeeded", w.run("logs", run)
+        assert record["data"] == {"data/set": second["version"]}, record.get("data")
+        assert hashlib.sha256(file.read_bytes()).hexdigest() in w.ok("logs", run).out
+        assert second["version"] in w.ok("show", run).out
+        # A version that the configuration names, and another place of the same data.
+        here(w, {"lab": {"kind": "ssh", "hosts": ["gpu1"], "data": {"data/set": f"~/sets/.dlrun/{first['version']}"}}})
+        run = w.ok("submit", "-d", "-t", "lab", "--", "true").out.strip()
+        assert s.ended(run)["data"] == {"data/set": first["version"]}
+        assert push(w, "-t", "lab")["was_there"]
+
+
+def test_a_run_keeps_its_version(w):
+    w.repo({".gitignore": "data/\n"})
+    here(w)
+    w.write("data/set/a", "one")
+    first = push(w)
+    run = w.ok("submit", "-d", "-t", "local", "--", "sh", "-c", "until [ -e $DLRUN_OUTPUT_DIR/go ]; do sleep 0.1; done; cat data/set/a").out.strip()
+    w.write("data/set/a", "another")
+    second = push(w)
+    for name in (f"data/set@{first['version']}", "data/set"):
+        done = w.run("data", "rm", name)
+        assert done.rc == 1 and "[data.place]" in done.err and run in done.err, done
+    (w.state / "runs" / run / "outputs").mkdir(parents=True, exist_ok=True)
+    (w.state / "runs" / run / "outputs" / "go").touch()
+    assert w.ok("logs", "-f", run).out == "one"
+    assert w.show(run)["data"] == {"data/set": first["version"]}
+    run = w.ok("submit", "-f", "-t", "local", "--", "cat", "data/set/a")
+    assert run.out == "another" and w.show()["data"] == {"data/set": second["version"]}
+
+
+if __name__ == "__main__":
+    main()

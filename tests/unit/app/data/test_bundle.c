@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/data/bundle.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+
+#define SHA "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+#define ID  "d-0123456789abcdef"
+
+static void parse(const char *text, size_t len, struct bundle_part *ret)
+{
+	*ret = (struct bundle_part){0};
+	bundle_part_parse(text, len, ret);
+}
+
+#define PARSE(text, ret) parse(text, sizeof(text) - 1, ret)
+
+static void test_what_has_come(void **state)
+{
+	AUTO(bundle_part_done) struct bundle_part part;
+	const struct bundle_file *file;
+
+	(void)state;
+	PARSE("part " ID "\ngone 8\n./x\0y z\0other 6\n.\0./d\0"
+	      "5 444\n7 555\nsums\n" SHA "  ./a b\n\\" SHA "  ./b\\\\\\nc\n",
+		&part);
+	assert_string_equal(part.base, ID);
+	assert_non_null(map_get(&part.gone, "x"));
+	assert_non_null(map_get(&part.gone, "y z"));
+	assert_non_null(map_get(&part.others, "d"));
+	file = map_get(&part.files, "a b");
+	assert_non_null(file);
+	assert_int_equal(file->size, 5);
+	file = map_get(&part.files, "b\\\nc");
+	assert_non_null(file);
+	assert_int_equal(file->mode, 0555);
+}
+
+/* Nothing is taken for granted that is not whole. */
+static void test_half_of_it(void **state)
+{
+	static const char text[] = "part " ID "\ngone 3\n./x\0other 0\n"
+				   "5 444\nsums\n" SHA "  ./a\n";
+
+	(void)state;
+	for (size_t len = 0; len < sizeof(text) - 1; len++) {
+		AUTO(bundle_part_done) struct bundle_part part;
+		parse(text, len, &part);
+		assert_null(map_get(&part.files, "a"));
+	}
+	AUTO(bundle_part_done) struct bundle_part other;
+	PARSE("part ../x\ngone 0\nother 0\nsums\n", &other);
+	assert_string_equal(other.base, "");
+	AUTO(bundle_part_done) struct bundle_part more;
+	PARSE("part -\ngone 99\nother 0\nsums\n", &more);
+	assert_string_equal(more.base, "");
+}
+
+static void take(const char *text, struct version *ret)
+{
+	AUTO_FREE char *all = mem_printf("dlrun-data 1 0 0 0 h\n%send\n", text);
+
+	*ret = (struct version){0};
+	assert_int_equal(version_parse(all, strlen(all), ret, NULL), 0);
+}
+
+static char kind_of(const struct bundle *bundle, const char *path)
+{
+	static const char kinds[] = {[BUNDLE_DIR] = 'd',
+		[BUNDLE_LINK] = 'l',
+		[BUNDLE_HARD] = 'h',
+		[BUNDLE_FILE] = 'f',
+		[BUNDLE_PIECES] = 'p',
+		[BUNDLE_REST] = 'r'};
+
+	for (size_t i = 0; i < bundle->steps.n; i++)
+		if (str_eq(bundle->steps.v[i].entry->path, path))
+			return kinds[bundle->steps.v[i].kind];
+	return '-';
+}
+
+#define A "1111111111111111111111111111111111111111111111111111111111111111"
+#define B "2222222222222222222222222222222222222222222222222222222222222222"
+#define C "3333333333333333333333333333333333333333333333333333333333333333"
+
+/* By what the earlier version has. */
+static void test_plan(void **state)
+{
+	AUTO_VERSION struct version base, now;
+	AUTO(bundle_part_done) struct bundle_part part = {0};
+	AUTO(bundle_done)
+	struct bundle bundle = {
+		.base = &base, .base_id = ID, .now = &now, .part = &part, .dir = "/nonexistent"};
+
+	(void)state;
+	take("d 755 d\nf 444 4000000 " A " d/large\nc 2000000 0000000000000001 2000000 "
+	     "0000000000000002\nf 444 5 " B " gone\nl x link\nf 444 5 " C " same\nd 755 was-dir\n",
+		&base);
+	take("d 755 d\nf 444 4000001 " B " d/large\nc 2000000 0000000000000001 2000001 "
+	     "0000000000000003\nl y link\nf 444 5 " B " named\nf 444 6 " C " new\nf 444 5 " C
+	     " same\nf 444 1 " A " was-dir\n",
+		&now);
+	assert_int_equal(bundle_plan(&bundle, NULL), 0);
+	assert_int_equal(kind_of(&bundle, "d"), '-');
+	assert_int_equal(kind_of(&bundle, "d/large"), 'p');
+	assert_int_equal(kind_of(&bundle, "link"), 'l');
+	assert_int_equal(kind_of(&bundle, "named"), 'h');
+	assert_int_equal(kind_of(&bundle, "new"), 'f');
+	assert_int_equal(kind_of(&bundle, "same"), '-');
+	assert_int_equal(kind_of(&bundle, "was-dir"), 'f');
+	assert_int_equal(bundle.bytes, 2000001 + 6 + 1);
+	static const char removed[] = "./d/large\0./gone\0./link\0./was-dir";
+	assert_int_equal(bundle.removed.len, sizeof(removed));
+	assert_memory_equal(bundle.removed.data, removed, sizeof(removed));
+}
+
+/* By what a transfer that was cut has brought, with files that it has removed of the version. */
+static void test_plan_goes_on(void **state)
+{
+	AUTO_VERSION struct version base, now;
+	AUTO(bundle_part_done) struct bundle_part part;
+	AUTO(bundle_done)
+	struct bundle bundle = {
+		.base = &base, .base_id = ID, .now = &now, .part = &part, .dir = "/nonexistent"};
+
+	size_t n_removed = 0;
+
+	(void)state;
+	take("f 444 5 " A " back\nf 444 5 " B " kept\n", &base);
+	take("f 444 5 " A " back\nf 444 5 " C " came\nf 444 5 " C " half\nf 444 5 " B " kept\n",
+		&now);
+	PARSE("part " ID "\ngone 7\n./back\0other 9\n.\0./left\0"
+	      "5 444\n3 444\n5 600\nsums\n" C "  ./came\n" C "  ./half\n" C "  ./stray\n",
+		&part);
+	assert_int_equal(bundle_plan(&bundle, NULL), 0);
+	assert_int_equal(kind_of(&bundle, "back"), 'h');
+	assert_int_equal(kind_of(&bundle, "came"), '-');
+	assert_int_equal(kind_of(&bundle, "half"), 'f');
+	assert_int_equal(kind_of(&bundle, "kept"), '-');
+	assert_int_equal(bundle_blocks(&bundle), 1);
+	for (const char *at = bundle.removed.data; at < bundle.removed.data + bundle.removed.len;
+		at += strlen(at) + 1)
+		n_removed += str_eq(at, "./half") || str_eq(at, "./left") || str_eq(at, "./stray");
+	assert_int_equal(n_removed, 3);
+	assert_int_equal(bundle.removed.len, strlen("./half ./left ./stray "));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_has_come),
+		cmocka_unit_test(test_half_of_it),
+		cmocka_unit_test(test_plan),
+		cmocka_unit_test(test_plan_goes_on),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -13,6 +13,7 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "core/record/group.h"
 
 /* Between two tries of --serve: at first, and at most. */
 enum { RETRY_MS = 5000, RETRY_MAX_MS = 60000, AFTER_MAX_MS = 15000, TICK_MS = 1000 };
@@ -52,6 +53,27 @@ static bool is_unanswered(const struct run *run)
 	return known != E_NONE && err_info(known)->code == ERR_NET;
 }
 
+/* Members of a study that stand behind each other, and wait for the same; else 1. */
+static size_t queue_count_alike(const struct run_list *runs, size_t at)
+{
+	const char *study = json_get_str(json_get(runs->v[at]->doc, "study"), "id");
+	size_t n = 1;
+
+	for (; study && at + n < runs->n; n++) {
+		const struct run *next = runs->v[at + n];
+		if (!str_eq(json_get_str(json_get(next->doc, "study"), "id"), study) ||
+			!str_eq(why_held(next), why_held(runs->v[at])))
+			break;
+	}
+	return n;
+}
+
+/* The caller frees. */
+static char *queue_name(const struct run *run, size_t n)
+{
+	return n == 1 ? mem_strdup(run_id(run)) : mem_printf("%s (%zu runs)", run_group(run), n);
+}
+
 static int queue_print(struct app *app, const struct run_list *runs)
 {
 	static const struct ui_column columns[] = {
@@ -63,14 +85,17 @@ static int queue_print(struct app *app, const struct run_list *runs)
 		return 0;
 	}
 	ui_table_init(&table, columns, ARRAY_LEN(columns));
-	vec_foreach (struct run *, run, runs) {
+	for (size_t i = 0, n; i < runs->n; i += n) {
+		struct run **run = &runs->v[i];
 		int64_t age_ms = clock_wall_ms() - held_since_ms(*run);
 		char age[32];
+		n = queue_count_alike(runs, i);
 		duration_text(age_ms > 1000 ? age_ms - age_ms % 1000 : 0, age);
+		AUTO_FREE char *name = queue_name(*run, n);
 		AUTO_FREE char *why = ui_clean(why_held(*run));
 		AUTO_FREE char *names = held_silent_names(*run);
 		AUTO_FREE char *target = ui_clean(names);
-		ui_table_add(&table, "", run_id(*run));
+		ui_table_add(&table, "", name);
 		ui_table_add(&table, "", target);
 		ui_table_addf(&table, "", "%s ago", age);
 		ui_table_addf(&table, "", "%s%s", is_unanswered(*run) ? "an answer: " : "", why);
@@ -104,9 +129,11 @@ static int queue_print_json(struct app *app, const struct run_list *runs)
  * Sending
  */
 
-static void queue_on_sent(void *ctx, const struct run *run)
+static void queue_on_sent(void *ctx, const struct run *run, size_t n)
 {
-	app_phase(ctx, "sent", "%s to %s", run_id(run), run_target(run));
+	AUTO_FREE char *name = queue_name(run, n);
+
+	app_phase(ctx, "sent", "%s to %s", name, run_target(run));
 }
 
 static void queue_on_refused(void *ctx, const struct run *run, const struct err *why)
@@ -157,9 +184,12 @@ static int queue_try_once(struct app *app, struct err *err)
 	if (r < 0 || app->options.quiet || queue_list(&app->session, &runs, NULL) < 0)
 		return r;
 	/* Runs that begin after others were not tried. */
-	vec_foreach (struct run *, run, &runs)
-		if (held_is_after(*run))
-			app_note(app, "%s waits: %s", run_id(*run), why_held(*run));
+	for (size_t i = 0, n; i < runs.n; i += n) {
+		n = queue_count_alike(&runs, i);
+		AUTO_FREE char *name = queue_name(runs.v[i], n);
+		if (held_is_after(runs.v[i]))
+			app_note(app, "%s waits: %s", name, why_held(runs.v[i]));
+	}
 	return 0;
 }
 

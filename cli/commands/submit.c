@@ -303,6 +303,25 @@ static struct submit_events cmd_submit_events(struct saying *saying)
 		.ctx = saying};
 }
 
+/* id: of the run, or of its study. */
+static void cmd_submit_print_held(struct app *app, const struct run *run, const char *id)
+{
+	bool is_choice = json_get(run->doc, RUN_PLACES);
+
+	if (!run_is_held(run))
+		return;
+	app_phase(app, "target", "%s · %s", run_target(run), json_get_str(run->doc, "text"));
+	AUTO_FREE char *when =
+		held_is_for_room(run) ? mem_strdup("another has room")
+		: held_is_after(run)
+			? mem_strdup("that has ended")
+			: mem_printf("%s answers", is_choice ? "one of them" : run_target(run));
+	app_phase(app, "",
+		"it is sent when %s: dlrun queue --serve, or the next "
+		"dlrun (take it back: dlrun cancel %s)",
+		when, id);
+}
+
 static void cmd_submit_print_run(struct app *app, const struct run *run, bool follow)
 {
 	const char *id = run_id(run);
@@ -310,20 +329,7 @@ static void cmd_submit_print_run(struct app *app, const struct run *run, bool fo
 
 	if (after && !run_is_held(run))
 		app_phase(app, AFTER_RECORD, "%s", after);
-	if (run_is_held(run)) {
-		app_phase(
-			app, "target", "%s · %s", run_target(run), json_get_str(run->doc, "text"));
-		AUTO_FREE char *when = held_is_for_room(run) ? mem_strdup("another has room")
-				       : held_is_after(run)  ? mem_strdup("that has ended")
-							     : mem_printf("%s answers",
-                                                                      json_get(run->doc, RUN_PLACES)
-									       ? "one of them"
-									       : run_target(run));
-		app_phase(app, "",
-			"it is sent when %s: dlrun queue --serve, or the next "
-			"dlrun (take it back: dlrun cancel %s)",
-			when, id);
-	}
+	cmd_submit_print_held(app, run, id);
 	if (run_state_is_final(run_state(run)))
 		app_phase(app, "run", "%s", id);
 	else if (follow)
@@ -714,14 +720,12 @@ static int sweep_start(struct app *app, const struct submit_values *values,
 	transfer_clear(&saying.transfer);
 	if (first)
 		submit_finish(&app->session, first, &events);
-	if (r < 0) {
-		if (first)
-			err_hint(&err, "dlrun restart --missing %s", study->id);
-		else if (err.code == ERR_NET)
-			err_evidence(&err, "%s", "a study is not kept here until somebody answers");
+	if (r < 0 && first)
+		err_hint(&err, "dlrun restart --missing %s", study->id);
+	if (r < 0)
 		return app_fail(app, &err);
-	}
 	app->accepted = true;
+	cmd_submit_print_held(app, first, study->id);
 	if (write_name_file(values->name_file, study->id, &err) < 0)
 		app_warn(app, "--name-file: %s", err.message);
 	if (!options->followed)

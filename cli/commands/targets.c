@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "app/init/recipe.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -20,6 +21,7 @@ enum {
 
 struct targets_values {
 	bool offline, accept_new_host, gpus, diff;
+	const char *recipe;
 };
 
 static const struct opt opts[] = {
@@ -29,6 +31,9 @@ static const struct opt opts[] = {
 		.help = "Models of GPUs, how many are free, and what waits in the queue"},
 	{OPT_MEMBER(OPT_FLAG, 0, "diff", struct targets_values, diff),
 		.help = "What differs between the hosts of a pool"},
+	{OPT_MEMBER(OPT_CHOICE, 0, "recipe", struct targets_values, recipe), .arg = "FORM",
+		.help = "Print what makes a host fit, or a node group, for a tool that makes them",
+		.choices = RECIPE_FORMS},
 	{OPT_MEMBER(OPT_FLAG, 0, "accept-new-host", struct targets_values, accept_new_host),
 		.help = "Accept the keys of hosts that ssh does not know yet"},
 	{OPT_END},
@@ -453,11 +458,39 @@ static int cmd_targets_list(struct app *app, const struct targets_values *values
 		values->diff ? FACTS_LIMIT_MS : LIMIT_MS, &app_interrupted, err);
 }
 
+/* No target is asked: a name that is none is an error all the same. */
+static int targets_print_recipe(
+	struct app *app, const struct targets_values *options, const struct strv *words)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_TARGET_LIST struct target_list targets = {0};
+	AUTO_BUF struct buf text;
+	struct session *session;
+	int r = 0;
+
+	buf_init(&text, LINES_MAX);
+	if (app->options.json || options->gpus || options->diff || words->n > 1)
+		r = err_set(&err, E_USAGE, "--recipe %s",
+			words->n > 1 ? "is for one target"
+				     : "cannot be used together with --gpus, --diff and --json");
+	if (r == 0)
+		r = app_session(app, &session, &err);
+	if (r == 0)
+		r = target_list_make(session, words, &targets, &err);
+	if (r == 0)
+		r = recipe_text(
+			session, words->n ? words->v[0] : NULL, options->recipe, &text, &err);
+	return r < 0 ? app_fail(app, &err) : ui_print(app, UI_OUT, text.data, text.len) < 0;
+}
+
 static int cmd_targets_run(struct app *app, void *values, struct strv *words)
 {
 	const struct targets_values *options = values;
 	AUTO_ERR struct err err = {0};
 	AUTO_TARGET_LIST struct target_list targets = {0};
+
+	if (options->recipe)
+		return targets_print_recipe(app, options, words);
 
 	if (options->gpus + options->diff + options->offline > 1) {
 		err_set(&err, E_USAGE, "%s and %s cannot be used together",

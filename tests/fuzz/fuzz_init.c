@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "app/init/init_parse.h"
+#include "base/data/toml.h"
 #include "base/data/yaml.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
@@ -68,18 +69,18 @@ static void check_files(const char *text, size_t len)
 {
 	AUTO_STRV struct strv names = {0};
 
-	check_found(init_toml_string(text, len, "project.name"));
-	check_found(init_toml_string(text, len, "a"));
+	check_found(toml_find_string(text, len, "project.name"));
+	check_found(toml_find_string(text, len, "a"));
 	check_found(init_ini_string(text, len, "metadata", "name"));
 	check_found(init_setup_name(text, len));
 	check_found(init_docker_base(text, len));
-	init_toml_has_table(text, len, "tool.uv");
+	toml_has_table(text, len, "tool.uv");
 	init_make_has(text, len, "train");
 	init_ignore_names(text, len, "data", len & 1);
-	init_toml_keys(text, len, "project.scripts", &names);
-	BUG_ON(names.n > INIT_NAMES_MAX);
+	toml_table_keys(text, len, "project.scripts", &names);
+	BUG_ON(names.n > TOML_KEYS_MAX);
 	init_ssh_hosts(text, len, &names);
-	BUG_ON(names.n > (size_t)2 * INIT_NAMES_MAX);
+	BUG_ON(names.n > (size_t)TOML_KEYS_MAX + INIT_NAMES_MAX);
 	vec_foreach (char *, name, &names)
 		BUG_ON(!str_is_utf8(*name, strlen(*name)));
 }

@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import socket
+import subprocess
 import threading
 
 import kill
@@ -146,6 +147,169 @@ def test_after_another_run(w):
         shown = w.show(late)
         assert shown["state"] == "cancelled" and shown["exit"]["reason"] == "Dependency" and "and it was to succeed" in shown["text"], shown
         assert s.ended(other)["state"] == "succeeded" and late not in owners(s)
+
+
+def study(w, s, *words, n=4):
+    """A study of members that name themselves, and its runs."""
+    done = w.ok("sweep", "-d", "-t", "k", "--image", s.base, "--over", f"i=1..{n}", *words, "--", *LINE, "{i}")
+    s.said, name = done.err, done.out.strip()
+    runs = sorted((r for r in w.runs() if r["group"] == name), key=lambda r: r["study"]["index"])
+    assert len(runs) == n
+    return name, [r["id"] for r in runs]
+
+
+def all_end(w, runs, seconds=240):
+    def states():
+        w.ok("ps")
+        found = {r["id"]: r["state"] for r in w.runs()}
+        return all(found[run] in ("succeeded", "failed", "cancelled", "lost") for run in runs)
+    wait_for(states, "the end of all runs", seconds)
+    return {run: w.show(run)["state"] for run in runs}
+
+
+def test_a_study_waits_and_goes_as_one(w):
+    """One Job without the member that was taken back, by the digest of one that went at once; the registry may be away as well."""
+    with lines(w) as (s, api, registry):
+        at_once, ran = study(w, s)
+        assert set(all_end(w, ran).values()) == {"succeeded"}
+        down(api)
+        name, runs = study(w, s, "--parallel", "2", "--fail-fast", n=5)
+        assert "queued here: no answer from k" in s.said and f"take it back: dlrun cancel {name}" in s.said, s.said
+        other, others = study(w, s)
+        gone, gone_runs = study(w, s)
+        no_sender(w)
+        assert waiting(w) == [*runs, *others, *gone_runs] and owners(s) == [at_once]
+        w.ok("cancel", runs[2], gone)
+        down(registry)
+        api.set(refuse=False)
+        w.ok("queue", "--send")
+        assert waiting(w) == [run for run in [*runs, *others] if run != runs[2]] and owners(s) == [at_once]
+        registry.set(refuse=False)
+        said = w.ok("queue", "--send").err
+        assert f"{name} (4 runs) to k" in said and f"{other} (4 runs) to k" in said, said
+        assert not waiting(w) and owners(s) == sorted([at_once, name, other])
+        ends = all_end(w, [*runs, *others])
+        assert [run for run in ends if ends[run] != "succeeded"] == [runs[2]] and ends[runs[2]] == "cancelled", ends
+        assert all(w.ok("logs", run).out == f"ran-{run}\n" for run in ends if run != runs[2])
+        digests = {w.show(run)["image"]["ref"] for run in [*ran, *others]}
+        assert len(digests) == 1, digests
+
+
+def test_a_study_chooses_once(w):
+    """Of a host and a cluster that do not answer the cluster answers first: one Job has all members."""
+    with lines(w) as (s, api, registry):
+        config = json.loads((w.tree / "dlrun.yaml").read_text())
+        config["targets"]["lab"] = {"kind": "ssh", "hosts": ["127.0.0.1:1"]}
+        w.write("dlrun.yaml", json.dumps(config))
+        w.ok("config", "trust", "--yes")
+        down(api)
+        done = w.ok("sweep", "-d", "-t", "lab,k", "--over", "i=1..3", "--", *LINE, "{i}")
+        name = done.out.strip()
+        assert "queued here: no answer from lab, k" in done.err and "it is sent when one of them answers" in done.err, done
+        no_sender(w)
+        runs = waiting(w)
+        assert len(runs) == 3 and not s.jobs()
+        api.set(refuse=False)
+        said = w.ok("queue", "--send").err
+        assert f"{name} (3 runs) to k" in said and not waiting(w) and owners(s) == [name], said
+        assert set(all_end(w, runs).values()) == {"succeeded"}
+        shown = [w.show(run) for run in runs]
+        assert all(run["target"]["name"] == "k" and run["places"][0]["state"] == "silent" for run in shown), shown[0]
+        assert [w.ok("logs", run).out for run in runs] == [f"ran-{run}\n" for run in runs]
+
+
+def test_a_study_whose_push_is_cut_late(w):
+    """Its first run has a row, and a name in the cluster, before the image is committed: all of it is held then."""
+    with lines(w) as (s, api, registry):
+        s.submit("--", *LINE)
+        w.write("n", "another tree")
+        registry.set(delay=1.5)
+        words = [w.dlrun, "sweep", "-d", "-t", "k", "--over", "i=1..3", "--", *LINE, "{i}"]
+        with subprocess.Popen(words, cwd=w.tree, env=w.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweeping:
+            wait_for(lambda: any(run.get("study") for run in w.runs()), "the row of the first", 60)
+            down(registry)
+            name, said = sweeping.communicate()
+        name = name.strip()
+        assert sweeping.returncode == 0 and "queued here: " in said, said
+        no_sender(w)
+        runs = [r["id"] for r in w.runs() if r["group"] == name]
+        assert len(runs) == 3 and sorted(waiting(w)) == sorted(runs), (said, runs)
+        assert sorted(len(w.show(run)["attempts"]) for run in runs) == [0, 0, 1]
+        registry.set(refuse=False, delay=0)
+        w.ok("queue", "--send")
+        assert not waiting(w)
+        assert set(all_end(w, runs).values()) == {"succeeded"} and name in owners(s)
+        assert all(w.ok("logs", run).out == f"ran-{run}\n" for run in runs)
+
+
+def test_a_study_without_a_registry(w):
+    """The code goes through the API server."""
+    with lines(w) as (s, api, registry):
+        s.configure(registry="none")
+        down(api)
+        name, runs = study(w, s, n=3)
+        no_sender(w)
+        assert waiting(w) == runs
+        api.set(refuse=False)
+        w.ok("queue", "--send")
+        assert not waiting(w) and owners(s) == [name]
+        assert set(all_end(w, runs).values()) == {"succeeded"}
+        assert [w.ok("logs", run).out for run in runs] == [f"ran-{run}\n" for run in runs]
+
+
+def test_a_sender_of_a_study_is_killed_anywhere(w):
+    """One Job of it, each member once, also where one is cancelled while that is not known."""
+    needs("strace")
+    with lines(w) as (s, api, registry):
+        def hold():
+            down(api)
+            name, runs = study(w, s, n=3)
+            no_sender(w)
+            api.set(refuse=False)
+            return name, runs
+
+        def sender(*more):
+            return w.command(["strace", "-f", "-qq", "-o", w.dir / "count", "-e", f"trace={kill.CALLS}", *more, w.dlrun, "queue", "--send"])
+
+        first, all_runs = hold()
+        studies, cancelled = [first], []
+        assert sender().rc == 0
+        seen = (w.dir / "count").read_text().splitlines()
+        process = seen[0].split()[0]
+        total = sum(line.startswith(process + " ") for line in seen)
+        for i, n in enumerate(range(1, total + 1, max(1, total // POINTS))):
+            name, runs = hold()
+            sender("-e", f"inject={kill.CALLS}:signal=SIGKILL:when={n}")
+            if i % 2:
+                w.run("cancel", runs[1])
+                cancelled.append(runs[1])
+            w.ok("queue", "--send")
+            assert not [run for run in waiting(w) if run not in cancelled], (n, waiting(w))
+            studies.append(name)
+            all_runs += runs
+        ends = all_end(w, all_runs)
+        assert all(ends[run] == "succeeded" for run in ends if run not in cancelled), ends
+        assert owners(s) == sorted(studies)
+        assert all(w.ok("logs", run).out == f"ran-{run}\n" for run in ends if run not in cancelled)
+        print(f"held: a sender killed at {len(studies) - 1} of {total} calls", flush=True)
+
+
+def test_a_study_after_a_run(w):
+    """As a whole when that has ended; one that fails ends all of it."""
+    with lines(w) as (s, api, registry):
+        first = s.submit("--", "sh", "-c", "sleep 8")
+        name, runs = study(w, s, "--after", first)
+        assert f"after {first}" in s.said and "it is sent when that has ended" in s.said, s.said
+        never, never_runs = study(w, s, "--after", first, n=2)
+        w.ok("cancel", never)
+        bad = s.submit("--", "sh", "-c", "sleep 8; exit 3")
+        late, late_runs = study(w, s, "--after", bad, n=2)
+        no_sender(w)
+        assert owners(s) == sorted([first, bad]) and waiting(w) == [*runs, *late_runs]
+        ends = all_end(w, [*runs, *late_runs])
+        assert {ends[run] for run in runs} == {"succeeded"} and {ends[run] for run in late_runs} == {"cancelled"}, ends
+        assert owners(s) == sorted([first, bad, name])
+        assert all(w.show(first)["times"]["ended"] <= w.show(run)["times"]["started"] for run in runs)
 
 
 class Portal(http.server.BaseHTTPRequestHandler):

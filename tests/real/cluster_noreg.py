@@ -6,10 +6,13 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 
 import cluster as clusters
 from harness import *  # noqa: F403
+from kube_images import layout
 from kubesite import site
+from registries import free_port
 
 TREE = """import hashlib, json, os, stat
 found = {}
@@ -68,6 +71,26 @@ def test_a_kubeconfig_and_two_commands(w):
         done = w.run(*words[:1], "-f", *words[1:], env=env, timeout=120)
         assert done.rc == 0 and done.out == "hello\n", done
         assert "goes through the API server" in done.err, done
+
+
+def test_a_kubeconfig_and_a_lock_file(w):
+    """The first command is enough where the project names its Python; the base has a digest, as any has."""
+    cluster = clusters.get()
+    there = f"{cluster.registry}/hub/python"
+    subprocess.run(["skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci:{layout('python')}:v1", f"docker://{there}:3.11-slim"], check=True)
+    with cluster.namespace("alice", role="admin") as namespace:
+        cluster.kubeconfig("alice", w.dir / "kubeconfig", namespace=namespace)
+        env = {**w.env, "KUBECONFIG": os.path.relpath(w.dir / "kubeconfig", w.tree)}
+        w.write("train.py", "print('hello', flush=True)\n")
+        w.write("uv.lock", 'version = 1\nrequires-python = "==3.11.*"\n')
+        w.write(".config/dlrun/config.yaml", json.dumps({"bases": [f"127.0.0.1:{free_port()}/python", there]}), base=w.home)
+        done = w.run("submit", "-f", "-t", "kube", "--", "python3", "train.py", env=env, timeout=120)
+        assert done.rc == 0 and done.out == "hello\n", done
+        assert f"no image: is set, so the base is {there}:3.11-slim (the Python of uv.lock); registry 127.0.0.1" in done.err, done
+        run = w.show("@")
+        assert run["image"]["base"] == f"{there}:3.11-slim" and run["image"]["base_ref"].startswith(f"{there}@sha256:"), run["image"]
+        # What follows from the tree is no difference of its own.
+        assert "3.11-slim" not in w.ok("diff", run["id"], env=env).out
 
 
 def succeeded(s, run, seconds=90):
@@ -229,6 +252,46 @@ def test_without_a_right_it_is_said_before_anything_is_made(w):
         assert w.ok("ps", "--json").out == before and not s.cluster.get("Job", namespace=s.namespace)
         (w.tree / "big0.bin").unlink()
         succeeded(s, s.submit("--", "python3", "sum.py"))
+
+
+def without_pods(s):
+    """Until the quota is deleted."""
+    s.cluster.apply({"kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}, namespace=s.namespace)
+    s.cluster.wait(lambda: s.cluster.get("ResourceQuota", "none", s.namespace)["status"]["hard"]["pods"] == "0", "the quota counts")
+
+
+def test_who_sends_is_told_no_and_why_says_so(w):
+    """The right is lost while the run waits for its pod, and comes back."""
+    from cluster_roles import ALL, allow, limited
+    ALL["configmaps"] = "create delete get list patch"
+    with limited(w) as s:
+        s.configure(registry="none")
+        fill_large(w, 2, 1)
+        want = sum_here(w)
+        without_pods(s)
+        run = s.submit("--", "python3", "sum.py")
+        allow(s, pods_exec="*")
+        s.cluster.delete("ResourceQuota", "none", s.namespace)
+        why = s.said_within(run, "waits for its code: ", "pods/exec", seconds=90)
+        assert "dlrun init --rbac" in why["hint"], why
+        assert "pods/exec" in w.show(run)["text"], w.show(run)
+        allow(s)
+        succeeded(s, run, 120)
+        assert want in s.output(run) and not w.show(run).get("text"), w.show(run)
+
+
+def test_code_that_is_lost_here_is_named(w):
+    with site(w, registry="none") as s:
+        fill_large(w, 2, 1)
+        without_pods(s)
+        run = s.submit("--", "python3", "sum.py")
+        wait_for(lambda: feeders(run), "the process that sends", 20)
+        shutil.rmtree(w.layout)
+        s.cluster.delete("ResourceQuota", "none", s.namespace)
+        why = s.said_within(run, f"waits for its code: the code of {run}: ", " has no sha256:", seconds=90)
+        assert why["hint"] == "dlrun submit", why
+        wait_for(lambda: not feeders(run), "the end of the process that sends", 30)
+        s.cancel(run)
 
 
 def test_a_setup_runs_in_the_pod(w):

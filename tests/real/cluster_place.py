@@ -144,6 +144,40 @@ def test_one_refuses_the_create(w):
             assert left == [], left
 
 
+def test_a_study_that_waited_is_refused(w):
+    """By the check of one: all of it goes to the next. By its admission, which comes later: all of it has failed, and may be tried again."""
+    w.env.pop("DLRUN_OFFLINE", None)
+    with proxied(w) as s, s.cluster.namespace(s.user, role="admin") as other:
+        def fault(method, path, body):
+            is_job = method == "POST" and f"/namespaces/{other}/jobs" in path
+            return (422, {}, "no more jobs today") if is_job and verdict["is_no"] else None
+        verdict = {"is_no": True}
+        s.proxy.fault = fault
+        here = {"kind": "kubernetes", "registry": f"{s.cluster.registry}/{s.namespace}/code", **s.target}
+
+        def study(**lab):
+            w.write("dlrun.yaml", json.dumps({"image": s.base, "targets": {"lab": {**here, "namespace": other, **lab}, "us": here}}))
+            w.ok("config", "trust", "--yes")
+            gate = w.ok("submit", "-d", "-t", "local", "-g", "0", "--", "sleep", "4").out.strip()
+            name = w.ok("sweep", "-d", "-t", "lab,us", "--after", gate, "--over", "i=1..3", "--", "sh", "-c", "echo {i}").out.strip()
+            w.ok("wait", gate)
+            wait_for(lambda: w.ok("ps") and not json.loads(w.ok("queue", "--json").out)["waiting"], "it is sent", 120)
+            return name, [r["id"] for r in w.runs() if r["group"] == name]
+
+        name, runs = study(results={"pvc": "nosuch"})
+        assert owners(s) == [name] and all(states(w, run) == {"lab": "never", "us": "chosen"} for run in runs), w.show(runs[0])
+        assert {s.ended(run)["state"] for run in runs} == {"succeeded"}
+        late, runs = study()
+        assert owners(s) == [name], s.jobs()
+        for run in runs:
+            doc = w.show(run)
+            assert doc["state"] == "failed" and "no more jobs today" in doc["text"], doc
+        verdict["is_no"] = False
+        w.ok("restart", "--failed", late)
+        ends = [s.ended(run) for run in runs]
+        assert {(run["state"], run["target"]["name"]) for run in ends} == {("succeeded", "lab")}, ends[0]
+
+
 def test_all_are_away(w):
     """Accepted here, sent to one of them when they are back: one Job in all."""
     w.env.pop("DLRUN_OFFLINE", None)

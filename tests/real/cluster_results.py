@@ -81,6 +81,50 @@ sys.exit(int(sys.argv[1]))
 """
 
 
+CACHE = """import os, sys, time
+rank, home = os.environ["NODE_RANK"], os.environ["HF_HOME"]
+os.makedirs(home, exist_ok=True)
+with open(f"{home}/.part-{sys.argv[1]}-{rank}", "w") as f:
+    f.write("model" * 1000)
+os.rename(f.name, f"{home}/model")
+print(rank, home, os.environ["UV_CACHE_DIR"], os.environ["PIP_CACHE_DIR"], os.environ.get("TORCH_HOME"), len(os.listdir(home)), flush=True)
+"""
+
+
+def test_runs_share_caches(w):
+    """Ranks and runs at the same time, with one claim; the next one finds what they have left."""
+    with site(w) as s:
+        s.cluster.volume(s.namespace, "caches")
+        s.configure(caches={"pvc": "caches", "sub_path": "of/us"})
+        w.write("cache.py", CACHE)
+        runs = [s.submit("-N", "2", "-e", "TORCH_HOME=/mine", "--", "python3", "cache.py", str(n)) for n in range(3)]
+        for run in runs:
+            assert s.ended(run, 120)["state"] == "succeeded", s.why(run)
+            lines = s.w.ok("logs", run).out
+            assert lines.count("/dlrun/caches/huggingface /dlrun/caches/uv /dlrun/caches/pip /mine") == 2, lines
+        last = s.submit("--", "python3", "-c", "print(open('/dlrun/caches/huggingface/model').read() == 'model' * 1000)")
+        assert s.ended(last)["state"] == "succeeded" and "True" in w.ok("logs", last).out
+        # An ordinary user may write there, too, where root has left nothing.
+        s.configure(security="restricted", caches={"pvc": "caches", "sub_path": "of/them"})
+        last = s.submit("-e", "TORCH_HOME=/mine", "--", "python3", "cache.py", "x")
+        assert s.ended(last)["state"] == "succeeded", (s.why(last), w.run("logs", last))
+        s.configure(caches={"host_path": "/var/caches"}, security="auto")
+        refused = w.run("submit", "-d", "--", "true")
+        assert refused.rc and "host_path: true" in refused.err, refused
+
+
+def test_a_claim_that_can_only_be_read(w):
+    with site(w) as s:
+        s.cluster.apply({"kind": "PersistentVolumeClaim", "metadata": {"name": "models", "namespace": s.namespace},
+                         "spec": {"accessModes": ["ReadOnlyMany"], "storageClassName": "", "resources": {"requests": {"storage": "1Mi"}}}})
+        for keys in ({"caches": {"pvc": "models"}}, {"caches": None, "results": {"pvc": "models"}}):
+            s.target = {k: v for k, v in {**s.target, **keys}.items() if v}
+            s.configure()
+            refused = w.run("submit", "-d", "--", "true")
+            assert refused.rc and f"claim models can only be read (ReadOnlyMany), and {next(k for k, v in keys.items() if v)}: is written" in refused.err, refused
+        assert not s.jobs() and not w.runs()
+
+
 def test_storage_tells_what_there_is(w):
     """The last line, and parameters of files, though nobody looks into the storage."""
     with site(w, files={"told.py": TOLD, "pkg/mod.py": "x = 1\n"}) as s:

@@ -11,6 +11,9 @@ import time
 import cluster as clusters
 from harness import *  # noqa: F403
 from kubesite import KubeSite
+from registries import Certs
+
+from apiproxy import ApiProxy
 
 ALL = {"jobs": "create delete get list watch", "pods": "get list watch", "events": "list", "pods/log": "get",
        "pods/exec": "create get", "pods/portforward": "create get", "services": "create delete get patch",
@@ -223,6 +226,27 @@ def test_one_question_for_all_rights(w):
         mark = s.cluster.audit_begin(s.user)
         s.submit("--", "true")
         assert reviews(s, mark) == {"selfsubjectreviews": 1, "selfsubjectrulesreviews": 1, "selfsubjectaccessreviews": 1}, reviews(s, mark)
+
+
+def test_connections_to_pods_need_create_where_the_server_is_new(w):
+    """From Kubernetes 1.35 on. The server here is older, and the proxy lets it seem newer."""
+    certs = Certs(w.dir / "certs")
+    with limited(w, pods_exec="create", pods_portforward="create") as s, ApiProxy(s.cluster.address, s.cluster.ca, *certs.pair()) as proxy:
+        w.env["KUBECONFIG"] = str(s.cluster.kubeconfig(s.user, w.dir / "proxied", server=proxy.address, ca=False, namespace=s.namespace,
+                                                       cluster={"certificate-authority": str(certs.ca)}))
+        for version, is_enough in (("v1.34.9", True), ("v1.35.1+k3s1", False), ("v1.35.0", False), ("v1.9.0", True)):
+            proxy.fault = lambda method, path, body: {"gitVersion": version} if path == "/version" else None
+            may = json.loads(w.ok("targets", "k", "--json").out)["targets"][0]["may"]
+            assert (may["exec"], may["forward"]) == (is_enough, is_enough) and may["logs"], (version, may)
+            run = s.submit("--port", "8080", "--", "true")
+            note = "you may not create pods/exec, create pods/portforward in namespace"
+            assert (note in s.said) != is_enough, (version, s.said)
+            s.cancel(run, ends=("cancelled", "succeeded"))
+        # Who has both is not asked again.
+        allow(s)
+        proxy.seen.clear()
+        s.submit("--", "true")
+        assert not [path for _, path in proxy.seen if path == "/version"], proxy.seen
 
 
 if __name__ == "__main__":

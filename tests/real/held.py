@@ -347,5 +347,159 @@ def test_a_cancel_while_it_is_sent(w):
         assert all(ran.count(run) <= 1 for run in runs) and run not in ran, ran
 
 
+def study_words(*more, n=4):
+    return ["sweep", "-d", *more, "--over", f"i=1..{n}", "-t", "ssh:gpu1", "--", *ONCE, "{i}"]
+
+
+def members(w, study):
+    return sorted((r for r in w.runs() if r["group"] == study), key=lambda r: r["study"]["index"])
+
+
+def test_a_study_waits_and_goes(w):
+    """Whole, with the code of one that went at once; each command knows it; a member, and a study, are taken back."""
+    offline(w)
+    with site(w) as s:
+        at_once = w.ok(*study_words()).out.strip()
+        all_end(w, [r["id"] for r in members(w, at_once)])
+        s["gpu1"].stop(sessions=True)
+        done = w.ok(*study_words("--parallel", "2", n=6))
+        study = done.out.strip()
+        assert "queued here: no answer from ssh:gpu1" in done.err and f"take it back: dlrun cancel {study}" in done.err, done
+        other = w.ok(*study_words(n=2)).out.strip()
+        no_sender(w)
+        runs = members(w, study)
+        assert [r["id"] for r in runs] == waiting(w)[:6] and {r["state"] for r in runs} == {"queued"}, runs
+        assert [r["params"] for r in runs] == [{"i": str(i)} for i in range(1, 7)]
+        assert all(w.show(r["id"])["held"]["error"]["id"] == "ssh.unreachable" for r in runs)
+        assert len(list((w.state / "queue").glob("*-*"))) == 2, "one mark for each study"
+        assert f"{study} (6 runs)" in w.ok("queue").out and "queued here: no answer" in w.ok("why", study).out
+        assert f"{study}: 0 of 6 runs have ended" in w.ok("sweep", study).err
+        w.ok("cancel", runs[3]["id"], other)
+        assert {r["state"] for r in members(w, other)} == {"cancelled"}
+        s["gpu1"].start()
+        w.ok("queue", "--send")
+        assert waiting(w) == [] and not list((w.state / "queue").glob("*-*"))
+        go = [r["id"] for i, r in enumerate(runs) if i != 3]
+        all_end(w, go)
+        assert {w.show(run)["state"] for run in go} == {"succeeded"} and w.show(runs[3]["id"])["state"] == "cancelled"
+        assert sorted(began(s)) == sorted(go + [r["id"] for r in members(w, at_once)]), began(s)
+        images = {w.show(r["id"])["image"]["ref"].split("@")[1] for r in (*members(w, study), *members(w, at_once))}
+        assert len(images) == 1, images
+        assert w.run("restart", "--missing", study).rc == 0 and len(members(w, study)) == 6
+
+
+def test_a_study_is_followed(w):
+    """Who looks at it sends it, and comes to its end."""
+    offline(w)
+    with site(w) as s:
+        s["gpu1"].stop(sessions=True)
+        study = w.ok(*study_words(n=3)).out.strip()
+        followers = [subprocess.Popen([w.dlrun, *words, study], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True) for words in (["sweep", "-f"], ["wait"])]
+        s["gpu1"].start()
+        said = [follower.communicate(timeout=120) for follower in followers]
+        assert [follower.returncode for follower in followers] == [0, 0] and "3 of 3 runs have ended" in said[0][1], said
+        assert sorted(began(s)) == sorted(r["id"] for r in members(w, study)) and not waiting(w)
+
+
+def test_a_study_chooses_once(w):
+    """Of several targets none answers; then one does, and all members are there."""
+    offline(w)
+    with site(w) as s:
+        s.host("gpu2")
+        s.write()
+        w.write("dlrun.yaml", json.dumps({"targets": {"lab": {"kind": "ssh", "hosts": ["gpu1"]}, "eu": {"kind": "ssh", "hosts": ["gpu2"]}}}))
+        for name in ("gpu1", "gpu2"):
+            s[name].stop(sessions=True)
+        done = w.ok("sweep", "-d", "-t", "lab,eu", "--over", "i=1..4", "--", *ONCE, "{i}")
+        study = done.out.strip()
+        assert "queued here: no answer from lab, eu" in done.err and "it is sent when one of them answers" in done.err, done
+        no_sender(w)
+        s["gpu2"].start()
+        w.ok("queue", "--send")
+        runs = [r["id"] for r in members(w, study)]
+        all_end(w, runs)
+        assert len(runs) == 4 and not waiting(w) and not began(s)
+        ran = [line.split()[0] for line in (s["gpu2"].home / "began").read_text().splitlines()]
+        assert sorted(ran) == sorted(runs) and {w.show(run)["target"]["name"] for run in runs} == {"eu"}, ran
+
+
+def test_a_study_after_a_run(w):
+    """Here until that has ended, on the host each member once; a failure ends all of them."""
+    offline(w)
+    with site(w) as s:
+        first = submit(w, "--", "sh", "-c", "sleep 3")[0]
+        bad = submit(w, "--", "sh", "-c", "sleep 3; exit 7")[0]
+        done = w.ok(*study_words("--after", first))
+        study, never = done.out.strip(), w.ok(*study_words("--after", bad)).out.strip()
+        assert f"after {first}" in done.err and "it is sent when that has ended" in done.err, done
+        then = w.ok(*study_words("--after", study, n=2)).out.strip()
+        assert not began(s) and len(waiting(w)) == 10
+        w.run("wait", first, bad)
+        wait_for(lambda: not waiting(w) or not w.ok("ps"), "none waits", 120)
+        runs = [r["id"] for r in members(w, study)]
+        all_end(w, runs)
+        all_end(w, [r["id"] for r in members(w, then)])
+        assert {r["state"] for name in (study, then) for r in members(w, name)} == {"succeeded"}
+        assert sorted(began(s)) == sorted(runs + [r["id"] for r in members(w, then)]), began(s)
+        assert all(w.show(first)["times"]["ended"] <= w.show(run)["times"]["started"] for run in runs)
+        ends = [w.show(r["id"]) for r in members(w, never)]
+        assert len(ends) == 4 and {r["exit"]["reason"] for r in ends} == {"Dependency"}, ends
+        assert {r["text"] for r in ends} == {f"{bad} failed with exit 7, and it was to succeed"}, ends
+
+
+def test_a_sweep_is_killed_anywhere(w):
+    """All of its members wait, or none does."""
+    needs("strace")
+    offline(w)
+    with site(w) as s:
+        s["gpu1"].stop(sessions=True)
+        total = kill.count(w, *study_words(n=3))
+        for n in range(1, total + 1, max(1, total // (POINTS // 2))):
+            kill.killed(w, n, *study_words(n=3))
+        no_sender(w)
+        held = waiting(w)
+        studies = {w.show(run)["study"]["id"] for run in held}
+        assert len(held) == 3 * len(studies) and {r["id"] for r in w.runs()} == set(held), (held, w.runs())
+        s["gpu1"].start()
+        w.ok("queue", "--send")
+        assert waiting(w) == []
+        all_end(w, held)
+        assert held and sorted(began(s)) == sorted(held), (began(s), held)
+        assert not [p for p in (w.state / "queue").iterdir() if p.name not in ("lock", "kicked")]
+        print(f"held: {len(studies)} of {total} sweeps that were killed wait", flush=True)
+
+
+def test_a_sender_of_a_study_is_killed_anywhere(w):
+    """Also where a member is cancelled meanwhile: none twice, none missing."""
+    needs("strace")
+    offline(w)
+    with site(w) as s:
+        s["gpu1"].stop(sessions=True)
+        w.ok(*study_words(n=3))
+        no_sender(w)
+        s["gpu1"].start()
+        total = kill.count(w, "queue", "--send")
+        runs, cancelled = [], []
+        for i, n in enumerate(range(1, total + 1, max(1, total // (POINTS // 3)))):
+            s["gpu1"].stop(sessions=True)
+            made = [r["id"] for r in members(w, w.ok(*study_words(n=3)).out.strip())]
+            no_sender(w)
+            s["gpu1"].start()
+            kill.killed(w, n, "queue", "--send")
+            if i % 3 == 0:
+                w.run("cancel", made[1])
+                cancelled.append(made.pop(1))
+            w.ok("queue", "--send")
+            assert waiting(w) == [], (n, waiting(w))
+            runs += made
+        all_end(w, runs + cancelled)
+        ran = began(s)
+        assert all(ran.count(run) == 1 for run in runs), [(run, ran.count(run)) for run in runs if ran.count(run) != 1]
+        assert all(ran.count(run) <= 1 for run in cancelled)
+        assert {w.show(run)["state"] for run in runs} == {"succeeded"}
+        print(f"held: a sender of {len(runs)} members killed at {total} calls", flush=True)
+
+
 if __name__ == "__main__":
     main()

@@ -112,7 +112,7 @@ def test_image_of_the_projects_python(w):
                                 ("pyproject.toml", '[project]\nrequires-python = "*"\n', None)):
         w.write(name, text)
         said = init(w, "--force")
-        found = re.findall(r"(?m)^# image: \"?docker.io/library/python:([0-9.]+)\"? +# the Python of (\S+):", said)
+        found = re.findall(r"(?m)^# image: \"?docker.io/library/python:([0-9.]+)-slim\"? +# the Python of (\S+):", said)
         assert found == ([(version, name)] if version else []), (text, said)
         (w.tree / name).unlink()
     w.write(".python-version", "3.11\n")
@@ -130,9 +130,9 @@ def test_base_with_the_interpreter(w):
         w.ok("init", "--force", "--target", "kube", *words)
         return value(w, "image")
 
-    assert proposed() == "docker.io/library/python:3.12"
+    assert proposed() == "docker.io/library/python:3.12-slim"
     w.write(".python-version", "3.11\n")
-    assert proposed() == "docker.io/library/python:3.11"
+    assert proposed() == "docker.io/library/python:3.11-slim"
     with Registry() as registry:
         for name, layers, history, env, has in (
                 ("python", 4, "x", ["PYTHON_VERSION=3.12.7"], True), ("own", 4, "COPY x /", [], True),
@@ -142,7 +142,7 @@ def test_base_with_the_interpreter(w):
                                config={"config": {"Env": env}, "history": [{"created_by": history}] * layers})
             there = f"{registry.address}/base/{name}:1"
             w.write("Dockerfile", f"FROM {there}\nRUN x\n")
-            assert proposed() == (there if has else "docker.io/library/python:3.11"), name
+            assert proposed() == (there if has else "docker.io/library/python:3.11-slim"), name
             text = (w.tree / "dlrun.yaml").read_text()
             assert (f"{there} has no python3" in text) == (not has) and ("its Env has PYTHON_VERSION" in text) == (name == "python"), text
         # Who asks for no more than the text asks nobody.

@@ -107,6 +107,23 @@ def test_a_program_in_a_container(w):
         assert not left(s)
 
 
+def test_caches_are_shared(w):
+    """A directory of the node, in containers and beside them; made where it is not there."""
+    there = "/run/node/scratch/caches"
+    both = {"box": {**TARGET, "caches": there}, "bare": {"kind": "ssh", "hosts": ["gpu1"], "caches": there}}
+    with box(w) as s:
+        w.write("dlrun.yaml", json.dumps({"image": NAME, "targets": both}))
+        script = 'mkdir -p "$HF_HOME" && cat "$HF_HOME"/* 2>/dev/null; echo $HF_HOME; echo {} >"$HF_HOME/model"'
+        assert follow(w, "--", "sh", "-c", script.format("one")).out == f"{there}/huggingface\n"
+        assert w.ok("submit", "-f", "-t", "bare", "--", "sh", "-c", script.format("two")).out == f"one\n{there}/huggingface\n"
+        assert follow(w, "--env", "HF_HOME=/tmp", "--", "sh", "-c", "echo $HF_HOME $UV_CACHE_DIR").out == f"/tmp {there}/uv\n"
+        assert (s["gpu1"].dir / "scratch/caches/huggingface/model").read_text() == "two\n"
+        both["box"]["caches"] = "/dev/null/caches"
+        w.write("dlrun.yaml", json.dumps({"image": NAME, "targets": both}))
+        assert follow(w, "--", "true").rc == 125
+        assert "the directory of caches: cannot be made: /dev/null/caches" in json.dumps(w.show()), w.show()
+
+
 def test_limits_of_a_container(w):
     """Passed on where podman says that it has the controllers; else that is said, and the run goes on."""
     with box(w) as s:

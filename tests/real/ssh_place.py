@@ -210,6 +210,18 @@ def test_a_target_that_refuses(w):
         w.ok("queue", "--send")
         assert s.ended(run)["state"] == "succeeded" and states(w, run) == {"lab": "refused", "eu": "chosen"}, w.show(run)
         assert began(s, "gpu1") == [] and began(s, "gpu2").count(run) == 1
+        # The same of a study.
+        for name in ("gpu1", "gpu2"):
+            s[name].stop(sessions=True)
+        w.ok("sweep", "-d", "-t", "lab,eu", "-g", "1", "--over", "i=1..3", "--", *held.ONCE, "{i}")
+        held.no_sender(w)
+        members = held.waiting(w)
+        for name in ("gpu1", "gpu2"):
+            s[name].start()
+        w.ok("queue", "--send")
+        assert len(members) == 3 and all(s.ended(run)["state"] == "succeeded" for run in members)
+        assert all(states(w, run) == {"lab": "refused", "eu": "chosen"} for run in members)
+        assert began(s, "gpu1") == [] and all(began(s, "gpu2").count(run) == 1 for run in members)
         # Nobody takes it.
         refuse(s, "gpu2")
         run, _ = submit(w, *words)

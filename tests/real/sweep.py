@@ -353,11 +353,18 @@ def test_names_that_are_those_of_others(w):
 
 
 def test_nobody_answers(w):
-    """A study is not kept here, as runs are, and says so."""
+    """A study is kept here, as runs are, unless it must not be; what is left of it can be removed."""
     w.env.pop("DLRUN_OFFLINE", None)
     w.repo({"dlrun.yaml": "targets: {lab: {kind: ssh, hosts: ['127.0.0.1:1']}}\n"})
-    done = w.run("sweep", "-d", "-t", "lab", "--over", "a=1,2", "--", "true", "{a}")
-    assert done.rc == 3 and "[ssh.unreachable]" in done.err and "a study is not kept here" in done.err and not w.runs(), done
+    words = ["sweep", "-d", "-t", "lab", "--over", "a=1,2", "--", "true", "{a}"]
+    done = w.run(*words[:2], "--no-offline", *words[2:])
+    assert done.rc == 3 and "[ssh.unreachable]" in done.err, done
+    nothing_is_left(w)
+    done = w.ok(*words)
+    study = done.out.strip()
+    assert "queued here: no answer from lab" in done.err and [run["state"] for run in members(w, study)] == ["queued", "queued"], done
+    w.ok("rm", "--force", study)
+    nothing_is_left(w)
 
 
 def test_dry_run_of_a_configured_command(w):

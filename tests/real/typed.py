@@ -60,6 +60,7 @@ LINES = [
     ("dlrun submit -t local,local -- true", 2, "error: 'local,local' names target local twice   [usage]"),
     ("dlrun submit -t local, -- true", 2, "error: 'local,' names no target before or after a comma   [usage]"),
     ("dlrun targets --gpus --offline", 2, "error: --gpus and --offline cannot be used together   [usage]"),
+    ("dlrun targets --recipe ansible", 2, "error: --recipe ansible is for SSH hosts, and target local is not one   [usage]"),
     ("dlrun targets --diff --offline", 2, "error: --diff and --offline cannot be used together   [usage]"),
     ("dlrun wait --timeout 30", 2, '  hint: --timeout 30m'),
     ("dlrun gc --keep 7", 2, '  hint: --keep 7m'),

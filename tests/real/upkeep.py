@@ -186,6 +186,47 @@ def test_base_elsewhere(w):
         assert expect(row(w, "base"), "warning", other.address, registry.address)["fix"] == "dlrun push --copy-base"
 
 
+# --- a base that is proposed
+
+def test_base_for_the_projects_python(w):
+    """Without `image:` the first repository that responds and has the tag; requested once."""
+    w.repo({"exp/train.py": "", "exp/.python-version": "3.11\n"})
+    w.write(".kube/config", json.dumps({
+        "contexts": [{"name": "lab", "context": {"cluster": "lab"}}], "current-context": "lab",
+        "clusters": [{"name": "lab", "cluster": {"server": "http://127.0.0.1:1"}}]}), base=w.home)
+    with Registry() as silent, Registry() as lacks, Registry() as has:
+        gone = silent.address
+        silent.close()
+        for minor in (11, 12):
+            has.add_image("python", f"3.{minor}-slim", config={"config": {"Env": [f"PYTHON_VERSION=3.{minor}.1"]}})
+        configure(w, has, bases=[f"{at}/python" for at in (gone, lacks.address, has.address)],
+                  targets={"lab": {"kind": "kubernetes"}}, target="lab")
+
+        def proposed(cwd="exp", rc=0):
+            return w.run("submit", "--dry-run", "--", "python3", "train.py", cwd=w.tree / cwd)
+
+        said = proposed()
+        assert said.rc == 0, said
+        line = f"no image: is set, so the base is {has.address}/python:3.11-slim (the Python of .python-version)"
+        assert line in said.err + said.out and gone in said.err + said.out, said
+        found = expect(row(w, "base", cwd=w.tree / "exp"), "ok", "Python 3.11", ".python-version")
+        assert found["found"].startswith("none is set"), found
+        # Nearer the root there is no version, and no base.
+        assert "no base image is set" in proposed(".").err
+        w.write("requirements.txt", "numpy\n")
+        said = proposed(".")
+        assert "python:3.12-slim (requirements.txt names no version)" in said.err + said.out, said
+        # What was seen a moment ago is not requested again.
+        mark = len(has.find("GET"))
+        proposed()
+        assert not [r for r in has.find("GET")[mark:] if r.path.endswith("/3.11-slim")], has.find("GET")[mark:]
+        w.write("exp/.python-version", "3.9\n")
+        said = proposed()
+        assert f"the base is {gone}/python:3.9-slim (the Python of .python-version); registry {gone} cannot" in said.err, said
+        w.write("exp/.python-version", "pypy3.9\n")
+        assert "3.12-slim" in proposed().err
+
+
 # --- gc
 
 def gc(w, *args, rc=0, **options):

@@ -374,6 +374,24 @@ os.symlink("exp1", "runs/latest")
 """
 
 
+CACHES = ("HF_HOME", "PIP_CACHE_DIR", "TORCH_HOME", "UV_CACHE_DIR")
+
+
+def test_caches_of_a_target(w):
+    """Where nothing else is said; runs of the target share them."""
+    tree(w, {"show.py": f"import os\nfor name in {CACHES}:\n    print(name, os.environ.get(name), flush=True)\n",
+             "dlrun.yaml": "targets: {local: {kind: local, caches: ~/shared}}\nenv: {TORCH_HOME: /mine}\n"})
+    w.env["UV_CACHE_DIR"] = "/of/the/shell"
+    for name in CACHES[:3]:
+        w.env.pop(name, None)
+    said = w.ok("submit", "-f", "-t", "local", "--", "python3", "show.py").out
+    assert said.split() == ["HF_HOME", f"{w.home}/shared/huggingface", "PIP_CACHE_DIR", f"{w.home}/shared/pip", "TORCH_HOME", "/mine",
+                            "UV_CACHE_DIR", "/of/the/shell"], said
+    w.write("dlrun.yaml", "targets: {local: {kind: local, caches: relative}}\n")
+    refused = w.run("submit", "-f", "-t", "local", "--", "true")
+    assert refused.rc and "caches must be an absolute path" in refused.err, refused
+
+
 def test_data_and_results_in_the_tree(w):
     """data/ is ignored but for a README; a part of it is a link to a large disk; runs/ holds a tracked file."""
     disk = w.dir / "disk/sets"

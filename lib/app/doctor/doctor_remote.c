@@ -16,6 +16,7 @@
 #include "core/config/target_names.h"
 #include "core/image/base_program.h"
 #include "core/image/pack.h"
+#include "core/image/python_base.h"
 #include "core/image/registry_open.h"
 #include "kube/api/credential.h"
 #include "oci/image/image.h"
@@ -884,7 +885,16 @@ static void check_layout(struct base_check *check)
 static void check_no_base(struct base_check *check)
 {
 	AUTO_FREE char *cluster = doctor_remote_find_cluster(check->config);
+	AUTO_PYTHON_NAMED struct python_named named = {0};
+	const struct tree_place *place;
 
+	if (cluster && !config_is_set(check->config, "image") &&
+		session_place(check->doctor->session, &place, NULL) == 0 &&
+		python_find_above(place, &named)) {
+		doctor_found(check->row, "none is set: submit takes one with Python 3.%d (%s)",
+			named.minor, named.from);
+		return;
+	}
 	doctor_found(check->row, "none (scratch)");
 	if (cluster && !config_is_set(check->config, "image"))
 		doctor_blame(check->row, DOCTOR_PROBLEM, "image: docker.io/library/python:3.12",

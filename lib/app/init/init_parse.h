@@ -16,15 +16,6 @@
 
 enum { INIT_NAMES_MAX = 64 }; /* of any list below */
 
-/* TOML 1.0, as much of it as a line reader sees: tables, bare, dotted and quoted keys, strings of
- * one line without escapes. Other values are skipped, inline tables are not looked into. path:
- * "project.name". */
-char *init_toml_string(const char *text, size_t len, const char *path);
-/* Whether the table is there, or one below it. */
-bool init_toml_has_table(const char *text, size_t len, const char *table);
-/* The keys of a table whose values are strings. */
-void init_toml_keys(const char *text, size_t len, const char *table, struct strv *ret);
-
 /* setup.cfg (configparser): key of [section]; values of one line. */
 char *init_ini_string(const char *text, size_t len, const char *section, const char *key);
 /* setup.py: the string of name= behind "setup(". */

@@ -10,6 +10,7 @@
 #include "app/init/init.h"
 #include "app/init/init_parse.h"
 #include "base/data/json.h"
+#include "base/data/toml.h"
 #include "base/data/yaml.h"
 #include "base/loop/proc.h"
 #include "base/os/env.h"
@@ -19,9 +20,10 @@
 #include "base/util/str.h"
 #include "core/image/base_program.h"
 #include "core/image/file_list.h"
+#include "core/image/python_base.h"
 #include "targets/kube/kube_open.h"
 
-enum { PYTHON_MINOR = 12, SSH_FILES_MAX = 64 };
+enum { SSH_FILES_MAX = 64 };
 /* Of the measuring of data: a data set may have millions of files. */
 enum { SIZE_MS = 200, SIZE_PENDING_MAX = 10000 };
 
@@ -68,9 +70,9 @@ static char *init_project_tree_path(const struct init_project *project, const ch
 
 static char *pyproject_name(const char *text, size_t len)
 {
-	char *name = init_toml_string(text, len, "project.name");
+	char *name = toml_find_string(text, len, "project.name");
 
-	return name ? name : init_toml_string(text, len, "tool.poetry.name");
+	return name ? name : toml_find_string(text, len, "tool.poetry.name");
 }
 
 static char *package_name(const char *text, size_t len)
@@ -167,7 +169,7 @@ static void find_env(
 	for (size_t i = 0; i < ARRAY_LEN(signs) && !project->env; i++) {
 		if (!add_env_file(project, file_list, signs[i].file) &&
 			!(signs[i].table && has_toml &&
-				init_toml_has_table(toml.data, toml.len, signs[i].table)))
+				toml_has_table(toml.data, toml.len, signs[i].table)))
 			continue;
 		AUTO_FREE char *found = proc_find(signs[i].tool, path);
 		project->env = signs[i].env;
@@ -222,8 +224,8 @@ static void add_scripts(struct init_project *project)
 	if ((project->env != INIT_ENV_UV && project->env != INIT_ENV_POETRY) ||
 		!project->env_tool || !init_project_read_file(project->dir, pyproject, &text))
 		return;
-	init_toml_keys(text.data, text.len, "project.scripts", &names);
-	init_toml_keys(text.data, text.len, "tool.poetry.scripts", &names);
+	toml_table_keys(text.data, text.len, "project.scripts", &names);
+	toml_table_keys(text.data, text.len, "tool.poetry.scripts", &names);
 	for (size_t i = 0; i < names.n && (words = init_project_add_command(project, pyproject));
 		i++) {
 		add_launcher(project, words);
@@ -288,49 +290,23 @@ static void find_commands(struct init_project *project, const char *path)
  * Image
  */
 
-/* "3.11" of ">=3.11,<4", "3.12.4", "cpython-3.12"; major, minor. */
-static bool init_project_read_python(const char *text, int *ret_major, int *ret_minor)
-{
-	const char *digits = text ? text + strcspn(text, "0123456789") : "";
-
-	return sscanf(digits, "%1d.%2d", ret_major, ret_minor) == 2 && *ret_major == 3;
-}
-
 static void set_python_image(struct init_project *project, int minor, const char *from)
 {
 	const struct init_command *first = project->commands.n ? project->commands.v : NULL;
-	bool uv = first && str_eq(first->words.v[0], "uv");
 
 	free(project->image);
 	free(project->image_from);
-	project->image = mem_printf(
-		uv ? "ghcr.io/astral-sh/uv:python3.%d-bookworm" : "docker.io/library/python:3.%d",
-		minor);
+	project->image = python_base_image(NULL, minor, first ? first->words.v[0] : NULL);
 	project->image_from = mem_strdup(from);
 }
 
-/* Where the project names its Python: the official image that has it. A lower bound alone is met by
- * what is usual now. */
 static bool find_python_image(struct init_project *project)
 {
-	static const char pinned[] = ".python-version";
-	AUTO_BUF struct buf text = {0}, toml = {0};
-	AUTO_FREE char *wanted = NULL;
-	const char *from = pinned;
-	int major = 0, minor = 0;
+	AUTO_PYTHON_NAMED struct python_named named = {0};
 
-	if (!init_project_read_file(project->dir, pinned, &text) ||
-		!init_project_read_python(text.data, &major, &minor)) {
-		from = pyproject;
-		if (init_project_read_file(project->dir, pyproject, &toml))
-			wanted = init_toml_string(toml.data, toml.len, "project.requires-python");
-		if (!wanted || !init_project_read_python(wanted, &major, &minor))
-			return false;
-		if (str_starts(wanted, ">=") && !strchr(wanted, ',') && minor < PYTHON_MINOR)
-			minor = PYTHON_MINOR;
-	}
-	AUTO_FREE char *why = mem_printf("the Python of %s", from);
-	set_python_image(project, minor, why);
+	if (!python_find(project->dir, &named) || named.is_any)
+		return false;
+	set_python_image(project, named.minor, named.from);
 	return true;
 }
 

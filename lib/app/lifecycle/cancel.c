@@ -9,8 +9,11 @@
 #include "app/transfer/fetch.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/results.h"
+#include "core/store/store.h"
 #include "targets/targets.h"
 
 enum {
@@ -207,8 +210,6 @@ static int cancel_asks_begun(struct session *session, const struct run *run, str
 static int cancel_take_back(struct session *session, struct ending *ending)
 {
 	struct run *run = ending->run;
-	AUTO_FREE char *dir = dirs_run(&session->dirs, run_id(run));
-	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
 	AUTO_FD int fd = -1;
 
 	int r = run_change_row(session, run, cancel_mark_held, NULL, &ending->err);
@@ -217,7 +218,7 @@ static int cancel_take_back(struct session *session, struct ending *ending)
 	int attempts = run_attempts(run);
 	r = run_handle(run) ? cancel_asks_begun(session, run, &ending->err) : 0;
 	if (r == 0)
-		r = fs_lock(lock, true, HELD_LOCK_MS, &fd, &ending->err);
+		r = held_lock(&session->dirs, run, HELD_LOCK_MS, &fd, &ending->err);
 	if (r == 0)
 		r = run_change_row(session, run, cancel_held, &attempts, &ending->err);
 	if (r < 0 && ending->err.id == E_IO_LOCK) {
@@ -230,6 +231,64 @@ static int cancel_take_back(struct session *session, struct ending *ending)
 	if (!run_is_held(run))
 		held_unmark(&session->dirs, run_id(run));
 	return !run_state_is_final(run_state(run));
+}
+
+/* Of one study, whose members nobody sends while the lock is held. */
+static int cancel_unsent(void *ctx, struct run *run, struct err *err)
+{
+	(void)ctx;
+	(void)err;
+	if (!run_is_unsent(run))
+		return 0;
+	held_end(run);
+	return 1;
+}
+
+static const char *cancel_study(const struct ending *ending)
+{
+	const struct run *run = ending->run;
+
+	return run_is_unsent(run) ? json_get_str(json_get(run->doc, "study"), "id") : NULL;
+}
+
+static int cancel_end_members(struct session *session, struct run_list *members, struct err *err)
+{
+	AUTO_FD int fd = -1;
+	struct store *store;
+
+	int r = session_store(session, &store, err);
+	if (r == 0)
+		r = store_change_all(store, members, cancel_mark_held, NULL, err);
+	if (r == 0)
+		r = held_lock(&session->dirs, members->v[0], HELD_LOCK_MS, &fd, err);
+	return r < 0 ? r : store_change_all(store, members, cancel_unsent, NULL, err);
+}
+
+/* Unsent members of the study of endings[at]: together, by two transactions. What is done with, or
+ * has failed, is noted; a member that was sent meanwhile is not. */
+static void cancel_members(
+	struct session *session, struct ending *endings, size_t n, size_t at, bool *is_done)
+{
+	AUTO_FREE char *study = mem_strdup(cancel_study(&endings[at]));
+	AUTO_FREE size_t *indexes = mem_alloc(n + 1, sizeof(*indexes));
+	AUTO(run_list_done) struct run_list members = {0};
+	AUTO_ERR struct err err = {0};
+
+	for (size_t i = at; i < n; i++) {
+		if (is_done[i] || !str_eq(cancel_study(&endings[i]), study))
+			continue;
+		indexes[members.n] = i;
+		*vec_push(&members) = run_copy(endings[i].run);
+	}
+	int r = cancel_end_members(session, &members, &err);
+	for (size_t i = 0; i < members.n; i++) {
+		struct ending *ending = &endings[indexes[i]];
+		run_replace(ending->run, TAKE(members.v[i]));
+		ending->is_sending = r < 0 && err.id == E_IO_LOCK;
+		if (r < 0 && !ending->is_sending)
+			err_copy(&ending->err, &err);
+		is_done[indexes[i]] = r < 0 || run_state_is_final(run_state(ending->run));
+	}
 }
 
 /*
@@ -321,10 +380,13 @@ static int cancel_all(struct session *session, struct endings *plain, struct end
 int runs_cancel(struct session *session, struct ending *endings, size_t n, int64_t wait_ms,
 	run_meanwhile_fn *meanwhile, void *ctx, struct err *err)
 {
+	AUTO_FREE bool *is_done = mem_alloc(n + 1, sizeof(*is_done));
 	struct endings plain = {0}, losing = {0};
 
 	for (size_t i = 0; i < n; i++) {
-		if (cancel_check(session, &endings[i]) <= 0)
+		if (!is_done[i] && cancel_study(&endings[i]))
+			cancel_members(session, endings, n, i, is_done);
+		if (is_done[i] || cancel_check(session, &endings[i]) <= 0)
 			continue;
 		*vec_push(cancel_loses_output(endings[i].run, n) ? &losing : &plain) = &endings[i];
 	}

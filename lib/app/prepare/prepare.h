@@ -200,19 +200,25 @@ struct run *submit_new_run(struct submit *submit);
 /* The members that follow from the image, and the warnings until now. */
 void submit_set_image(struct submit *submit);
 void submit_set_warnings(const struct submit *submit, struct run *run);
+/* The object of the study, by what is known of the submit, which becomes that of its first member:
+ * the specification has no {k} any more. submit_insert_row does it. */
+int submit_write_study(struct submit *submit, struct err *err);
 /* The row of submit_new_run, with the first attempt; run is NULL without it. The object of a study
  * is written before. Of a held run only the handle is chosen: its row is there. */
 int submit_insert_row(struct submit *submit, struct err *err);
 int submit_update_row(struct submit *submit, struct err *err);
 /* Make the submit, whose first member has been made, that of another member of the study: a row in
  * state queued with its first attempt, and the lock of its directory. first: the record of a member
- * that has the image. E_RUN_NAME: it is there already. */
+ * that has the image; where that is held, so is this one, without an attempt. E_RUN_NAME: it is
+ * there already. */
 int submit_insert_member(
 	struct submit *submit, const struct run *first, size_t index, struct err *err);
 /* The rows of all members but the first, in one transaction: those that are not there. ret: all of
  * them. */
 int submit_insert_members(
 	struct submit *submit, const struct run *first, struct run_list *ret, struct err *err);
+/* Records and directories of all members but submit->run, the first, without rows. */
+int submit_new_members(const struct submit *submit, struct run_list *ret, struct err *err);
 /* Whether the target starts all members of the study together. */
 bool submit_starts_together(const struct submit *submit);
 /* The record of a run that could not be started. */

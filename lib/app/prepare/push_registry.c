@@ -203,7 +203,7 @@ static int check_code_size(const struct push *push, struct err *err)
 	str_size(most, shown_most);
 	err_set(err, E_KUBE_DENIED,
 		"the code has %s, compressed, and may have %s where there is no registry and you may "
-		"not list pods and get pods/exec in target %s",
+		"not list pods and run commands in them (pods/exec) in target %s",
 		shown, shown_most, submit->target->name);
 	err_evidence(err, "registry: registry.example.com/me/dlrun   images are pushed there");
 	return err_hint(err, "dlrun submit --dry-run   # lists the largest files");

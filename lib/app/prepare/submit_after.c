@@ -60,18 +60,6 @@ static int submit_after_read(struct submit *submit, const char *word, struct err
 	return 0;
 }
 
-/* The others wait beside their supervisors, or are held here. */
-static int submit_after_can_wait(const struct submit *submit, struct err *err)
-{
-	if (!submit->study || submit->target->ops->is_here)
-		return 0;
-	err_set(err, E_TARGET_UNSUPPORTED,
-		"a sweep to %s cannot wait for other runs; one on this machine can, and a submit",
-		submit->target->name);
-	return err_hint(
-		err, "dlrun wait %s, then dlrun sweep without --after", submit->spec.after.v[0].id);
-}
-
 int submit_set_after(struct submit *submit, struct err *err)
 {
 	const struct strv *words = submit->options->after;
@@ -93,5 +81,5 @@ int submit_set_after(struct submit *submit, struct err *err)
 		return 0;
 	vec_foreach (struct after, after, &submit->after)
 		after_add(&submit->spec.after, after->id, after->is_study, after->any);
-	return submit_after_can_wait(submit, err);
+	return 0;
 }

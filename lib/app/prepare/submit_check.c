@@ -18,6 +18,7 @@
 #include "core/image/base_program.h"
 #include "core/image/code.h"
 #include "core/image/image_facts.h"
+#include "core/image/python_base.h"
 #include "core/record/foreign.h"
 #include "core/store/store.h"
 #include "oci/image/image.h"
@@ -987,6 +988,8 @@ static int submit_check_open_target(struct submit *submit, struct err *err)
 	return r < 0 && err->id == E_TARGET ? config_blame(submit->config, "target", err) : r;
 }
 
+enum { BASE_LIMIT_MS = 4000 }; /* of a registry that is asked for a public base */
+
 static int fail_no_image(const struct submit *submit, struct err *err)
 {
 	AUTO_FREE char *name = str_escaped(submit->target->name);
@@ -995,6 +998,7 @@ static int fail_no_image(const struct submit *submit, struct err *err)
 		"target %s runs programs in containers, and no base image is set", name);
 	err_evidence(err, "--image HOST/REPO:TAG   a base for this run");
 	err_evidence(err, "image: HOST/REPO:TAG    in dlrun.yaml: a base for all runs");
+	err_evidence(err, ".python-version         or a lock file: a public one with that Python");
 	err_evidence(err, "dlrun init              proposes one that fits the project");
 	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
 }
@@ -1090,8 +1094,27 @@ static int submit_check_cases(struct submit *submit, struct err *err)
 	return cases_check(&study->cases, &template, err);
 }
 
+/* For a project that names its Python, a public image with that; *ret: its name, which the caller
+ * frees. */
+static int submit_check_propose(struct submit *submit, char **ret, struct err *err)
+{
+	const struct strv *command = &submit->spec.command;
+	AUTO_PYTHON_NAMED struct python_named named = {0};
+	AUTO_FREE char *silent = NULL;
+
+	if (submit->from_digest || !python_find_above(submit->place, &named))
+		return fail_no_image(submit, err);
+	int r = python_base_choose(submit->session, &named, command->n ? command->v[0] : NULL,
+		BASE_LIMIT_MS, ret, &silent, err);
+	if (r == 0)
+		submit_note(submit, "no image: is set, so the base is %s (%s)%s%s", *ret,
+			named.from, silent ? "; " : "", silent ? silent : "");
+	return r;
+}
+
 int submit_check(struct submit *submit, struct err *err)
 {
+	AUTO_FREE char *base = NULL;
 	static int (*const steps[])(struct submit *, struct err *) = {submit_take_from,
 		submit_check_find_place, submit_check_set_command, submit_check_typed,
 		submit_check_set_env, submit_check_cases, submit_set_secrets, submit_check_set_name,
@@ -1102,10 +1125,10 @@ int submit_check(struct submit *submit, struct err *err)
 		r = steps[i](submit, err);
 	if (r == 0)
 		r = check_tags(submit->options->tags, err);
-	if (r == 0 && !submit->from_digest)
-		r = pack_init(&submit->pack, submit->session, NULL, submit->options->full, err);
 	if (r == 0 && needs_base(submit) && !config_is_set(submit->config, "image"))
-		r = fail_no_image(submit, err);
+		r = submit_check_propose(submit, &base, err);
+	if (r == 0 && !submit->from_digest)
+		r = pack_init(&submit->pack, submit->session, base, submit->options->full, err);
 	if (r < 0)
 		return r;
 	submit_check_set_limits(submit);

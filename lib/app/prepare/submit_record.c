@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "app/prepare/prepare.h"
+#include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
@@ -356,8 +357,7 @@ int submit_choose_handle(struct submit *submit, struct err *err)
 		target, submit->id, attempt, &submit->spec, submit->handle, err);
 }
 
-/* All that the specification has for every member is known now. */
-static int submit_record_write_study(struct submit *submit, struct err *err)
+int submit_write_study(struct submit *submit, struct err *err)
 {
 	struct study *study = submit->study;
 	struct json *target = json_sub(study->doc, "target");
@@ -374,7 +374,7 @@ static int submit_record_write_study(struct submit *submit, struct err *err)
 
 int submit_insert_row(struct submit *submit, struct err *err)
 {
-	int r = submit->study ? submit_record_write_study(submit, err) : 0;
+	int r = submit->study ? submit_write_study(submit, err) : 0;
 
 	if (r == 0)
 		r = submit_choose_handle(submit, err);
@@ -386,6 +386,15 @@ int submit_insert_row(struct submit *submit, struct err *err)
 	if (r < 0)
 		run_free(TAKE(submit->run));
 	return r;
+}
+
+/* A member that is held waits for the same. */
+static void submit_record_copy_held(const struct run *first, struct run *run)
+{
+	static const char *const members[] = {RUN_HELD, "text", "evidence"};
+
+	for (size_t i = 0; run_is_held(first) && i < ARRAY_LEN(members); i++)
+		submit_record_copy(first->doc, run->doc, members[i]);
 }
 
 /* A record with what members of a study have in common, which first has. */
@@ -411,6 +420,7 @@ static struct run *submit_record_new_member(
 	study_describe_member(submit->study, index, run->doc);
 	run_set_time(json_sub(run->doc, "times"), "submitted", clock_wall_ms());
 	run_set_state(run, RUN_QUEUED);
+	submit_record_copy_held(first, run);
 	return run;
 }
 
@@ -438,12 +448,14 @@ static int submit_record_make_member(
 	int r = study_member_spec(submit->study, index, &submit->spec, err);
 	if (r == 0)
 		r = submit_record_claim_dir(submit, true, err);
-	if (r > 0)
+	bool is_held = run_is_held(first);
+	if (r > 0 && !is_held)
 		r = submit_choose_handle(submit, err);
 	if (r < 0)
 		return r;
 	submit->run = submit_record_new_member(submit, first, index);
-	run_add_attempt(submit->run, submit->handle);
+	if (!is_held)
+		run_add_attempt(submit->run, submit->handle);
 	return 0;
 }
 
@@ -472,6 +484,24 @@ int submit_insert_members(
 			*vec_push(ret) = TAKE(submit->run);
 	}
 	return r < 0 ? r : store_insert_new(submit->store, ret, err);
+}
+
+int submit_new_members(const struct submit *submit, struct run_list *ret, struct err *err)
+{
+	struct submit member = *submit;
+	int r = 0;
+
+	member.run = NULL;
+	member.dir = NULL;
+	member.lock_fd = 0;
+	member.spec = (struct spec){0};
+	for (size_t i = 1; r == 0 && i < submit->study->cases.n; i++) {
+		r = submit_record_make_member(&member, submit->run, i, err);
+		if (r == 0)
+			*vec_push(ret) = TAKE(member.run);
+	}
+	submit_record_leave_member(&member);
+	return r;
 }
 
 /* Keep what other processes may have noted: that the run is to be cancelled, or when it was
@@ -574,6 +604,37 @@ static void submit_add_study(const struct spec_study *study, struct strv *env)
 	strv_addf(env, "DLRUN_STUDY_SIZE=%d", study->size);
 }
 
+/* Where all runs of the target have their caches; NULL: nowhere in particular. The caller frees. */
+static char *submit_caches_dir(const struct submit *submit)
+{
+	const struct target *target = submit->target;
+	const char *home = submit->session->dirs.home;
+	struct config *config;
+
+	if (!target || session_config(submit->session, &config, NULL) < 0)
+		return NULL;
+	const struct json *caches = json_get(config_target(config, target->name), "caches");
+	const char *text = json_str(caches);
+
+	if (caches && !text)
+		return mem_strdup(TARGET_CACHES_DIR);
+	if (target->ops->is_here && text && *text == '~' && home)
+		return fs_join(home, text[1] ? text + 2 : ".");
+	return text ? mem_strdup(text) : NULL;
+}
+
+static void submit_add_caches(const struct submit *submit, struct strv *defaults)
+{
+	static const struct {
+		const char *variable, *name;
+	} programs[] = {{"HF_HOME", "huggingface"}, {"PIP_CACHE_DIR", "pip"},
+		{"TORCH_HOME", "torch"}, {"UV_CACHE_DIR", "uv"}};
+	AUTO_FREE char *dir = submit_caches_dir(submit);
+
+	for (size_t i = 0; dir && i < ARRAY_LEN(programs); i++)
+		strv_addf(defaults, "%s=%s/%s", programs[i].variable, dir, programs[i].name);
+}
+
 void submit_make_job(struct submit *submit, const struct run *run, struct target_job *ret)
 {
 	const struct spec *spec = &submit->spec;
@@ -584,6 +645,7 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 	strv_done(&submit->defaults);
 	run_code_env(run, &submit->env, &submit->defaults);
 	submit_add_study(&spec->study, &submit->env);
+	submit_add_caches(submit, &submit->defaults);
 	if (remote_url)
 		strv_addf(&submit->defaults, "WANDB_GIT_REMOTE_URL=%s", remote_url);
 	/* A run that was to have none takes none by accident. */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/runs/deliver.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "app/runs/background.h"
 #include "base/os/fs.h"
@@ -13,15 +16,18 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
+#include "core/record/reply.h"
 #include "core/study/study.h"
 
 #define DELIVER_LOCK "deliver.lock"
+/* Of the process, where it fails: a reply (core/record/reply.h). */
+#define DELIVER_ERROR "deliver.error"
 
 /* LOCK_MS: others only look for a moment. AGAIN_MS: between two starts for one attempt. */
 enum { LOCK_MS = 200, AGAIN_MS = 5000 };
 
 /* Members of a study that have one node have one Job, and its pods get their code from one. */
-static char *deliver_lock_path(const struct session *session, const struct run *run)
+static char *deliver_path(const struct session *session, const struct run *run, const char *name)
 {
 	const char *of = json_get_str(json_get(run->doc, "study"), "id");
 	bool is_alone = json_get_int(json_get(run->doc, "resources"), "nodes", 1) <= 1;
@@ -30,7 +36,7 @@ static char *deliver_lock_path(const struct session *session, const struct run *
 		is_shared ? dirs_study(&session->dirs, of)
 			  : dirs_attempt(&session->dirs, run_id(run), run_attempts(run));
 
-	return fs_join(dir, DELIVER_LOCK);
+	return fs_join(dir, name);
 }
 
 static bool deliver_is_here(const struct run *run)
@@ -43,9 +49,58 @@ static bool deliver_is_here(const struct run *run)
 
 int deliver_lock(struct session *session, const struct run *run, int *ret_fd, struct err *err)
 {
-	AUTO_FREE char *path = deliver_lock_path(session, run);
+	AUTO_FREE char *path = deliver_path(session, run, DELIVER_LOCK);
 
 	return fs_lock(path, true, LOCK_MS, ret_fd, err);
+}
+
+void deliver_report(struct session *session, const struct run *run, const struct err *error)
+{
+	AUTO_FREE char *path = deliver_path(session, run, DELIVER_ERROR);
+	AUTO_FREE char *made = deliver_path(session, run, DELIVER_ERROR ".new");
+
+	if (!err_is_set(error)) {
+		(void)unlink(path);
+		return;
+	}
+	AUTO_FD int fd = open(made, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	reply_write(fd, -(int)error->code, error, NULL);
+	(void)rename(made, path);
+}
+
+static void deliver_replace(char **text, char *by)
+{
+	free(*text);
+	*text = by;
+}
+
+void deliver_explain(struct session *session, const struct run *run, struct target_status *status)
+{
+	AUTO_FREE char *path = deliver_path(session, run, DELIVER_ERROR), *text = NULL;
+	AUTO_ERR struct err error = {0};
+	AUTO_BUF struct buf line = {0};
+	bool is_missing;
+
+	if (!status->waits_for_code || !status->text)
+		return;
+	if (!deliver_is_here(run)) {
+		text = mem_printf("%s, which the machine that submitted it sends", status->text);
+		deliver_replace(&status->text, TAKE(text));
+		return;
+	}
+	buf_init(&line, REPLY_MAX);
+	if (fs_read(path, REPLY_MAX, &line, &is_missing, NULL) < 0 || is_missing || !line.len)
+		return;
+	int r = reply_parse(line.data, line.len, "it", NULL, &error);
+	/* E_RUN_START: the file is no reply. */
+	if (r == 0 || error.id == E_RUN_START)
+		return;
+	text = mem_printf("%s: %s", status->text, error.message);
+	deliver_replace(&status->text, TAKE(text));
+	if (error.hint)
+		deliver_replace(&status->hint, TAKE(error.hint));
 }
 
 /* A process that was started here: it may not have its lock yet, or has just failed. */
@@ -85,7 +140,7 @@ void deliver_kick(struct session *session, const struct run *run)
 		run_cancelling(run) || session->ends_runs || !session->env.self ||
 		!deliver_is_here(run))
 		return;
-	AUTO_FREE char *lock = deliver_lock_path(session, run);
+	AUTO_FREE char *lock = deliver_path(session, run, DELIVER_LOCK);
 	if (deliver_has_started(lock) || fs_is_locked(lock))
 		return;
 	if (background_start(session, argv, &child, &err) < 0)

@@ -10,9 +10,14 @@
 #include "base/util/err.h"
 #include "core/context/session.h"
 #include "core/record/run.h"
+#include "core/target/target.h"
 
 /* Start the process, if run needs one that has its code here. Never blocks for a target. */
 void deliver_kick(struct session *session, const struct run *run);
+/* Complete the text of a run that waits for its code by what the process fails of. */
+void deliver_explain(struct session *session, const struct run *run, struct target_status *status);
+/* By the process: what it fails of, for deliver_explain. Not set: nothing any more. */
+void deliver_report(struct session *session, const struct run *run, const struct err *error);
 /* Held by the process. E_IO_LOCK: there is one already. */
 int deliver_lock(struct session *session, const struct run *run, int *ret_fd, struct err *err);
 

@@ -16,6 +16,7 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/attempt/attempt.h"
 #include "core/record/foreign.h"
 #include "core/record/places.h"
 #include "targets/targets.h"
@@ -252,6 +253,22 @@ void held_end(struct run *run)
 void held_end_after(struct run *run, const char *text)
 {
 	held_end_as(run, AFTER_REASON, text);
+}
+
+int held_lock(const struct dirs *dirs, const struct run *run, int64_t timeout_ms, int *ret_fd,
+	struct err *err)
+{
+	const char *study = json_get_str(json_get(run->doc, "study"), "id");
+	char first[RUN_ID_SIZE];
+
+	snprintf(first, sizeof(first), "%s", run_id(run));
+	if (run_id_is_valid(study))
+		run_member_id(study, 0, first);
+	AUTO_FREE char *dir = dirs_run(dirs, first), *path = fs_join(dir, RUN_SUBMIT_LOCK);
+	/* The first member may be removed. */
+	int r = fs_mkdirs(dir, 0700, err);
+
+	return r < 0 ? r : fs_lock(path, true, timeout_ms, ret_fd, err);
 }
 
 /*

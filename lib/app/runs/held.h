@@ -22,6 +22,10 @@
  * a command can tell without the database. It is made before the row is held and removed after. One
  * that waits in a place, and may go to another, is marked as well.
  *
+ * Members of a study that was accepted here are held each, with one mark for all of them, which is
+ * called as the study. Where their target starts them together, or is to be chosen, they are sent
+ * as a whole (app/submit/send.h).
+ *
  * A run that is taken back from its place has the member "moving" {to, text, left, refused, at}
  * until it is known whether it was: then it is held, or has begun there. refused: the place did not
  * take it.
@@ -91,9 +95,14 @@ void held_end(struct run *run);
 /* The same for one that is not to begin, since a run before it ended otherwise; text says which. */
 void held_end_after(struct run *run, const char *text);
 
+/* The lock that a run is sent under, and taken back before: RUN_SUBMIT_LOCK of its directory, of a
+ * member of a study that of the first member. */
+int held_lock(const struct dirs *dirs, const struct run *run, int64_t timeout_ms, int *ret_fd,
+	struct err *err);
+
 /* The directory of the queue; the caller frees. */
 char *held_dir(const struct dirs *dirs);
-/* Durable when it returns. */
+/* Durable when it returns. id: of a run, or of a study for its members. */
 int held_mark(const struct dirs *dirs, const char *id, struct err *err);
 /* The same for a run that waits for others: the mark names them. */
 int held_mark_after(

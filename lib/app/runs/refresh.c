@@ -377,6 +377,7 @@ static bool refresh_apply(struct run *run, const struct target_status *status)
 /* Whether the record had to change. */
 static bool refresh_take_status(struct query *query)
 {
+	deliver_explain(query->refresh->session, query->run, &query->status);
 	bool changed = refresh_apply(query->run, &query->status);
 
 	json_free(query->run->seen);
@@ -384,15 +385,18 @@ static bool refresh_take_status(struct query *query)
 	return changed || query->went_on;
 }
 
-/* Of an ended run: its results may not be waiting any more. */
-static bool take_loss(struct query *query)
+/* Of an ended run: its results may not be waiting any more: they are lost, or its pods have ended
+ * since, as there was nothing to take. */
+static bool refresh_take_results(struct query *query)
 {
 	const struct target_status *status = &query->status;
+	bool is_over = run_state_is_final(status->state) && status->state != RUN_LOST;
 
-	if (query->result < 0 || status->results_until_ms || !status->results_lost)
+	if (query->result < 0 || status->results_until_ms || !(is_over || status->results_lost))
 		return false;
 	json_remove(query->run->doc, TAKEN_UNTIL);
-	json_set_str(query->run->doc, TAKEN_LOST, status->results_lost);
+	if (status->results_lost)
+		json_set_str(query->run->doc, TAKEN_LOST, status->results_lost);
 	return true;
 }
 
@@ -466,7 +470,7 @@ static void refresh_take_response(struct refresh *refresh, struct query *query)
 	bool merged = finish_merge(&refresh->session->dirs, query->run);
 
 	if (run_state_is_final(run_state(query->run))) {
-		if (take_loss(query))
+		if (refresh_take_results(query))
 			*vec_push(&refresh->changed) = query->run;
 	} else if (query->result < 0)
 		set_unknown(query->run, query->err.message);

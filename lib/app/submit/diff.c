@@ -211,6 +211,16 @@ static struct json *base_json(const struct base *base, bool with_layer)
 	return json_clone(json_get(holder, "name"));
 }
 
+/* Without `image:` a submit to a cluster takes one that follows from files of the tree, which are
+ * compared themselves. */
+static bool base_is_proposed(struct session *session, const struct base *of_run)
+{
+	struct config *config;
+
+	return of_run->name && !str_eq(of_run->name, "scratch") &&
+	       session_config(session, &config, NULL) == 0 && !config_is_set(config, "image");
+}
+
 static int add_base(struct session *session, struct json *facts, const struct run *a,
 	const struct run *b, struct err *err)
 {
@@ -220,6 +230,8 @@ static int add_base(struct session *session, struct json *facts, const struct ru
 	base_of_run(a, &base_a);
 	if (b)
 		base_of_run(b, &base_b);
+	else if (base_is_proposed(session, &base_a))
+		return 0;
 	else
 		r = base_of_tree(session, &base_b, err);
 	if (r < 0)

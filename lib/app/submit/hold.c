@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/submit/hold_impl.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 
 #include "app/environment/environment.h"
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "app/submit/place_impl.h"
+#include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -172,17 +174,47 @@ static int hold_change(struct submit *submit, const struct err *cause, struct er
 	return run_change_row(submit->session, submit->run, hold_change_row, &change, err);
 }
 
+/* The rows of the run, unless it has one, and of the other members of its study: all or none. */
+static int hold_insert_rows(struct submit *submit, bool has_row, struct err *err)
+{
+	AUTO(run_list_done) struct run_list rows = {0};
+	size_t n_own = !has_row;
+
+	if (n_own)
+		*vec_push(&rows) = submit->run;
+	int r = submit->study ? submit_new_members(submit, &rows, err) : 0;
+	if (r == 0)
+		r = store_insert_new(submit->store, &rows, err);
+	for (size_t i = n_own; r < 0 && i < rows.n; i++) {
+		AUTO_FREE char *dir = dirs_run(&submit->session->dirs, run_id(rows.v[i]));
+		fs_remove_tree(AT_FDCWD, dir, NULL);
+	}
+	if (n_own)
+		rows.v[0] = NULL;
+	return r;
+}
+
 static int hold_insert(struct submit *submit, const struct err *cause, struct err *err)
 {
-	struct run_list one = {.v = &submit->run, .n = 1, .cap = 1};
+	int r = submit->study ? submit_write_study(submit, err) : 0;
 
+	if (r < 0)
+		return r;
 	submit->run = submit_new_run(submit);
 	submit_set_image(submit);
 	hold_set(submit, cause, submit->run);
-	int r = store_insert_new(submit->store, &one, err);
+	r = hold_insert_rows(submit, false, err);
 	if (r < 0)
 		run_free(TAKE(submit->run));
 	return r;
+}
+
+static int hold_rows(struct submit *submit, const struct err *cause, struct err *err)
+{
+	if (!submit->run)
+		return hold_insert(submit, cause, err);
+	int r = hold_change(submit, cause, err);
+	return r < 0 || !submit->study ? r : hold_insert_rows(submit, true, err);
 }
 
 int submit_hold(struct submit *submit, const struct err *cause, struct err *err)
@@ -195,9 +227,10 @@ int submit_hold(struct submit *submit, const struct err *cause, struct err *err)
 	if (r < 0)
 		return r;
 	environment_warn_held(submit);
-	r = held_mark_after(&submit->session->dirs, submit->id, &submit->spec.after, err);
+	r = held_mark_after(&submit->session->dirs, submit->study ? submit->study->id : submit->id,
+		&submit->spec.after, err);
 	if (r == 0)
-		r = submit->run ? hold_change(submit, cause, err) : hold_insert(submit, cause, err);
+		r = hold_rows(submit, cause, err);
 	if (r < 0)
 		return r;
 	hold_set_phases(submit, submit->run);

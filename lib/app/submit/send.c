@@ -34,6 +34,7 @@ enum { LOCK_MS = 2000, STATE_MS = 15000, QUEUE_MS = 30000 };
 
 struct send_result {
 	bool is_sent;
+	bool is_whole;  /* tried with all other members of its study that wait */
 	bool is_silent; /* who was asked did not answer, or takes no login now */
 	bool goes_on;   /* refused, and held for the next of its places */
 };
@@ -46,18 +47,29 @@ struct sending {
 	struct submit submit;
 	struct strv *silent; /* names of places that did not answer in this turn */
 	bool may_be_refused; /* the target has been asked: what fails now is its answer */
+	bool is_whole;       /* with all other members of its study that wait */
+	int first_fd;        /* held_lock, where that is another run's; 0: none */
+	bool *left_out;      /* by index: members of the study that do not go; NULL: none */
+	size_t n;            /* runs that go */
 };
 
 /* 0 is no lock, too. */
-static void send_unlock(struct submit *submit)
+static void send_unlock(struct sending *sending)
 {
+	struct submit *submit = &sending->submit;
+
 	if (submit->lock_fd > 0)
 		auto_fd(&submit->lock_fd);
 	submit->lock_fd = -1;
+	if (sending->first_fd > 0)
+		close(sending->first_fd);
+	sending->first_fd = 0;
 }
 
 static void send_done(struct sending *sending)
 {
+	send_unlock(sending);
+	free(sending->left_out);
 	/* The store is that of the caller. */
 	submit_done(&sending->submit);
 	session_done(&sending->session);
@@ -68,6 +80,20 @@ static void send_done(struct sending *sending)
  * The list of held runs
  */
 
+/* Also where that cannot be told. */
+static bool send_watches_members(struct store *store, const char *study)
+{
+	const struct store_filter filter = {.unfinished_only = true, .group = study};
+	AUTO(run_list_done) struct run_list members = {0};
+
+	if (store_list(store, &filter, &members, NULL) < 0)
+		return true;
+	vec_foreach (struct run *, run, &members)
+		if (run_is_watched(*run))
+			return true;
+	return false;
+}
+
 /* A mark that outlived its row, or the hold of it. */
 static void drop_mark(struct session *session, struct store *store, const char *id)
 {
@@ -77,11 +103,11 @@ static void drop_mark(struct session *session, struct store *store, const char *
 	AUTO_ERR struct err err = {0};
 
 	/* The lock first: a submit makes its row while it has it. */
-	if (fs_is_locked(lock))
+	if (fs_is_locked(lock) || study_is_held(&session->dirs, id))
 		return;
 	if (store_get(store, id, &run, &err) < 0 && err.id != E_RUN_NOT_FOUND)
 		return;
-	if (!run || !run_is_watched(run))
+	if (run ? !run_is_watched(run) : !send_watches_members(store, id))
 		held_unmark(&session->dirs, id);
 }
 
@@ -100,6 +126,84 @@ static int drop_marks(struct session *session, struct err *err)
 	for (size_t i = 0; r == 0 && i < ids.n; i++)
 		drop_mark(session, store, ids.v[i]);
 	return r;
+}
+
+/*
+ * Members of a study
+ */
+
+static const char *send_study(const struct run *run)
+{
+	return json_get_str(json_get(run->doc, "study"), "id");
+}
+
+/* The rows of the run and, behind it, of all other members of its study that have not ended. */
+static int send_list_members(
+	struct store *store, const struct run *run, struct run_list *ret, struct err *err)
+{
+	const struct store_filter filter = {.unfinished_only = true, .group = send_study(run)};
+	AUTO(run_list_done) struct run_list all = {0};
+
+	int r = store_list(store, &filter, &all, err);
+	if (r == 0)
+		*vec_push(ret) = run_copy(run);
+	for (size_t i = all.n; r == 0 && i-- > 0;)
+		if (!str_eq(run_id(all.v[i]), run_id(run)))
+			*vec_push(ret) = TAKE(all.v[i]);
+	return r;
+}
+
+/* The row of run, and those of the other members: all or none. members: as they are then. */
+static int send_change_members(struct session *session, struct run *run, store_change_fn *fn,
+	void *ctx, struct run_list *members, struct err *err)
+{
+	struct store *store;
+	int r = session_store(session, &store, err);
+
+	if (r == 0)
+		r = send_list_members(store, run, members, err);
+	if (r == 0)
+		r = store_change_all(store, members, fn, ctx, err);
+	if (r == 0)
+		run_replace(run, run_copy(members->v[0]));
+	return r;
+}
+
+/* The row of run alone, or as a whole. */
+static int send_change_run(struct session *session, struct run *run, bool is_whole,
+	store_change_fn *fn, void *ctx, struct err *err)
+{
+	AUTO(run_list_done) struct run_list members = {0};
+
+	return is_whole ? send_change_members(session, run, fn, ctx, &members, err)
+			: run_change_row(session, run, fn, ctx, err);
+}
+
+/* Whether it has several places, and may be at none of them. */
+static bool send_has_choice(const struct run *run)
+{
+	return json_count(json_get(run->doc, RUN_PLACES)) > 1 && run_is_unsent(run);
+}
+
+/* Whether nothing of the run was ever taken back, although it may have been sent. */
+static bool send_is_first_attempt(const struct run *run)
+{
+	return run_attempts(run) == (run_handle(run) ? 1 : 0);
+}
+
+/* Whether the target starts it with the other members. */
+static bool send_is_together(const struct submit *submit)
+{
+	return submit->target && submit->target->ops->submit_study && submit->spec.study.id &&
+	       submit->spec.resources.nodes <= 1 && send_is_first_attempt(submit->run);
+}
+
+/* Whether it is sent with the others: a study has one target. */
+static bool send_is_whole(const struct submit *submit)
+{
+	if (send_has_choice(submit->run))
+		return submit->spec.study.id && send_is_first_attempt(submit->run);
+	return send_is_together(submit);
 }
 
 /*
@@ -178,12 +282,6 @@ static int send_check_place(const struct submit *submit, struct err *err)
 	return send_check_known(submit, known, err);
 }
 
-/* Whether it has several places, and may be at none of them. */
-static bool send_has_choice(const struct run *run)
-{
-	return json_count(json_get(run->doc, RUN_PLACES)) > 1 && run_is_unsent(run);
-}
-
 /* Hosts of a pool are chosen when it is sent; a cluster is the one of the submit, whatever the
  * current context is. */
 static int send_open_target(struct submit *submit, struct err *err)
@@ -229,7 +327,13 @@ static int send_open(
 		r = send_configure(submit, err);
 	if (r == 0)
 		r = spec_from_json(submit->run->spec, &submit->spec, err);
-	return r < 0 ? r : send_open_target(submit, err);
+	if (r == 0)
+		r = send_open_target(submit, err);
+	if (r < 0)
+		return r;
+	sending->is_whole = send_is_whole(submit);
+	sending->n = sending->is_whole ? (size_t)submit->spec.study.size : 1;
+	return 0;
 }
 
 /*
@@ -261,18 +365,20 @@ static int send_change_settled(void *ctx, struct run *run, struct err *err)
 	const bool *is_cancelled = ctx;
 
 	(void)err;
-	if (!run_is_held(run) || (run_cancelling(run) && !*is_cancelled))
+	if (!run_is_held(run) || run_is_unsent(run) || (run_cancelling(run) && !*is_cancelled))
 		return 0;
 	held_clear(run);
 	return 1;
 }
 
-static int send_settle(struct submit *submit, struct err *err)
+static int send_settle(struct sending *sending, struct err *err)
 {
+	struct submit *submit = &sending->submit;
 	struct session *session = submit->session;
 	struct run *run = submit->run;
 	bool is_cancelled = false;
-	int r = run_change_row(session, run, send_change_settled, &is_cancelled, err);
+	int r = send_change_run(
+		session, run, sending->is_whole, send_change_settled, &is_cancelled, err);
 
 	if (r == 0 && run_is_held(run)) {
 		r = target_cancel(submit->target, run_handle(run), STATE_MS, err);
@@ -329,11 +435,15 @@ static void send_borrow(struct submit *submit)
 }
 
 /* Read the row again under the lock: 1, or 0: it is not held any more. */
-static int send_lock(struct submit *submit, struct err *err)
+static int send_lock(struct sending *sending, struct err *err)
 {
+	struct submit *submit = &sending->submit;
 	AUTO_FREE char *lock = fs_join(submit->dir, RUN_SUBMIT_LOCK);
 
 	int r = fs_lock(lock, true, LOCK_MS, &submit->lock_fd, err);
+	if (r == 0 && submit->spec.study.id && submit->spec.study.index > 0)
+		r = held_lock(
+			&submit->session->dirs, submit->run, LOCK_MS, &sending->first_fd, err);
 	if (r == 0)
 		r = run_read_row(submit->session, submit->run, err);
 	send_borrow(submit);
@@ -541,8 +651,8 @@ static int send_choose(struct submit *submit, struct err *err)
 	return r < 0 ? r : submit_insert_row(submit, err);
 }
 
-/* To the place that was chosen. */
-static void send_move(const struct submit *submit, struct run *run)
+/* To the place that was chosen. spec: of the run there. */
+static void send_move(const struct submit *submit, const struct spec *spec, struct run *run)
 {
 	const struct json *facts = json_get(run->spec, "image");
 	struct json *target = json_object(), *image = facts ? json_clone(facts) : NULL;
@@ -552,7 +662,7 @@ static void send_move(const struct submit *submit, struct run *run)
 	json_set(run->doc, "target", target);
 	json_set(run->doc, RUN_PLACES, run_places_to_json(&submit->places));
 	json_free(run->spec);
-	run->spec = spec_to_json(&submit->spec);
+	run->spec = spec_to_json(spec);
 	if (image)
 		json_set(run->spec, "image", image);
 	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO && !submit->spec.roles.list.n)
@@ -573,22 +683,18 @@ static void send_add_warnings(const struct submit *submit, struct run *run)
 	json_set(run->doc, "warnings", array);
 }
 
-static int send_change_row(void *ctx, struct run *run, struct err *err)
+static void send_set_row(
+	const struct submit *submit, const struct spec *spec, const char *handle, struct run *run)
 {
-	struct submit *submit = ctx;
 	struct target *target = submit->target;
 	AUTO_FREE char *name = mem_strdup(json_get_str(json_get(run->doc, "image"), "base"));
 
-	if (!run_is_held(run))
-		return err_set(err, E_RUN_ENDED, "%s was ended by another dlrun", run_id(run));
-	if (run_cancelling(run))
-		return err_set(err, E_RUN_ENDED, "%s was cancelled", run_id(run));
 	finish_merge(&submit->session->dirs, run);
 	if (!run_handle(run))
-		run_add_attempt(run, submit->handle);
+		run_add_attempt(run, handle);
 	run_set_state(run, RUN_QUEUED);
 	if (submit->places.n)
-		send_move(submit, run);
+		send_move(submit, spec, run);
 	send_add_warnings(submit, run);
 	if (target->ops->describe)
 		target->ops->describe(target, json_sub(run->doc, "target"));
@@ -600,34 +706,142 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 	}
 	if (submit->image_facts)
 		json_set(run->spec, "image", json_clone(submit->image_facts));
+}
+
+/* A member's own words; the rest is that of the run that is sent. */
+static int send_member_spec(
+	const struct submit *submit, const struct run *run, struct spec *ret, struct err *err)
+{
+	AUTO_SPEC struct spec own = {0};
+	AUTO_SPEC struct spec spec = {0};
+	int r = spec_from_json(run->spec, &own, err);
+
+	if (r == 0)
+		r = spec_copy(&submit->spec, &spec, err);
+	if (r < 0)
+		return r;
+	strv_copy(&spec.command, &own.command);
+	strv_copy(&spec.env, &own.env);
+	spec.study.index = own.study.index;
+	*ret = spec;
+	spec = (struct spec){0};
+	return 0;
+}
+
+/* A member that is to be cancelled stays, and ends when the others have been sent. */
+static int send_change_member(const struct submit *submit, struct run *run, struct err *err)
+{
+	AUTO_SPEC struct spec spec = {0};
+	char handle[TARGET_HANDLE_SIZE] = "";
+
+	if (!run_is_held(run) || run_cancelling(run) || !send_is_first_attempt(run))
+		return 0;
+	int r = send_member_spec(submit, run, &spec, err);
+	if (r == 0 && !run_handle(run))
+		r = submit->target->ops->prepare(
+			submit->target, run_id(run), 1, &spec, handle, err);
+	if (r < 0)
+		return r;
+	send_set_row(submit, &spec, handle, run);
 	return 1;
 }
 
-/* Durable before the target is told. */
-static int send_write_row(struct submit *submit, struct err *err)
+static int send_change_row(void *ctx, struct run *run, struct err *err)
 {
-	int r = run_change_row(submit->session, submit->run, send_change_row, submit, err);
+	const struct submit *submit = ctx;
 
+	if (!str_eq(run_id(run), submit->id))
+		return send_change_member(submit, run, err);
+	if (!run_is_held(run))
+		return err_set(err, E_RUN_ENDED, "%s was ended by another dlrun", run_id(run));
+	if (run_cancelling(run))
+		return err_set(err, E_RUN_ENDED, "%s was cancelled", run_id(run));
+	send_set_row(submit, &submit->spec, submit->handle, run);
+	return 1;
+}
+
+/* Members that have ended, were removed, or are to be cancelled. */
+static void send_set_left_out(struct sending *sending, const struct run_list *members)
+{
+	size_t size = (size_t)sending->submit.spec.study.size;
+
+	free(sending->left_out);
+	sending->left_out = mem_alloc(size + 1, sizeof(bool));
+	sending->n = 0;
+	memset(sending->left_out, true, size);
+	vec_foreach (struct run *, run, members) {
+		int64_t index = json_get_int(json_get((*run)->doc, "study"), "index", -1);
+		if (!run_is_held(*run) || run_is_unsent(*run) || run_cancelling(*run) ||
+			index < 0 || (size_t)index >= size || !sending->left_out[index])
+			continue;
+		sending->left_out[index] = false;
+		sending->n++;
+	}
+	if (sending->n == size)
+		free(TAKE(sending->left_out));
+}
+
+/* Durable before the target is told. */
+static int send_write_row(struct sending *sending, struct err *err)
+{
+	struct submit *submit = &sending->submit;
+	AUTO(run_list_done) struct run_list members = {0};
+
+	sending->n = 1;
+	int r = sending->is_whole ? send_change_members(submit->session, submit->run,
+					    send_change_row, submit, &members, err)
+				  : run_change_row(submit->session, submit->run, send_change_row,
+					    submit, err);
 	send_borrow(submit);
-	return r;
+	if (r < 0 || !sending->is_whole)
+		return r;
+	/* Elsewhere each is started by itself from now on. */
+	sending->is_whole = send_is_together(submit);
+	if (sending->is_whole)
+		send_set_left_out(sending, &members);
+	return 0;
+}
+
+static int send_create_study(struct sending *sending, struct err *err)
+{
+	struct submit *submit = &sending->submit;
+	const struct spec_study *of = &submit->spec.study;
+	AUTO_STUDY struct study study = {0};
+	AUTO_STUDY_WORDS struct study_words words = {0};
+	struct target_job job;
+
+	int r = study_read(&submit->session->dirs, of->id, &study, err);
+	if (r == 0)
+		r = study_all_words(&study, &words, err);
+	if (r == 0 && words.n != (size_t)of->size)
+		r = err_set(err, E_DATA, "study %s has %zu members, and the record says %d", of->id,
+			words.n, of->size);
+	if (r == 0)
+		r = submit_make_start(submit, &job, err);
+	if (r < 0)
+		return r;
+	struct target_study all = submit_make_study(&job, &words);
+	all.left_out = sending->left_out;
+	return target_submit_study(submit->target, &all, SUBMIT_START_MS, err);
 }
 
 static int send_start(struct sending *sending, struct err *err)
 {
 	struct submit *submit = &sending->submit;
 	AUTO_ERR struct err failure = {0};
-	int r = submit_create(submit, &failure);
+	int r = sending->is_whole ? send_create_study(sending, &failure)
+				  : submit_create(submit, &failure);
 
 	if (r == 0)
-		return send_settle(submit, err);
+		return send_settle(sending, err);
 	sending->may_be_refused = false;
 	if (failure.code == ERR_NET)
 		return err_move(err, &failure);
 	/* An error does not say that nothing came of it. */
-	send_unlock(submit);
+	send_unlock(sending);
 	r = send_has_begun(submit, err);
 	if (r > 0)
-		return send_settle(submit, err);
+		return send_settle(sending, err);
 	/* Parts that were sent may still arrive. */
 	sending->may_be_refused = r == 0 && target_knows(submit->target, submit->handle, STATE_MS);
 	return r < 0 ? r : err_move(err, &failure);
@@ -640,13 +854,16 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 
 	*ret_sent = r > 0;
 	if (r != 0)
-		return r < 0 ? r : send_settle(submit, err);
+		return r < 0 ? r : send_settle(sending, err);
 	int cancelled = send_is_cancelled(submit, err);
 	if (cancelled < 0)
 		return cancelled;
-	r = send_lock(submit, err);
+	r = send_lock(sending, err);
 	if (r <= 0)
 		return r;
+	/* The others go without it. */
+	if (cancelled)
+		sending->is_whole = false;
 	if (cancelled)
 		return send_end(submit, err);
 	r = send_secrets(submit, err);
@@ -659,7 +876,7 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 		return r;
 	r = submit->target->ops->needs_image ? send_push(submit, err) : send_choose(submit, err);
 	if (r == 0)
-		r = send_write_row(submit, err);
+		r = send_write_row(sending, err);
 	if (r == 0)
 		r = send_start(sending, err);
 	*ret_sent = r == 0;
@@ -752,12 +969,12 @@ static int send_fail(struct session *session, struct sending *sending, struct ru
 	int r = failure.is_refused ? send_go_on(session, sending, run, why, events, err) : 0;
 	if (r != 0)
 		return r < 0 ? r : 0;
-	/* Nothing was sent there. */
+	/* Nothing was sent there. A study that has a name in a cluster stays. */
 	AUTO_FREE char *text = NULL;
-	if (failure.is_refused)
+	if (failure.is_refused && run_is_unsent(submit->run))
 		text = place_leave_refused(&submit->places, submit->place_name, why);
 	failure.goes_on = text;
-	r = run_change_row(session, run, send_change_failed, &failure, err);
+	r = send_change_run(session, run, sending->is_whole, send_change_failed, &failure, err);
 	if (r < 0)
 		return r;
 	if (!run_is_held(run))
@@ -776,16 +993,17 @@ static int send_one(struct session *session, struct run *run, struct strv *silen
 	int r = send_open(&sending, session, run, &why);
 	if (r == 0)
 		r = send_run(&sending, &ret->is_sent, &why);
+	ret->is_whole = sending.is_whole;
 	ret->is_silent = why.code == ERR_NET || (why.code == ERR_AUTH && why.id != E_IO_PERMISSION);
 	if (r == 0) {
 		if (ret->is_sent && events->sent)
-			events->sent(events->ctx, sending.submit.run);
+			events->sent(events->ctx, sending.submit.run, sending.n);
 		return 0;
 	}
 	if (why.id == E_RUN_NOT_FOUND || why.code == ERR_CANCELED)
 		return why.code == ERR_CANCELED ? err_move(err, &why) : 0;
 	/* The row may be written by others again. */
-	send_unlock(&sending.submit);
+	send_unlock(&sending);
 	bool is_refused = send_is_refused(&sending, &why);
 	r = send_fail(session, &sending, run, &why, events, err);
 	ret->goes_on = r == 0 && is_refused && held_is_for_room(run);
@@ -824,7 +1042,7 @@ static int send_after(struct session *session, struct run *run, const struct que
 		r = after_check_again(session, &list, &check, err);
 	if (r < 0 || check.state != AFTER_NEVER)
 		return r < 0 ? r : check.state == AFTER_MET;
-	r = run_change_row(session, run, send_change_never, &check, err);
+	r = send_change_run(session, run, send_study(run) != NULL, send_change_never, &check, err);
 	if (r < 0)
 		return r;
 	if (!run_is_held(run))
@@ -853,24 +1071,61 @@ static char *send_needs(const struct run *run)
 		ref && !str_starts(ref, "oci:") ? ref : "", handle ? handle : "");
 }
 
-/* *silent: names of places that did not answer, and what runs need that were not sent for that. */
-static int send_each(struct session *session, struct run *run, struct strv *silent,
-	const struct queue_events *events, bool *is_any_sent, struct err *err)
+/* A turn: each held run once, and a study that goes as a whole. */
+struct send_turn {
+	struct session *session;
+	const struct queue_events *events;
+	struct strv silent;    /* names of places that did not answer, and what runs need that were
+	                     * not sent for that */
+	struct strv over;      /* studies that were tried as a whole, or wait for other runs */
+	struct strv may_begin; /* studies of which that is known */
+	bool is_any_sent;
+};
+
+static void send_turn_done(struct send_turn *turn)
 {
+	strv_done(&turn->silent);
+	strv_done(&turn->over);
+	strv_done(&turn->may_begin);
+}
+
+/* As send_after; members of a study wait for the same, which is looked up once. */
+static int send_turn_after(struct send_turn *turn, struct run *run, struct err *err)
+{
+	const char *study = send_study(run);
+
+	if (study && strv_find(&turn->may_begin, study) >= 0)
+		return 1;
+	bool is_asked = run_is_unsent(run) && !run_cancelling(run);
+	AUTO_FREE char *name = study ? mem_strdup(study) : NULL;
+	int r = send_after(turn->session, run, turn->events, err);
+	if (r >= 0 && name && is_asked)
+		strv_add(r > 0 ? &turn->may_begin : &turn->over, name);
+	return r;
+}
+
+static int send_each(struct send_turn *turn, struct run *run, struct err *err)
+{
+	const struct queue_events *events = turn->events;
+	const char *study = send_study(run);
 	AUTO_FREE char *needs = send_needs(run);
 	AUTO_ERR struct err why = {0};
 	struct send_result result = {0};
 
-	int r = send_after(session, run, events, &why);
-	if (r > 0 && strv_find(silent, needs) >= 0)
+	if (study && strv_find(&turn->over, study) >= 0)
+		return 0;
+	int r = send_turn_after(turn, run, &why);
+	if (r > 0 && strv_find(&turn->silent, needs) >= 0)
 		return 0;
 	result.goes_on = r > 0;
 	/* A place that has refused it is not asked again. */
 	while (r >= 0 && result.goes_on)
-		r = send_one(session, run, silent, events, &result, &why);
-	*is_any_sent |= result.is_sent;
+		r = send_one(turn->session, run, &turn->silent, events, &result, &why);
+	turn->is_any_sent |= result.is_sent;
 	if (result.is_silent)
-		strv_add(silent, needs);
+		strv_add(&turn->silent, needs);
+	if (result.is_whole)
+		strv_add(&turn->over, send_study(run));
 	/* Removed meanwhile. */
 	if (r == 0 || why.id == E_RUN_NOT_FOUND)
 		return 0;
@@ -885,23 +1140,22 @@ int queue_send(struct session *session, const struct queue_events *events,
 	const volatile int *interrupted, struct err *err)
 {
 	AUTO_FREE char *dir = held_dir(&session->dirs), *path = fs_join(dir, HELD_LOCK);
+	AUTO(send_turn_done) struct send_turn turn = {.session = session, .events = events};
 	AUTO(run_list_done) struct run_list runs = {0};
-	AUTO_STRV struct strv silent = {0};
 	AUTO_FD int lock = -1;
-	bool is_sent = false;
 
 	if (!held_any(&session->dirs, NULL))
 		return 0;
 	int r = fs_lock(path, true, QUEUE_MS, &lock, err);
 	if (r == 0)
-		r = spill_all(session, send_find_place, &silent, events, interrupted, err);
+		r = spill_all(session, send_find_place, &turn.silent, events, interrupted, err);
 	if (r == 0)
 		r = queue_list(session, &runs, err);
 	if (r == 0)
 		r = after_refresh(session, &runs, STATE_MS, err);
 	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++)
-		r = send_each(session, runs.v[i], &silent, events, &is_sent, err);
-	if (is_sent)
+		r = send_each(&turn, runs.v[i], err);
+	if (turn.is_any_sent)
 		held_kick_soon(&session->dirs);
 	return r < 0 ? r : drop_marks(session, err);
 }

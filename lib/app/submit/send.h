@@ -9,6 +9,11 @@
  * A run that waits for others is sent when they have ended as it asked for, and ends here when one
  * did not.
  *
+ * A study of a target that starts all members together goes by one request: the rows of all members
+ * get their handles by one transaction, and those that have ended or are being cancelled are left
+ * out. Of a study with several targets one is chosen for all; on hosts each member is then sent by
+ * itself.
+ *
  * A process that is killed leaves a held run. Where its row has a handle the target is asked first,
  * and the same name is used again, so that it begins once whatever came of the start before.
  * What waits in one of several places without room comes here before, and goes on (spill_impl.h).
@@ -25,7 +30,8 @@
 #include "core/record/run.h"
 
 struct queue_events {
-	void (*sent)(void *ctx, const struct run *run);
+	/* n: runs, of a study of which all were sent together, and run is one. */
+	void (*sent)(void *ctx, const struct run *run, size_t n);
 	/* Refused by the target: it has failed, and its record says why. */
 	void (*refused)(void *ctx, const struct run *run, const struct err *why);
 	/* The run is on its way from one of its places to the next: a sentence. */

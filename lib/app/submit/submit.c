@@ -92,7 +92,8 @@ static int submit_go_on(struct submit *submit, const struct err *why)
 	AUTO_ERR struct err ignored = {0};
 
 	/* A study goes to one target as a whole. */
-	if (!why || !submit->may_hold || !place_is_refusal(why) || !run_may_go_on(run))
+	if (!why || !submit->may_hold || submit->study || !place_is_refusal(why) ||
+		!run_may_go_on(run))
 		return 0;
 	auto_fd(&submit->lock_fd);
 	submit->lock_fd = -1;

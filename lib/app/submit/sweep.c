@@ -6,6 +6,7 @@
 
 #include "app/lifecycle/restart.h"
 #include "app/runs/deliver.h"
+#include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "app/submit/submit_impl.h"
 #include "base/os/os.h"
@@ -55,11 +56,15 @@ static int sweep_check_cancelled(const struct sweep *sweep, struct err *err)
 static int sweep_make_member(struct sweep *sweep, size_t index, struct err *err)
 {
 	struct submit *submit = &sweep->submit;
+	bool is_held = run_is_held(sweep->first);
 	int r = sweep_check_cancelled(sweep, err);
 
+	if (r == 0 && is_held)
+		r = held_mark(&sweep->session->dirs, sweep->study->id, err);
 	if (r == 0)
 		r = submit_insert_member(submit, sweep->first, index, err);
-	if (r < 0)
+	/* The others wait here, too. */
+	if (r < 0 || is_held)
 		return r;
 	r = submit_create(submit, err);
 	if (r < 0)
@@ -158,18 +163,21 @@ int sweep_run(struct session *session, const struct submit_options *options,
 			.options = options,
 			.events = events ? events->submit : NULL,
 			.begun_ms = clock_ms(),
-			.is_recorded = true},
+			.is_recorded = true,
+			.may_hold = true},
 	};
 
+	held_kick(session);
 	int r = submit_all(&sweep.submit, err);
-	bool is_whole = r == 0 && submit_starts_together(&sweep.submit);
+	bool is_held = r == 0 && run_is_held(sweep.submit.run);
+	bool is_whole = r == 0 && !is_held && submit_starts_together(&sweep.submit);
 	if (r == 0)
 		sweep_keep_first(&sweep);
 	if (is_whole)
 		r = sweep_start_together(&sweep, err);
 	if (is_whole && r == 0)
 		deliver_kick(session, sweep.first);
-	for (size_t i = 1; r == 0 && !is_whole && i < study->cases.n; i++) {
+	for (size_t i = 1; r == 0 && !is_whole && !is_held && i < study->cases.n; i++) {
 		sweep_report(&sweep, i);
 		r = sweep_make_member(&sweep, i, err);
 	}

@@ -23,6 +23,11 @@ const struct config_key config_keys[] = {
 		"same registry, `HOST/REPO[:TAG]`. The local target uses this machine's own programs and does "
 		"not unpack it",
 		"image: registry.example.com/base/pytorch:2.5"},
+	{"bases", CONFIG_LIST, NULL, NULL, false, CONFIG_BY_PROJECT,
+		"Where no `image` is set and a cluster needs one: repositories of Python images, of which the "
+		"first that responds is taken, with the tag that the Python of the project needs "
+		"(*3.12-slim*). Default: docker.io/library/python, then public.ecr.aws/docker/library/python",
+		"bases: [registry.example.com/mirror/python]"},
 	{"entrypoint", CONFIG_ENUM, "image", "image none", false, CONFIG_BY_PROJECT,
 		"Whether the image's ENTRYPOINT stands in front of the command, where the image is used",
 		"entrypoint: none"},

@@ -318,6 +318,29 @@ static int read_results(const struct config_reading *reading, struct json **ret,
 	return r < 0 ? r : check_source(reading, *ret, "pvc nfs claim emptyDir s3", err);
 }
 
+static int read_kube_caches(
+	const struct config_reading *reading, struct json **ret, struct err *err)
+{
+	static const struct config_member members[] = {{"pvc", read_string}, {"nfs", read_string},
+		{"host_path", read_string}, {"sub_path", read_string}};
+	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
+
+	return r < 0 ? r : check_source(reading, *ret, "pvc nfs host_path", err);
+}
+
+/* A path on the nodes: only they could resolve "~". */
+static int read_node_caches(
+	const struct config_reading *reading, struct json **ret, struct err *err)
+{
+	const struct yaml *node = reading->node;
+
+	if (node->kind != YAML_SCALAR || node->text[0] != '/')
+		return config_location_errorf(err, reading->location,
+			"%s must be an absolute path on the hosts", reading->name);
+	*ret = yaml_to_json_text(node);
+	return 0;
+}
+
 static int read_gpu_type(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	static const struct config_member members[] = {{"resource", read_string},
@@ -418,6 +441,16 @@ const struct config_target_key config_target_keys[] = {
 		"Added to everything that is made in the cluster", "annotations: {team: vision}"},
 	{"before", CONFIG_BY_PROJECT, LOCAL | KUBERNETES | SSH, read_string,
 		"As before: at the top, for this target", "before: source /opt/env.sh"},
+	{"caches", CONFIG_BY_PROJECT, LOCAL, read_data_path,
+		"Where the caches of Hugging Face, uv, pip and torch are. Default: in the home directory",
+		"caches: /scratch/me/caches"},
+	{"caches", CONFIG_BY_PROJECT, KUBERNETES, read_kube_caches,
+		"Storage that runs share for the caches of Hugging Face, uv, pip and torch",
+		"caches: {pvc: caches}"},
+	{"caches", CONFIG_BY_PROJECT, SSH, read_node_caches,
+		"Where the caches of Hugging Face, uv, pip and torch are on the nodes. Default: in the home "
+		"directory",
+		"caches: /scratch/me/caches"},
 	{"context", CONFIG_BY_PROJECT, KUBERNETES, read_string,
 		"Context of the kubeconfig. Default: the current one", "context: research-a"},
 	{"data", CONFIG_BY_PROJECT, LOCAL, read_local_data,

@@ -237,7 +237,7 @@ static int roles_read_one(const struct json *json, struct role *role, struct err
 	return r < 0 ? r : roles_read_words(json, what, role, err);
 }
 
-static int roles_check_list(const struct roles *roles, struct err *err);
+static int roles_check_names(const struct roles *roles, struct err *err);
 static int roles_check_ends_with(const struct roles *roles, struct err *err);
 
 int roles_from_config(const struct config *config, struct roles *ret, struct err *err)
@@ -257,7 +257,7 @@ int roles_from_config(const struct config *config, struct roles *ret, struct err
 	for (const struct json *item = json_first(json); r == 0 && item; item = json_next(item))
 		r = roles_read_one(item, vec_push(&ret->list), err);
 	if (r == 0)
-		r = roles_check_list(ret, err);
+		r = roles_check_names(ret, err);
 	if (r < 0)
 		return config_blame(config, "roles", err);
 	r = roles_check_ends_with(ret, err);
@@ -288,7 +288,7 @@ static int roles_check_name(const struct roles *roles, size_t i, struct err *err
 	return 0;
 }
 
-static int roles_check_list(const struct roles *roles, struct err *err)
+static int roles_check_names(const struct roles *roles, struct err *err)
 {
 	int r = 0;
 
@@ -307,8 +307,15 @@ static int roles_check_ends_with(const struct roles *roles, struct err *err)
 	if (!roles->ends_with || roles_index(roles, roles->ends_with) >= 0)
 		return 0;
 	AUTO_FREE char *shown = str_shown(roles->ends_with);
-	err_set(err, E_CONFIG, "ends_with: there is no role '%s'", shown);
-	return err_hint(err, "ends_with: %s", roles->list.v[0].name);
+	int r = err_set(err, E_CONFIG, "ends_with: there is no role '%s'", shown);
+	return roles->list.n ? err_hint(err, "ends_with: %s", roles->list.v[0].name) : r;
+}
+
+static int roles_check_list(const struct roles *roles, struct err *err)
+{
+	int r = roles_check_names(roles, err);
+
+	return r < 0 ? r : roles_check_ends_with(roles, err);
 }
 
 int roles_check(const struct spec *spec, struct err *err)
@@ -316,8 +323,6 @@ int roles_check(const struct spec *spec, struct err *err)
 	if (!spec->roles.list.n)
 		return 0;
 	int r = roles_check_list(&spec->roles, err);
-	if (r == 0)
-		r = roles_check_ends_with(&spec->roles, err);
 	if (r == 0 && spec->resources.nodes != roles_sum(&spec->roles))
 		r = err_set(err, E_CONFIG, "the roles have %d nodes, and the run has %d",
 			roles_sum(&spec->roles), spec->resources.nodes);

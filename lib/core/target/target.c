@@ -274,13 +274,14 @@ static int wait_init_interruptible(
 	return interrupted && *interrupted ? err_set(err, E_CANCELED, "interrupted") : 0;
 }
 
-int target_deliver(struct target *target, const struct target_job *job, struct err *err)
+int target_deliver(struct target *target, const struct target_job *job,
+	const struct target_delivery_events *events, struct err *err)
 {
 	struct wait wait;
 
 	int r = wait_init_interruptible(&wait, target, NULL, err);
 	if (r == 0)
-		r = target->ops->deliver(target, job, &wait.call, err);
+		r = target->ops->deliver(target, job, events, &wait.call, err);
 	return target_wait_over(&wait, r, err);
 }
 

@@ -25,6 +25,9 @@
 /* Runs of many hosts name all of them, and a place in the log of each. */
 enum { TARGET_TOKEN_SIZE = 8192, TARGET_HANDLE_SIZE = 8192 };
 
+/* In a container: what all runs of the target share. */
+#define TARGET_CACHES_DIR "/dlrun/caches"
+
 struct spec;
 struct target_study;
 
@@ -61,6 +64,7 @@ struct target_study {
 	const struct strv *env;      /* n: K=V that differ, the same names in each; or NULL */
 	/* n: objects, "params" of their records, for other machines; or NULL. */
 	const struct json *const *params;
+	const bool *left_out; /* n: members that are not to begin; NULL: none */
 };
 
 /* The state of an attempt as the target knows it now. */
@@ -75,6 +79,7 @@ struct target_status {
 	char *results_lost;   /* why results that waited there are gone, as far as known; or NULL */
 	bool cancelling;
 	bool is_stranded;      /* it waits where it can never begin, until it is taken back */
+	bool waits_for_code;   /* of ops->deliver */
 	char *text;            /* one sentence: why it is in that state; or NULL */
 	char *hint;            /* what to do about that; or NULL */
 	struct json *evidence; /* a list of lines; or NULL */
@@ -121,6 +126,14 @@ struct target_log_request {
 	int rank;           /* -1: all */
 	bool follow;        /* until the attempt ends */
 	struct target_log_events events;
+};
+
+/* Code on its way to the nodes that wait for it. */
+struct target_delivery_events {
+	/* Several tries have failed for the same node, for this error, and it goes on trying; not
+	 * set: that node has got on since. */
+	void (*failing)(void *ctx, const struct err *error);
+	void *ctx;
 };
 
 /* A command beside the program, in its directory and environment. After the program has ended it
@@ -208,7 +221,8 @@ struct target_ops {
 	/* Send the code of an attempt with code_apart, that is more than the target stores, to each
 	 * node that waits for it. Done when the attempt has ended. NULL: none is sent so. */
 	int (*deliver)(struct target *target, const struct target_job *job,
-		struct target_call *call, struct err *err);
+		const struct target_delivery_events *events, struct target_call *call,
+		struct err *err);
 	/* *ret is filled when done. ERR_NET if the target is not reachable; an attempt that is not
 	 * known there: state lost, or failed with reason Interrupted if it never began. */
 	int (*state)(struct target *target, const char *handle, struct target_status *ret,
@@ -303,7 +317,8 @@ int target_submit(
 int target_submit_study(struct target *target, const struct target_study *study, int64_t timeout_ms,
 	struct err *err);
 /* Of a target that has deliver. */
-int target_deliver(struct target *target, const struct target_job *job, struct err *err);
+int target_deliver(struct target *target, const struct target_job *job,
+	const struct target_delivery_events *events, struct err *err);
 int target_state(struct target *target, const char *handle, int64_t timeout_ms,
 	struct target_status *ret, struct err *err);
 /* Follows for as long as the attempt lives; *interrupted (may be NULL) ends it with ERR_CANCELED

@@ -843,7 +843,7 @@ static void set_job_spec(const struct job *job, struct json *spec, struct json *
 	json_set_int(spec, "completions", completions);
 	json_set_int(spec, "parallelism", is_limited ? run->parallel : completions);
 	if (run->n_members && run->fail_fast)
-		json_set_int(spec, "maxFailedIndexes", 0);
+		json_set_int(spec, "maxFailedIndexes", job_count_cancelled(run));
 	struct json *rules = json_array();
 
 	if (job->is_gang) {

@@ -47,8 +47,9 @@
  *
  * Study. Words and variables of its members lie in a ConfigMap of the Job's name, a line for each
  * in entries of KUBE_MEMBERS_EACH; the script evaluates the line of $JOB_COMPLETION_INDEX. The
- * entry KUBE_STUDY_CANCEL INDEX, added later, keeps that member from beginning: its pod ends with
- * 125 and KUBE_JOB_CANCELLED. Kubernetes makes ids and paths of results from their index.
+ * entry KUBE_STUDY_CANCEL INDEX, mostly added later, keeps that member from beginning: its pod ends
+ * with 125 and KUBE_JOB_CANCELLED, which fail_fast does not count. Kubernetes makes ids and paths
+ * of results from their index.
  *
  * Time limit. Waiting does not count. With a shell in the image the program's own limit is kept
  * in the pod: TERM, grace, KILL, exit status 124 and KUBE_JOB_TIMEOUT as termination message, no
@@ -107,6 +108,7 @@ struct kube_mount {
 	const char *path; /* data: in the tree, as runtime_path writes it; volumes: absolute */
 	struct kube_place place;
 	bool has_files; /* data: the snapshot has files there, which the volume hides */
+	bool is_shared; /* volumes: other runs write there at the same time */
 };
 struct kube_output {
 	const char *path; /* in the tree */
@@ -118,6 +120,7 @@ struct kube_member {
 	const struct strv *command; /* as that of kube_run */
 	const struct strv *env;     /* K=V, the same names for each member; or NULL */
 	const struct json *params;  /* an object for kube_member_params; or NULL */
+	bool is_cancelled;          /* from the beginning */
 };
 enum { KUBE_MEMBERS_EACH = 64 };
 

@@ -224,6 +224,24 @@ static void member_remove_params(const struct kube_run *run, struct json *data)
 	}
 }
 
+int64_t job_count_cancelled(const struct kube_run *run)
+{
+	int64_t n = 0;
+
+	for (size_t i = 0; i < run->n_members; i++)
+		n += run->members[i].is_cancelled;
+	return n;
+}
+
+static void member_add_cancelled(const struct kube_run *run, struct json *data)
+{
+	for (size_t i = 0; i < run->n_members; i++) {
+		AUTO_FREE char *key = mem_printf(KUBE_STUDY_CANCEL "%zu", i);
+		if (run->members[i].is_cancelled)
+			json_set_str(data, key, "");
+	}
+}
+
 int job_members(const struct job *job, struct json *data, struct err *err)
 {
 	const struct kube_run *run = job->run;
@@ -252,6 +270,7 @@ int job_members(const struct job *job, struct json *data, struct err *err)
 	}
 	if (run->n_members && run->members[0].params && !member_add_params(run, size, data))
 		member_remove_params(run, data);
+	member_add_cancelled(run, data);
 	return 0;
 }
 

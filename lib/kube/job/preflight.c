@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/job/preflight.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,7 +97,12 @@ bool kube_rules_grant(const struct json *review, const struct kube_deed *deed)
  * Rights
  */
 
-enum { VERBS_MAX = 2, TEXT_MAX = 2000, WORD_MAX = 32 };
+enum {
+	VERBS_MAX = 2,
+	TEXT_MAX = 2000,
+	WORD_MAX = 32,
+	UPGRADE_CREATES = 35, /* 1.35: feature gate AuthorizePodWebsocketUpgradeCreatePermission */
+};
 
 /* FATAL: the run could not begin, or its state could not be read, or it could not be ended;
  * NO_JOBSET: it is a Job then; NO_STREAM: its code must not be large. */
@@ -159,6 +165,7 @@ static const struct need {
 	enum effect effect;
 	bool (*applies)(const struct kube_run *run);
 	const char *lack;
+	bool is_upgrade; /* only where kube_upgrade_creates */
 } needs[] = {
 	{"batch", "jobs", "create", FATAL, always, "the run cannot be started"},
 	{"batch", "jobs", "get list", FATAL, always, "nobody could tell what became of the run"},
@@ -176,7 +183,10 @@ static const struct need {
 	{"batch", "jobs", "watch", COMFORT, always, "its state is asked for every few seconds"},
 	{"", "pods", "watch", COMFORT, always, "its pods are asked for every few seconds"},
 	{"", "pods/exec", "get", COMFORT, leaves_results_in_pods, "its results cannot be taken"},
+	{"", "pods/exec", "create", COMFORT, leaves_results_in_pods, "its results cannot be taken",
+		true},
 	{"", "pods/portforward", "get create", COMFORT, has_ports, "its ports cannot be reached"},
+	{"", "pods/portforward", "create", COMFORT, has_ports, "its ports cannot be reached", true},
 	{"", "configmaps", "patch", COMFORT, is_study,
 		"single members cannot be cancelled, and its ConfigMap stays when it is removed"},
 	{"", "configmaps", "delete", COMFORT, is_study,
@@ -197,6 +207,7 @@ static const struct need {
 	{"jobset.x-k8s.io", "jobsets", "get list", NO_JOBSET, wants_jobset, ""},
 	{"jobset.x-k8s.io", "jobsets", "delete", NO_JOBSET, wants_jobset, ""},
 	{"", "pods/exec", "get", NO_STREAM, has_code_apart, ""},
+	{"", "pods/exec", "create", NO_STREAM, has_code_apart, "", true},
 	{"", "pods", "list", NO_STREAM, has_code_apart, ""},
 };
 
@@ -248,12 +259,50 @@ static void query_need(const struct need *need, const char *kube_namespace,
  * Judging
  */
 
+enum subject {
+	RIGHTS,
+	WHO,
+	NAMESPACE,
+	JOBSET,
+	KUEUE,
+	QUEUE,
+	CLAIM,
+	PULL_SECRET,
+	ACCOUNT,
+	PRIORITY,
+	QUOTAS,
+	NODES,
+	VERSION,
+	SUBJECTS,
+};
+
+bool kube_upgrade_creates(const struct json *version)
+{
+	const char *text = json_get_str(version, "gitVersion");
+	unsigned major, minor;
+
+	return text && sscanf(text, "v%5u.%5u", &major, &minor) == 2 &&
+	       (major > 1 || minor >= UPGRADE_CREATES);
+}
+
+/* A server that does not tell its version is taken for an older one. */
+static bool preflight_upgrade_creates(
+	const struct kube_questions *questions, const struct kube_reply *replies)
+{
+	for (size_t i = 0; i < questions->n; i++)
+		if (questions->v[i].subject == VERSION && replies[i].status == 200)
+			return kube_upgrade_creates(replies[i].object);
+	return false;
+}
+
 /* Whether all of its verbs were asked for and refused; ret_why: what the server says of one. */
 static bool preflight_is_missing(const struct need *need, const struct kube_questions *questions,
 	const struct kube_reply *replies, const char **ret_why)
 {
 	bool requested = false;
 
+	if (need->is_upgrade && !preflight_upgrade_creates(questions, replies))
+		return false;
 	for (size_t i = 0; i < questions->n; i++) {
 		const struct json *status = json_get(replies[i].object, "status");
 
@@ -306,7 +355,8 @@ static void preflight_find_missing(enum effect effect, const struct kube_run *ru
 			continue;
 		AUTO_FREE char *deed = deed_text(&needs[i]);
 		buf_addf(&ret->deeds, "%s%s", ret->lacks.n ? ", " : "", deed);
-		strv_addf(&ret->lacks, "%s", needs[i].lack);
+		if (strv_find(&ret->lacks, needs[i].lack) < 0)
+			strv_add(&ret->lacks, needs[i].lack);
 		if (!ret->why && !str_empty(why))
 			ret->why = str_shown(why);
 	}
@@ -359,26 +409,6 @@ static void kube_rights_evaluate(const struct kube_run *run, const struct kube_q
 			"it is a Job, and not a JobSet: you may not %s in namespace %s",
 			jobset.deeds.data, run->kube_namespace);
 }
-
-/*
- * Questions and findings
- */
-
-enum subject {
-	RIGHTS,
-	WHO,
-	NAMESPACE,
-	JOBSET,
-	KUEUE,
-	QUEUE,
-	CLAIM,
-	PULL_SECRET,
-	ACCOUNT,
-	PRIORITY,
-	QUOTAS,
-	NODES,
-	SUBJECTS,
-};
 
 /*
  * Questions
@@ -499,15 +529,22 @@ void kube_preflight_query_rights(const struct kube_run *run, const struct kube_q
 	bool is_good = reply->status / 100 == 2;
 
 	if (answered->subject == RIGHTS && reply->status != 0 && reply->status != 401) {
-		/* Adds at most KUBE_RIGHTS_MAX reviews of one deed each: all that is needed and
-		 * that rules, the response to a SelfSubjectRulesReview (NULL: none), does not
-		 * grant. */
+		/* Adds at most KUBE_RIGHTS_MAX questions: reviews of one deed each, of all that is
+		 * needed and that rules, the response to a SelfSubjectRulesReview (NULL: none),
+		 * does not grant. */
 		const struct json *rules = is_good ? reply->object : NULL;
-		_Static_assert(ARRAY_LEN(needs) * VERBS_MAX <= KUBE_RIGHTS_MAX, "room for all");
+		_Static_assert(ARRAY_LEN(needs) * VERBS_MAX < KUBE_RIGHTS_MAX, "room for all");
+		bool is_by_version = false;
 
-		for (size_t i = 0; i < ARRAY_LEN(needs); i++)
+		for (size_t i = 0; i < ARRAY_LEN(needs); i++) {
+			size_t before = ret->n;
+
 			if (needs[i].applies(run))
 				query_need(&needs[i], run->kube_namespace, rules, ret);
+			is_by_version |= needs[i].is_upgrade && ret->n > before;
+		}
+		if (is_by_version)
+			preflight_add(ret, VERSION, "", mem_strdup("/version"));
 	}
 }
 
@@ -609,6 +646,43 @@ static void evaluate_namespace(struct evaluation *evaluation)
 	}
 }
 
+static bool preflight_only_reads(const struct json *modes)
+{
+	for (const struct json *mode = modes ? json_first(modes) : NULL; mode;
+		mode = json_next(mode))
+		if (!str_eq(json_str(mode), "ReadOnlyMany"))
+			return false;
+	return json_count(modes) > 0;
+}
+
+/* Evaluate the access modes of a claim that is written for certain. */
+static void evaluate_claim_modes(
+	struct evaluation *evaluation, const char *name, const struct json *modes)
+{
+	const struct kube_run *run = evaluation->run;
+	bool is_results = run->results.kind == KUBE_PLACE_PVC && str_eq(run->results.name, name);
+	bool is_shared = false;
+
+	for (size_t i = 0; i < run->n_volumes; i++)
+		is_shared |= run->volumes[i].is_shared &&
+			     run->volumes[i].place.kind == KUBE_PLACE_PVC &&
+			     str_eq(run->volumes[i].place.name, name);
+	if ((is_results || is_shared) && preflight_only_reads(modes)) {
+		struct err *err = problem(evaluation);
+		err_set(err, E_KUBE_STORAGE,
+			"claim %s can only be read (ReadOnlyMany), and %s: is "
+			"written",
+			name, is_results ? "results" : "caches");
+		err_hint(err, "kubectl -n %s get persistentvolumeclaims", run->kube_namespace);
+	} else if (is_shared && run->nodes == 1 && json_count(modes) == 1 &&
+		   str_starts(json_str(json_first(modes)), "ReadWriteOnce")) {
+		strv_addf(&evaluation->ret->notes,
+			"claim %s is for one node at a time (%s): runs that share its caches wait "
+			"for that node",
+			name, json_str(json_first(modes)));
+	}
+}
+
 static void evaluate_claim(struct evaluation *evaluation)
 {
 	const struct json *claim = evaluation->reply->object;
@@ -626,6 +700,7 @@ static void evaluate_claim(struct evaluation *evaluation)
 		err_set(problem(evaluation), E_KUBE_STORAGE, "claim %s has lost its volume", name);
 	if (kube_str_at(claim, "metadata.deletionTimestamp"))
 		err_set(problem(evaluation), E_KUBE_STORAGE, "claim %s is being deleted", name);
+	evaluate_claim_modes(evaluation, name, modes);
 	if (evaluation->run->nodes > 1 && json_count(modes) == 1 && mode &&
 		str_starts(mode, "ReadWriteOnce"))
 		strv_addf(&evaluation->ret->notes,

@@ -96,11 +96,15 @@ struct kube_deed {
 /* The body to send. The caller frees. */
 struct json *kube_may_query(const struct kube_deed *deed);
 
+/* Whether a server with that response to /version (NULL: none) wants the right to create, besides
+ * that to get, for connections to pods by WebSocket, which are GET: pods/exec, pods/portforward. */
+bool kube_upgrade_creates(const struct json *version);
+
 /* Whether the response (NULL: none) grants it for objects of any name. false: not, or not said. */
 bool kube_rules_grant(const struct json *review, const struct kube_deed *deed);
 
 /* Subjects of questions from here on are rights, of which kube_preflight_query_rights adds at most
  * so many. */
-enum { KUBE_RIGHTS_FROM = 1000, KUBE_RIGHTS_MAX = 64 };
+enum { KUBE_RIGHTS_FROM = 1000, KUBE_RIGHTS_MAX = 80 };
 
 #endif

@@ -843,7 +843,8 @@ static bool wait_by_init(const struct kube_case *c, struct kube_pod *pod)
 		if (!kube_at(m, "state.running"))
 			return wait_by_reason(c, pod, m, "");
 		pod->wait = KUBE_WAIT_INIT;
-		if (str_eq(name, KUBE_CODE))
+		pod->why.waits_for_code = str_eq(name, KUBE_CODE);
+		if (pod->why.waits_for_code)
 			kube_why_set(&pod->why, E_NONE, "waits for its code");
 		else
 			kube_why_set(&pod->why, E_NONE, "init container \"%s\" runs", name);

@@ -277,6 +277,7 @@ static void sum_take_why(struct sum *sum, struct kube_why *from)
 	sum->why.never_fits = from->never_fits;
 	sum->why.needs_help = from->needs_help;
 	sum->why.is_stranded = from->is_stranded;
+	sum->why.waits_for_code = from->waits_for_code;
 }
 
 static void sum_end_with(struct sum *sum, int code, const char *origin, const char *reason)
@@ -867,6 +868,7 @@ static void sum_hand_out(struct sum *sum)
 	out->never_fits = sum->why.never_fits;
 	out->needs_help = sum->why.needs_help;
 	out->is_stranded = sum->why.is_stranded;
+	out->waits_for_code = sum->why.waits_for_code;
 }
 
 static void sum_done(struct sum *sum)

@@ -127,6 +127,7 @@ struct kube_status {
 	bool never_fits;             /* as things are it can never run (sched.impossible) */
 	bool needs_help;             /* it waits for something that does not come by itself */
 	bool is_stranded;            /* it waits where it never begins, and may be taken back */
+	bool waits_for_code;         /* which somebody has to stream to its pods */
 	int first_failed;            /* the rank; -1: none */
 	int n_victims;               /* others that ended because of it */
 	int n_running, n_ranks;      /* programs that run, and are wanted */

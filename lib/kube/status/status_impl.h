@@ -39,6 +39,7 @@ struct kube_why {
 	struct strv evidence;
 	char *hint;
 	bool never_fits, needs_help, is_stranded;
+	bool waits_for_code;
 };
 void kube_why_done(struct kube_why *why);
 /* Set the sentence; one that is there is replaced. */

@@ -85,6 +85,13 @@ container_mounts() {
 	for container_word in "${dir%/*}/outputs" "$dir/files"; do
 		container_mount "$container_word" "$container_word"
 	done
+	if [ "${j_caches-}" ]; then
+		mkdir -p "$j_caches" || {
+			program_why 125 StartFailed "the directory of caches: cannot be made: $j_caches"
+			exit 125
+		}
+		container_mount "$j_caches" "$j_caches"
+	fi
 	links_data=
 	j_data
 	eval "set -- $links_data"

@@ -27,6 +27,7 @@ enum {
 	RETRY_MIN_MS = 200,
 	RETRY_MAX_MS = 10000,
 	STALL_MS = 30000,
+	FAILING_TRIES = 3, /* until it is reported */
 	RESPONSE_MAX = 64,
 };
 
@@ -44,6 +45,7 @@ struct delivery_pod {
 	bool is_taking;  /* output is a stream of the layer, from fd */
 	int fd;
 	int64_t at;       /* in fd, when progress was last checked */
+	int64_t had;      /* bytes of the layer, when it was last asked */
 	unsigned n_tries; /* since the last progress */
 	struct pod_output *output;
 	struct buf response;
@@ -56,6 +58,9 @@ struct delivery {
 	struct target_call *call;
 	struct kube_handle handle;
 	struct layout *layout;
+	struct target_delivery_events events;
+	bool is_reported; /* something fails; at first by the process before this one */
+	const struct delivery_pod *failing; /* that fails; NULL: not known, or none */
 	struct VEC_OF(struct descriptor) layers;
 	struct VEC_OF(struct delivery_pod *) pods;
 	struct kube_watch *pod_watch, *job_watch;
@@ -149,10 +154,32 @@ static void delivery_wait(struct delivery_pod *pod, int64_t ms)
 		loop_add_timer(pod->of->kube->target.loop, clock_ms() + ms, delivery_on_timer, pod);
 }
 
-/* Without progress longer each time. */
-static void delivery_try_later(struct delivery_pod *pod)
+/* error: not set when the pod has got on, or does not wait any more. */
+static void delivery_report(struct delivery_pod *pod, const struct err *error)
+{
+	struct delivery *delivery = pod->of;
+
+	if (!err_is_set(error) &&
+		(!delivery->is_reported || (delivery->failing && delivery->failing != pod)))
+		return;
+	delivery->is_reported = err_is_set(error);
+	delivery->failing = delivery->is_reported ? pod : NULL;
+	delivery->events.failing(delivery->events.ctx, error);
+}
+
+static void delivery_report_progress(struct delivery_pod *pod)
+{
+	static const struct err none = {0};
+
+	delivery_report(pod, &none);
+}
+
+/* Without progress longer each time. error: of the last try, or NULL. */
+static void delivery_try_later(struct delivery_pod *pod, const struct err *error)
 {
 	delivery_wait(pod, backoff_ms(++pod->n_tries, RETRY_MIN_MS, RETRY_MAX_MS));
+	if (error && pod->n_tries >= FAILING_TRIES)
+		delivery_report(pod, error);
 }
 
 /* A connection may be lost without an error at either end. */
@@ -164,7 +191,7 @@ static int delivery_on_stall(void *ctx, struct err *err)
 	(void)err;
 	pod->timer = NULL;
 	if (!pod->is_taking || at == pod->at) {
-		delivery_try_later(pod);
+		delivery_try_later(pod, NULL);
 		return 0;
 	}
 	pod->at = at;
@@ -198,14 +225,21 @@ static void delivery_read_response(struct delivery_pod *pod)
 		if (++pod->layer == pod->of->layers.n) {
 			pod->layer = 0;
 			pod->has_all = true;
-			delivery_try_later(pod);
+			delivery_try_later(pod, NULL);
 		} else {
 			delivery_wait(pod, 0);
 		}
+		pod->had = 0;
+		delivery_report_progress(pod);
 	} else if (str_to_int(word, 0, (int64_t)layer->size, "bytes", &offset, NULL) == 0) {
+		if (offset > pod->had) {
+			pod->n_tries = 0;
+			delivery_report_progress(pod);
+		}
+		pod->had = offset;
 		delivery_take(pod, offset);
 	} else {
-		delivery_try_later(pod);
+		delivery_try_later(pod, NULL);
 	}
 }
 
@@ -216,17 +250,19 @@ static void delivery_on_done(void *ctx, int status, struct err *error, const cha
 
 	pod->output = NULL;
 	pod->of->n_streams--;
+	if (status && !err_is_set(error)) {
+		AUTO_FREE char *shown = str_shown(said);
+		err_set(error, E_KUBE_EXEC, "exit status %d: %s", status, shown);
+	}
 	if (err_is_set(error))
 		log_note("the code of pod %s: %s", pod->name, error->message);
-	else if (status)
-		log_note("the code of pod %s: exit status %d: %s", pod->name, status, said);
 	if (is_taking && !err_is_set(error) && status == 0) {
 		pod->n_tries = 0;
 		delivery_wait(pod, 0);
 	} else if (!is_taking && !err_is_set(error) && status == 0 && pod->response.len) {
 		delivery_read_response(pod);
 	} else {
-		delivery_try_later(pod);
+		delivery_try_later(pod, err_is_set(error) ? error : NULL);
 	}
 }
 
@@ -257,7 +293,7 @@ static void delivery_run(struct delivery_pod *pod, const char *mode, int64_t byt
 	strv_addf(&words, "%lld", (long long)bytes);
 	if (pod_output_start(&request, &pod->output, &error) < 0) {
 		log_note("the code of pod %s: %s", pod->name, error.message);
-		delivery_try_later(pod);
+		delivery_try_later(pod, &error);
 		return;
 	}
 	pod->of->n_streams++;
@@ -324,6 +360,12 @@ static struct delivery_pod *delivery_find(struct delivery *delivery, const char 
 	return NULL;
 }
 
+static void delivery_stop_waiting(struct delivery_pod *pod)
+{
+	delivery_stop(pod);
+	delivery_report_progress(pod);
+}
+
 static void delivery_on_pod(void *ctx, const struct json *object)
 {
 	struct delivery *delivery = ctx;
@@ -347,7 +389,7 @@ static void delivery_on_pod(void *ctx, const struct json *object)
 	if (is_waiting)
 		delivery_wait(pod, 0);
 	else
-		delivery_stop(pod);
+		delivery_stop_waiting(pod);
 }
 
 static void delivery_on_pod_gone(void *ctx, const struct json *object)
@@ -358,7 +400,7 @@ static void delivery_on_pod_gone(void *ctx, const struct json *object)
 	if (!pod)
 		return;
 	pod->is_waiting = false;
-	delivery_stop(pod);
+	delivery_stop_waiting(pod);
 }
 
 static void delivery_on_job(void *ctx, const struct json *object)
@@ -438,15 +480,19 @@ static struct kube_watch *delivery_watch_job(struct delivery *delivery)
 	return kube_watch_start(delivery->kube->cluster->client, &request);
 }
 
-int kube_deliver(struct target *target, const struct target_job *job, struct target_call *call,
-	struct err *err)
+int kube_deliver(struct target *target, const struct target_job *job,
+	const struct target_delivery_events *events, struct target_call *call, struct err *err)
 {
 	struct target_kube *kube = target_kube_of(target);
 	const struct json *layers = json_get(json_get(job->run->doc, "image"), "layers");
 	struct delivery *delivery = mem_alloc(1, sizeof(*delivery));
 
-	*delivery = (struct delivery){
-		.work = {delivery_drop}, .kube = kube, .call = call, .layout = job->layout};
+	*delivery = (struct delivery){.work = {delivery_drop},
+		.kube = kube,
+		.call = call,
+		.layout = job->layout,
+		.events = *events,
+		.is_reported = true};
 	int r = kube_handle_parse(kube, job->handle, &delivery->handle, err);
 	if (r < 0) {
 		delivery_drop(&delivery->work);

@@ -22,13 +22,15 @@ static const struct {
 	const char *group, *resource, *sub;
 	const char *verbs; /* all of them are needed */
 	bool everywhere;
+	bool is_upgrade; /* create is needed as well where kube_upgrade_creates */
 } rights[KUBE_RIGHTS] = {
 	[KUBE_RIGHT_SUBMIT] = {"submit", "start runs", "submit", "batch", "jobs", NULL,
 		"create delete"},
 	[KUBE_RIGHT_LOGS] = {"logs", "read logs", "logs", "", "pods", "log", "get"},
-	[KUBE_RIGHT_EXEC] = {"exec", "run commands in pods", "exec", "", "pods", "exec", "get"},
+	[KUBE_RIGHT_EXEC] = {"exec", "run commands in pods", "exec", "", "pods", "exec", "get",
+		.is_upgrade = true},
 	[KUBE_RIGHT_FORWARD] = {"forward", "forward ports", "exec", "", "pods", "portforward",
-		"get"},
+		"get", .is_upgrade = true},
 	[KUBE_RIGHT_SECRETS] = {"secrets", "give runs secrets", "secrets", "", "secrets", NULL,
 		"create"},
 	[KUBE_RIGHT_EVENTS] = {"events", "read events", "submit", "", "events", NULL, "list"},
@@ -78,9 +80,11 @@ struct question {
 struct view {
 	struct round *round;
 	struct kube_poll *poll;
-	struct question questions[KUBE_RIGHTS + 11];
+	struct question questions[KUBE_RIGHTS + 13];
 	size_t n;
-	struct json *nodes; /* until their pods are known, too */
+	bool upgrade_creates;
+	enum kube_may may_create[KUBE_RIGHTS]; /* where is_upgrade */
+	struct json *nodes;                    /* until their pods are known, too */
 };
 
 struct round {
@@ -166,6 +170,7 @@ static void kube_poll_take_version(
 {
 	(void)question;
 	view->poll->version = word(json_get_str(response->object, "gitVersion"));
+	view->upgrade_creates = kube_upgrade_creates(response->object);
 }
 
 static void take_user(
@@ -175,16 +180,25 @@ static void take_user(
 	view->poll->user = word(kube_who_name(response->object));
 }
 
-static void take_right(
-	struct view *view, const struct question *question, struct kube_response *response)
+static void take_may(const struct kube_response *response, enum kube_may *may)
 {
 	const struct json *status = json_get(response->object, "status");
-
-	enum kube_may *may = &view->poll->rights[question->right];
 
 	if (response->status / 100 != 2 || !json_get(status, "allowed") || *may == KUBE_MAY_NOT)
 		return;
 	*may = json_get_bool(status, "allowed", false) ? KUBE_MAY : KUBE_MAY_NOT;
+}
+
+static void take_right(
+	struct view *view, const struct question *question, struct kube_response *response)
+{
+	take_may(response, &view->poll->rights[question->right]);
+}
+
+static void take_create(
+	struct view *view, const struct question *question, struct kube_response *response)
+{
+	take_may(response, &view->may_create[question->right]);
 }
 
 static void kube_poll_take_namespace(
@@ -275,6 +289,21 @@ static void take_nodes(
 		kube_poll_query_list(view, "/api/v1/pods", query, take_pods);
 }
 
+static void kube_poll_query_verb(struct view *view, int right, const char *verb, take_fn *take)
+{
+	const char *space = view->poll->cluster->access.kube_namespace;
+	const struct kube_deed deed = {
+		.kube_namespace = rights[right].everywhere ? NULL : space,
+		.verb = verb,
+		.group = rights[right].group,
+		.resource = rights[right].resource,
+		.sub = rights[right].sub,
+	};
+	AUTO_JSON struct json *body = kube_may_query(&deed);
+
+	kube_poll_query(view, mem_strdup(KUBE_MAY_PATH), body, take)->right = right;
+}
+
 static void query_right(struct view *view, int right)
 {
 	const char *at = rights[right].verbs;
@@ -282,19 +311,12 @@ static void query_right(struct view *view, int right)
 	while (*at) {
 		size_t len = strcspn(at, " ");
 		AUTO_FREE char *verb = mem_strndup(at, len);
-		const char *space = view->poll->cluster->access.kube_namespace;
-		const struct kube_deed deed = {
-			.kube_namespace = rights[right].everywhere ? NULL : space,
-			.verb = verb,
-			.group = rights[right].group,
-			.resource = rights[right].resource,
-			.sub = rights[right].sub,
-		};
-		AUTO_JSON struct json *body = kube_may_query(&deed);
 
-		kube_poll_query(view, mem_strdup(KUBE_MAY_PATH), body, take_right)->right = right;
+		kube_poll_query_verb(view, right, verb, take_right);
 		at += len + (at[len] == ' ');
 	}
+	if (rights[right].is_upgrade)
+		kube_poll_query_verb(view, right, "create", take_create);
 }
 
 static void kube_poll_query_all(struct view *view)
@@ -367,6 +389,10 @@ static void kube_poll_end(struct view *view, int64_t limit_ms)
 	for (size_t i = 0; i < view->n; i++)
 		kube_cancel(view->questions[i].call);
 	json_free(view->nodes);
+	for (int i = 0; i < KUBE_RIGHTS; i++)
+		if (rights[i].is_upgrade && view->upgrade_creates &&
+			view->poll->rights[i] == KUBE_MAY)
+			view->poll->rights[i] = view->may_create[i];
 	if (view->poll->cluster)
 		blame_silence(view, limit_ms);
 	if (view->poll->reached)

@@ -718,6 +718,7 @@ static void kube_status_to_target(const struct kube_status *status, struct targe
 		.results_unsent = mem_strdup(status->results_unsent),
 		.cancelling = status->cancelling,
 		.is_stranded = status->is_stranded,
+		.waits_for_code = status->waits_for_code,
 		.text = status->sentence ? mem_strdup(status->sentence) : NULL,
 		.hint = status->hint ? mem_strdup(status->hint) : NULL,
 		.ranks = kube_state_ranks_json(status),

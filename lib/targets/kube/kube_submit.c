@@ -173,10 +173,16 @@ static int set_data(struct kube_plan *plan, struct err *err)
 static int set_volumes(struct kube_plan *plan, const struct json *definition, struct err *err)
 {
 	const struct json *list = json_get(definition, "volumes");
+	const struct json *caches = json_get(definition, "caches");
 	size_t n = 0;
 	int r = 0;
 
-	plan->volumes = mem_alloc((list ? json_count(list) : 0) + 1, sizeof(*plan->volumes));
+	plan->volumes = mem_alloc((list ? json_count(list) : 0) + 2, sizeof(*plan->volumes));
+	if (caches) {
+		plan->volumes[n] =
+			(struct kube_mount){.path = TARGET_CACHES_DIR, .is_shared = true};
+		r = read_place(plan, caches, &plan->volumes[n++].place, err);
+	}
 	for (const struct json *item = list ? json_first(list) : NULL; r == 0 && item;
 		item = json_next(item)) {
 		plan->volumes[n] = (struct kube_mount){.path = json_get_str(item, "path")};
@@ -615,7 +621,8 @@ static void kube_submit_set_members(struct kube_plan *plan, const struct target_
 		plan->member_env = mem_alloc(n + 1, sizeof(struct strv));
 	for (size_t i = 0; i < n; i++) {
 		plan->members[i] = (struct kube_member){.command = run->command,
-			.params = study && study->params ? study->params[i] : NULL};
+			.params = study && study->params ? study->params[i] : NULL,
+			.is_cancelled = study && study->left_out && study->left_out[i]};
 		if (plan->member_commands)
 			plan->members[i].command = place_command(&job->spec->runtime.launcher,
 				&study->commands[i], run->workdir, &plan->member_commands[i]);

@@ -123,8 +123,8 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 	struct target_call *call, struct err *err);
 
 /* target_ops.deliver */
-int kube_deliver(struct target *target, const struct target_job *job, struct target_call *call,
-	struct err *err);
+int kube_deliver(struct target *target, const struct target_job *job,
+	const struct target_delivery_events *events, struct target_call *call, struct err *err);
 
 /* target_ops.adopt */
 int kube_adopt(struct target *target, const char *id, struct run_list *ret,

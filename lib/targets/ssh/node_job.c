@@ -566,6 +566,9 @@ static int add_container(struct session *session, const struct target_job *job, 
 	node_job_set_text(
 		out, "j_workdir", job->image ? job->image->workdir : config_str(config, "workdir"));
 	node_job_set_text(out, "j_entrypoint", job->spec->drop_entrypoint ? "none" : "");
+	node_job_set_text(out, "j_caches",
+		job->run ? json_get_str(config_target(config, run_target(job->run)), "caches")
+			 : NULL);
 	node_job_set_int(out, "j_shm_bytes", (int64_t)job->spec->resources.shm_bytes);
 	add_all_names(job, out);
 	return 0;

@@ -15,6 +15,7 @@
 #include "app/runs/refresh.h"
 #include "app/submit/send.h"
 #include "base/util/clock.h"
+#include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/foreign.h"
 #include "core/record/places.h"
@@ -284,6 +285,140 @@ static void test_each_for_itself(void **state)
 	ok(store_remove(open_store(), "m-22222", error));
 }
 
+/*
+ * Members of a study
+ */
+
+/* Kept for a tree that is not there, or waiting for a run that is gone. */
+static void hold_member(const char *study, size_t index, bool is_after)
+{
+	static const char list[] = "[{\"run\":\"gone-22222\",\"when\":\"ok\"}]";
+	AUTO_RUN struct run *run = NULL;
+	char id[RUN_ID_SIZE];
+
+	run_member_id(study, index, id);
+	if (is_after)
+		hold_after(id, list);
+	else
+		hold(id, false);
+	held_unmark(&session.dirs, id);
+	ok(store_get(open_store(), id, &run, error));
+	json_set_str(run->doc, "group", study);
+	json_set_str(json_sub(run->doc, "study"), "id", study);
+	json_set_int(json_sub(run->doc, "study"), "index", (int64_t)index);
+	json_set_str(json_sub(run->doc, "origin"), "root", "/nonexistent/tree");
+	ok(store_update_known(open_store(), run, error));
+}
+
+static enum run_state state_of(const char *id)
+{
+	AUTO_RUN struct run *run = NULL;
+
+	ok(store_get(open_store(), id, &run, error));
+	return run_state(run);
+}
+
+/* A run that ended otherwise ends all of them, and is told once. */
+static void test_a_study_ends_as_one(void **state)
+{
+	struct told told = {{0}};
+	const struct queue_events events = {.failed = on_failed, .ended = on_ended, .ctx = &told};
+
+	(void)state;
+	ok(held_mark(&session.dirs, "w-22222", error));
+	for (size_t i = 0; i < 3; i++)
+		hold_member("w-22222", i, true);
+	ok(queue_send(&session, &events, NULL, error));
+	assert_string_equal(told.ended, "w-0-22222");
+	assert_int_equal(told.n, 1);
+	assert_int_equal(state_of("w-0-22222"), RUN_CANCELLED);
+	assert_int_equal(state_of("w-1-22222"), RUN_CANCELLED);
+	assert_int_equal(state_of("w-2-22222"), RUN_CANCELLED);
+	assert_false(exists("state/dlrun/queue/w-22222"));
+}
+
+static void on_member_kept(void *ctx, const struct run *run, const struct err *why)
+{
+	int *n = ctx;
+
+	(void)why;
+	*n += str_eq(json_get_str(run->doc, "group"), "x-22222");
+}
+
+static void test_a_study_has_one_mark(void **state)
+{
+	int n = 0;
+	const struct queue_events events = {.kept = on_member_kept, .ctx = &n};
+
+	(void)state;
+	ok(held_mark(&session.dirs, "x-22222", error));
+	hold_member("x-22222", 0, false);
+	hold_member("x-22222", 1, false);
+	ok(queue_send(&session, &events, NULL, error));
+	assert_int_equal(n, 2);
+	assert_true(exists("state/dlrun/queue/x-22222"));
+	ok(store_remove(open_store(), "x-0-22222", error));
+	ok(queue_send(&session, &events, NULL, error));
+	assert_true(exists("state/dlrun/queue/x-22222"));
+	ok(store_remove(open_store(), "x-1-22222", error));
+	ok(queue_send(&session, &events, NULL, error));
+	assert_false(exists("state/dlrun/queue/x-22222"));
+}
+
+/* One has been sent; the others are taken back together, and one of them was before. */
+static void test_a_study_is_taken_back(void **state)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct ending endings[4] = {{0}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+		char id[RUN_ID_SIZE];
+		hold_member("z-22222", i, false);
+		run_member_id("z-22222", i, id);
+		ok(store_get(open_store(), id, vec_push(&runs), error));
+		endings[i].run = runs.v[i];
+	}
+	AUTO_RUN struct run *sent = run_copy(runs.v[1]);
+	run_add_attempt(sent, "ssh:box/1");
+	held_clear(sent);
+	ok(store_update_known(open_store(), sent, error));
+	ok(runs_cancel(&session, &endings[3], 1, LONG_MS, NULL, NULL, error));
+	assert_false(endings[3].ended_before);
+	ok(runs_cancel(&session, endings, 4, 0, NULL, NULL, error));
+	assert_int_equal(state_of("z-0-22222"), RUN_CANCELLED);
+	assert_int_equal(state_of("z-1-22222"), RUN_QUEUED);
+	assert_int_equal(state_of("z-2-22222"), RUN_CANCELLED);
+	assert_int_equal(run_exit_status(runs.v[2]), 143);
+	assert_false(endings[0].ended_before || endings[2].ended_before);
+	assert_true(endings[3].ended_before);
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+		assert_int_equal(err_is_set(&endings[i].err), i == 1);
+		err_done(&endings[i].err);
+	}
+}
+
+/* Also where the first is removed. */
+static void test_members_have_one_lock(void **state)
+{
+	AUTO_RUN struct run *one = run_new("y-1-22222", "y-1");
+	AUTO_RUN struct run *two = run_new("y-2-22222", "y-2");
+	AUTO_RUN struct run *other = run_new("y-3-22222", "y-3");
+	AUTO_FD int fd = -1;
+	AUTO_FD int fd_other = -1;
+	AUTO_ERR struct err none = {0};
+	int fd_two = -1;
+
+	(void)state;
+	json_set_str(json_sub(one->doc, "study"), "id", "y-22222");
+	json_set_str(json_sub(two->doc, "study"), "id", "y-22222");
+	ok(held_lock(&session.dirs, one, 0, &fd, error));
+	assert_true(exists("state/dlrun/runs/y-0-22222/" RUN_SUBMIT_LOCK));
+	assert_true(held_lock(&session.dirs, two, 0, &fd_two, &none) < 0);
+	assert_int_equal(none.id, E_IO_LOCK);
+	ok(held_lock(&session.dirs, other, 0, &fd_other, error));
+}
+
 /* Its sender died when it had begun: the next one asks for the end before it counts as sent. */
 static void test_a_refresh_keeps_a_cancel(void **state)
 {
@@ -424,6 +559,10 @@ int main(void)
 		cmocka_unit_test(test_a_sender_ends_what_was_cancelled),
 		cmocka_unit_test(test_it_stays_without_its_tree),
 		cmocka_unit_test(test_each_for_itself),
+		cmocka_unit_test(test_a_study_ends_as_one),
+		cmocka_unit_test(test_a_study_has_one_mark),
+		cmocka_unit_test(test_a_study_is_taken_back),
+		cmocka_unit_test(test_members_have_one_lock),
 		cmocka_unit_test(test_a_refresh_keeps_a_cancel),
 		cmocka_unit_test(test_an_end_lets_a_sender_start),
 		cmocka_unit_test(test_a_run_that_may_move),

@@ -192,6 +192,7 @@ static void test_hostile_json(void **state)
 		"{\"roles\":[{\"name\":\"a\",\"nodes\":1,\"command\":[1]}]}",
 		"{\"roles\":[{\"name\":\"a\",\"nodes\":1}],\"ends_with\":\"b\"}",
 		"{\"roles\":[5]}",
+		"{\"roles\":[],\"ends_with\":\"b\"}",
 		"{\"roles\":[{\"name\":\"a\",\"nodes\":600},{\"name\":\"b\",\"nodes\":600}]}",
 	};
 

@@ -854,6 +854,28 @@ static void test_members_are_read(void **state)
 	assert_true(kube_member_read(NULL, 0, &first, &none, NULL) < 0);
 }
 
+static void test_members_that_do_not_begin(void **state)
+{
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects all = {0}, some = {0};
+	const char *first = KUBE_STUDY_CANCEL "0", *last = KUBE_STUDY_CANCEL "2";
+
+	(void)state;
+	sample_init(&sample);
+	set_study(&sample);
+	make(&sample.run, &all);
+	assert_null(json_get(json_get(all.config, "data"), last));
+	assert_int_equal(json_get_int(json_get(all.job, "spec"), "maxFailedIndexes", -1), 0);
+	((struct kube_member *)sample.run.members)[2].is_cancelled = true;
+	make(&sample.run, &some);
+	const struct json *data = json_get(some.config, "data");
+	assert_string_equal(json_get_str(data, last), "");
+	assert_null(json_get(data, first));
+	assert_non_null(json_get(data, "members-0"));
+	assert_int_equal(json_get_int(json_get(some.job, "spec"), "completions", 0), 3);
+	assert_int_equal(json_get_int(json_get(some.job, "spec"), "maxFailedIndexes", -1), 1);
+}
+
 static void test_bad_members(void **state)
 {
 	static const char *const lines[] = {"", "set", "set -- \"$@\"", "set -- \"$@\" x",
@@ -987,6 +1009,7 @@ int main(void)
 		cmocka_unit_test(test_claim_of_a_study),
 		cmocka_unit_test(test_code_apart),
 		cmocka_unit_test(test_members_are_read),
+		cmocka_unit_test(test_members_that_do_not_begin),
 		cmocka_unit_test(test_bad_members),
 		cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_escape),

@@ -207,6 +207,15 @@ static ptrdiff_t find_deed(const struct flight *flight, const char *verb, const 
 	return -1;
 }
 
+static bool is_pod_connection(const struct flight *flight, size_t i)
+{
+	const struct json *what =
+		json_get(json_get(flight->questions.v[i].body, "spec"), "resourceAttributes");
+	const char *sub = json_get_str(what, "subresource");
+
+	return str_eq(sub, "exec") || str_eq(sub, "portforward");
+}
+
 static void set_reply(struct flight *flight, size_t i, const char *text)
 {
 	json_free(flight->owned[i]);
@@ -321,6 +330,64 @@ static void test_one_verb_of_two_is_enough(void **state)
 	deny(&other, "list", "jobs");
 	evaluate(&other, &run);
 	check_problem(&other, 0, E_KUBE_DENIED, "you may not get or list jobs in namespace me");
+}
+
+static void answer_version(struct flight *flight, const char *version)
+{
+	AUTO_FREE char *text = mem_printf("{\"gitVersion\":\"%s\"}", version);
+	size_t i = find(flight, "/version");
+
+	set_reply(flight, i, text);
+	flight->replies[i].status = 200;
+}
+
+/* From Kubernetes 1.35 on connections to pods by WebSocket need the right to create, too. */
+static void test_connections_to_pods(void **state)
+{
+	static const uint16_t port = 8080;
+	static const struct {
+		const char *version;
+		bool creates;
+	} rows[] = {{"v1.34.9", false}, {"v1.35.0", true}, {"v1.35.1-eks-113cf36", true},
+		{"v1.100.0", true}, {"v2.0.0", true}, {"1.36", false}, {"", false}};
+	static const char both[] =
+		RULES(RULE("\"get\",\"create\"", "\"\"", "\"pods/exec\",\"pods/portforward\""));
+	struct kube_surroundings found;
+	struct kube_run run = plain();
+
+	(void)state;
+	run.results = (struct kube_place){.kind = KUBE_PLACE_EMPTY};
+	run.code_apart = true;
+	run.ports = &port;
+	run.n_ports = 1;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_FLIGHT struct flight flight;
+		query_rights(&flight, &run, 403, "{}");
+		answer_version(&flight, rows[i].version);
+		for (size_t j = 0; j < flight.questions.n; j++)
+			if (str_eq(flight.questions.v[j].name, "create") &&
+				is_pod_connection(&flight, j))
+				set_reply(&flight, j, denied);
+		kube_preflight_surroundings(&flight.questions, flight.replies, &found);
+		assert_int_equal(found.no_stream, rows[i].creates);
+		evaluate(&flight, &run);
+		assert_int_equal(flight.findings.problems.n, 0);
+		assert_int_equal(flight.findings.notes.n, rows[i].creates);
+		if (rows[i].creates)
+			check_note(&flight,
+				"you may not create pods/exec, create pods/portforward in namespace "
+				"me: its results cannot be taken; its ports cannot be reached");
+	}
+	/* A server whose version is not known, and a right that nobody has to ask for. */
+	AUTO_FLIGHT struct flight silent, granted;
+	query_rights(&silent, &run, 403, "{}");
+	silent.replies[find(&silent, "/version")].status = 0;
+	deny(&silent, "create", "pods/exec");
+	evaluate(&silent, &run);
+	assert_int_equal(silent.findings.notes.n, 0);
+	query_rights(&granted, &run, 201, both);
+	for (size_t j = 0; j < granted.questions.n; j++)
+		assert_false(str_eq(granted.questions.v[j].path, "/version"));
 }
 
 /* Who is not asked again, as nobody answers, is not refused. */
@@ -582,6 +649,46 @@ static void test_states(void **state)
 	check_note(&flight, "Secret regcred is of type Opaque");
 }
 
+/* A claim that is written: that of results and that of caches, not one that a program may read. */
+static void test_claims_that_are_written(void **state)
+{
+	static const char reads[] = "{\"spec\":{\"accessModes\":[\"ReadOnlyMany\"]}}";
+	static const char both[] =
+		"{\"spec\":{\"accessModes\":[\"ReadOnlyMany\",\"ReadWriteMany\"]}}";
+	static const char one[] = "{\"spec\":{\"accessModes\":[\"ReadWriteOnce\"]}}";
+	struct kube_mount volumes[] = {{.path = "/caches",
+					       .is_shared = true,
+					       .place = {.kind = KUBE_PLACE_PVC, .name = "caches"}},
+		{.path = "/sets", .place = {.kind = KUBE_PLACE_PVC, .name = "sets"}}};
+	struct kube_run run = plain();
+
+	(void)state;
+	run.volumes = volumes;
+	run.n_volumes = 2;
+	run.results = (struct kube_place){.kind = KUBE_PLACE_PVC, .name = "results"};
+	{
+		AUTO_FLIGHT struct flight flight;
+		query(&flight, &run);
+		response(&flight, "/persistentvolumeclaims/caches", 200, reads);
+		response(&flight, "/persistentvolumeclaims/results", 200, reads);
+		response(&flight, "/persistentvolumeclaims/sets", 200, reads);
+		evaluate(&flight, &run);
+		assert_int_equal(flight.findings.problems.n, 2);
+		check_problem(&flight, 0, E_KUBE_STORAGE,
+			"claim results can only be read (ReadOnlyMany), and results: is written");
+		check_problem(&flight, 1, E_KUBE_STORAGE,
+			"claim caches can only be read (ReadOnlyMany), and caches: is written");
+	}
+	AUTO_FLIGHT struct flight flight;
+	query(&flight, &run);
+	response(&flight, "/persistentvolumeclaims/caches", 200, one);
+	response(&flight, "/persistentvolumeclaims/results", 200, both);
+	response(&flight, "/persistentvolumeclaims/sets", 200, one);
+	evaluate(&flight, &run);
+	assert_int_equal(flight.findings.problems.n, 0);
+	check_note(&flight, "claim caches is for one node at a time (ReadWriteOnce): runs that");
+}
+
 static void test_queue(void **state)
 {
 	(void)state;
@@ -727,6 +834,7 @@ int main(void)
 		cmocka_unit_test(test_rights),
 		cmocka_unit_test(test_rights_to_studies),
 		cmocka_unit_test(test_one_verb_of_two_is_enough),
+		cmocka_unit_test(test_connections_to_pods),
 		cmocka_unit_test(test_rights_unknown),
 		cmocka_unit_test(test_rules),
 		cmocka_unit_test(test_rights_to_jobsets),
@@ -736,6 +844,7 @@ int main(void)
 		cmocka_unit_test(test_service_of_one_role),
 		cmocka_unit_test(test_missing),
 		cmocka_unit_test(test_states),
+		cmocka_unit_test(test_claims_that_are_written),
 		cmocka_unit_test(test_queue),
 		cmocka_unit_test(test_fit),
 		cmocka_unit_test(test_gang_fit),

@@ -59,6 +59,8 @@ static void render_flags(const struct kube_status *status, struct strv *out)
 		strv_add(out, "needs help");
 	if (status->is_stranded)
 		strv_add(out, "stranded");
+	if (status->waits_for_code)
+		strv_add(out, "waits for code");
 	if (status->cancelling)
 		strv_add(out, "cancelling");
 	if (status->results_lost && status->phase != KUBE_LOST)

@@ -14,7 +14,7 @@ out = os.environ["DLRUN_OUTPUT_DIR"]
 os.makedirs(out + "/logs")
 open(out + "/model.pt", "wb").write(bytes(range(256)) * 4000)
 open(out + "/logs/events.out.tfevents.1.x", "w").write("e" * 3000)
-open(out + "/rank", "w").write(os.environ.get("DLRUN_NODE_RANK", "?"))
+open(out + "/rank", "w").write(os.environ.get("NODE_RANK", "0"))
 open("in tree", "w").write("collected")
 print("written", flush=True)
 """
@@ -30,7 +30,11 @@ KEYS = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
 
 @contextlib.contextmanager
 def bucket(w, end="", **target):
-    with site(w, files={"w.py": WRITE + end}) as s, S3Server(w.dir, s.cluster.address.rpartition(":")[0]) as s3:
+    with contextlib.ExitStack() as stack:
+        s = stack.enter_context(site(w, files={"w.py": WRITE + end}))
+        # The machine's address in the net of the nodes and pods.
+        slot = json.loads((s.cluster.dir / "settings.json").read_text())["slot"]
+        s3 = stack.enter_context(S3Server(w.dir, f"10.{100 + slot}.0.1"))
         w.env.update(s3.env)
         s.keys.update(secrets=KEYS, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})
         s.configure(results={"s3": f"s3://{s3.bucket}/runs"}, **target)
@@ -59,21 +63,25 @@ def test_results_outlive_pods_and_job(w):
         w.ok("fetch", run, "-o", "one", "logs/**")
         assert [p.name for p in (w.tree / "one").rglob("*") if p.is_file() and ".dlrun" not in str(p) and p.suffix == ".x"]
         assert not (w.tree / "one/model.pt").exists()
-        w.refused("fetch", run, "-o", "none", env={"AWS_SECRET_ACCESS_KEY": "other"}, id="s3.auth", rc=3, says=["SignatureDoesNotMatch"])
+        w.refused("fetch", run, "-o", "none", env={"AWS_SECRET_ACCESS_KEY": "other"}, id="s3.auth", rc=4, says=["SignatureDoesNotMatch"])
 
 
 def test_a_pod_that_is_ended_sends_what_it_has(w):
     """TERM: what was closed before, and what the program writes then. KILL: what was closed before."""
+    def closed(run):
+        said = s3.log.read_text()
+        return all(f"/runs/{run}/{name}" in said for name in ("model.pt", "rank", "logs/events.out.tfevents.1.x"))
+
     with bucket(w, WAITS) as (s, s3):
         run = s.submit("--grace", "10s", "--", "python3", "w.py")
-        wait_for(lambda: "written" in w.ok("logs", run).out, "the files", 90)
+        wait_for(lambda: closed(run), "what is closed", 120)
         s.cluster.kubectl("-n", s.namespace, "delete", "pod", "-l", f"dlrun.io/run-id={run}", "--wait=false")
         s.without_pods()
         w.run("cancel", run)
         w.ok("fetch", run)
         check_files(w.tree / run, "at-term")
         run = s.submit("--", "python3", "w.py")
-        wait_for(lambda: f"/runs/{run}/model.pt" in s3.log.read_text() and f"/runs/{run}/rank" in s3.log.read_text(), "what is closed", 120)
+        wait_for(lambda: closed(run), "what is closed", 120)
         s.cluster.kubectl("-n", s.namespace, "delete", "pod", "-l", f"dlrun.io/run-id={run}", "--force", "--grace-period=0")
         w.run("cancel", run)
         s.without_pods()
@@ -83,12 +91,14 @@ def test_a_pod_that_is_ended_sends_what_it_has(w):
 
 def test_ranks_and_members_have_places_of_their_own(w):
     with bucket(w) as (s, s3):
-        assert w.run("submit", "-f", "-N", "2", "--", "python3", "w.py").rc == 0
+        done = w.run("submit", "-f", "-N", "2", "--", "python3", "w.py")
+        assert done.rc == 0, done
         run = w.show("@")["id"]
         s.without_pods()
         w.ok("fetch", run)
         assert (w.tree / run / "rank").read_text() == "0" and (w.tree / run / "rank-1/rank").read_text() == "1"
-        assert w.run("sweep", "--over", "x=1,2", "--", "python3", "w.py", "{x}").rc == 0
+        done = w.run("sweep", "--over", "x=1,2", "--", "python3", "w.py", "{x}")
+        assert done.rc == 0, done
         members = [r["id"] for r in json.loads(w.ok("ps", "-a", "--json").out)["runs"] if r["id"] != run]
         assert len(members) == 2, members
         for member in members:
@@ -103,7 +113,7 @@ def test_what_could_not_be_sent_is_said(w):
         run = s.submit("--", "python3", "w.py")
         assert s.ended(run, 180)["state"] == "succeeded", s.why(run)
         assert "NoSuchBucket" in s.why(run)["why"] and "s3://no-such-bucket/runs" in s.why(run)["why"], s.why(run)
-        w.refused("fetch", run, id="s3.not_found", rc=2, says=["no-such-bucket"])
+        w.refused("fetch", run, id="s3.not_found", rc=5, says=["no-such-bucket"])
         s.base = s.cluster.images["busybox"]
         s.configure(results={"s3": f"s3://{s3.bucket}/runs"})
         run = s.submit("--", "sh", "-c", "echo x")

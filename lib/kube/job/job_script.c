@@ -581,7 +581,7 @@ static int job_upload_words(const struct job *job, struct json *container, struc
 	} else {
 		strv_add(&words, "/bin/sh");
 		strv_add(&words, "-c");
-		strv_add(&words, "exec python3 -ESc \"$0\" \"$@\"");
+		strv_add(&words, "trap '' TERM INT QUIT; exec python3 -ESc \"$0\" \"$@\"");
 	}
 	strv_add(&words, job_upload_script);
 	json_add_str(args, address);

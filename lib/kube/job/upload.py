@@ -4,7 +4,11 @@
 # A file goes when it has not changed for a moment, one that keeps changing now and then, and all that is new when
 # the program has ended; then the last tries go on for SECONDS. The pod's only image is that of the run: standard
 # library only, Python 3.6. The end of the program is the end of a pipe that its script holds open.
-import base64, concurrent.futures, datetime, email.utils, hashlib, hmac, json, os, signal, stat, sys, threading, time
+# TERM means that the program is told to end: its last files are yet to come.
+import signal
+for name in ("SIGTERM", "SIGINT", "SIGQUIT"):
+    signal.signal(getattr(signal, name), signal.SIG_IGN)
+import base64, concurrent.futures, datetime, email.utils, hashlib, hmac, json, os, stat, sys, threading, time
 import urllib.error, urllib.parse, urllib.request, xml.etree.ElementTree as ElementTree
 
 ADDRESS, FIRST, LAST_S = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -337,8 +341,6 @@ def lost(text):
 
 
 def main():
-    for name in ("SIGTERM", "SIGINT", "SIGQUIT"):
-        signal.signal(getattr(signal, name), lambda *_: None)
     rank = FIRST + int(os.environ.get("JOB_COMPLETION_INDEX") or 0) if FIRST >= 0 else 0
     bucket = Bucket(ADDRESS)
     uploader = Uploader(bucket, bucket.prefix + ("/rank-%d/" % rank if rank else "/"))

@@ -78,10 +78,12 @@ struct s3_call {
 	char *etag;
 	/* of a put in parts */
 	struct s3_upload *upload;
+	void (*free_upload)(struct s3_upload *upload);
 	bool is_in_data, is_cancelled;
 };
 struct s3_call *s3_call_new(
 	struct s3 *s3, const char *bucket, const char *key, s3_done_fn *done, void *ctx);
+void s3_call_free(struct s3_call *call);
 /* Ends the call: done, then it is freed. */
 int s3_call_end(
 	struct s3_call *call, const struct s3_object *object, struct err *error, struct err *err);
@@ -89,7 +91,6 @@ int s3_call_end(
 void s3_object_read(const struct http_response *response, struct s3_object *ret);
 
 struct s3_call *s3_upload_start(struct s3 *s3, const struct s3_put *put);
-void s3_upload_free(struct s3_upload *upload);
 uint64_t s3_upload_sent(const struct s3_upload *upload);
 /* The upload of a text of `noted`; NULL: none. The caller frees. */
 char *s3_upload_id(const char *resume);

@@ -50,7 +50,7 @@ struct s3_upload {
 	bool is_resumed;
 };
 
-void s3_upload_free(struct s3_upload *upload)
+static void s3_upload_free(struct s3_upload *upload)
 {
 	if (!upload)
 		return;
@@ -388,6 +388,7 @@ struct s3_call *s3_upload_start(struct s3 *s3, const struct s3_put *put)
 	uint64_t least = put->size / S3_PARTS_MAX + 1;
 
 	call->upload = upload;
+	call->free_upload = s3_upload_free;
 	upload->call = call;
 	upload->put = *put;
 	upload->put.resume = mem_strdup(put->resume);

@@ -63,7 +63,7 @@ def test_results_outlive_pods_and_job(w):
         w.ok("fetch", run, "-o", "one", "logs/**")
         assert [p.name for p in (w.tree / "one").rglob("*") if p.is_file() and ".dlrun" not in str(p) and p.suffix == ".x"]
         assert not (w.tree / "one/model.pt").exists()
-        w.refused("fetch", run, "-o", "none", env={"AWS_SECRET_ACCESS_KEY": "other"}, id="s3.auth", rc=4, says=["SignatureDoesNotMatch"])
+        w.refused("fetch", run, "-o", "none", env={"AWS_SECRET_ACCESS_KEY": "other"}, id="bucket.auth", rc=4, says=["SignatureDoesNotMatch"])
 
 
 def test_a_pod_that_is_ended_sends_what_it_has(w):
@@ -113,7 +113,7 @@ def test_what_could_not_be_sent_is_said(w):
         run = s.submit("--", "python3", "w.py")
         assert s.ended(run, 180)["state"] == "succeeded", s.why(run)
         assert "NoSuchBucket" in s.why(run)["why"] and "s3://no-such-bucket/runs" in s.why(run)["why"], s.why(run)
-        w.refused("fetch", run, id="s3.not_found", rc=5, says=["no-such-bucket"])
+        w.refused("fetch", run, id="bucket.not_found", rc=5, says=["no-such-bucket"])
         s.base = s.cluster.images["busybox"]
         s.configure(results={"s3": f"s3://{s3.bucket}/runs"})
         run = s.submit("--", "sh", "-c", "echo x")

@@ -80,9 +80,9 @@ def test_refusals_say_what_is_wrong(w):
     with S3Server(w.dir) as s3:
         place = f"s3://{s3.bucket}/k"
         for env, address, want in (({"AWS_SECRET_ACCESS_KEY": "other"}, place, "SignatureDoesNotMatch"),
-                                   ({"AWS_ACCESS_KEY_ID": "AKIAOTHER"}, place, "s3.auth"),
-                                   ({"AWS_ACCESS_KEY_ID": ""}, place, "s3.credentials"),
-                                   ({}, "s3://not-there/k", "s3.not_found"), ({}, place, "s3.not_found")):
+                                   ({"AWS_ACCESS_KEY_ID": "AKIAOTHER"}, place, "bucket.auth"),
+                                   ({"AWS_ACCESS_KEY_ID": ""}, place, "bucket.credentials"),
+                                   ({}, "s3://not-there/k", "bucket.not_found"), ({}, place, "bucket.not_found")):
             done = tool(w, s3, "get", address, **env)
             assert done.rc == 1 and want in done.err and s3.secret not in done.err, done
 

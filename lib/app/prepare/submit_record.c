@@ -608,13 +608,12 @@ static void submit_add_study(const struct spec_study *study, struct strv *env)
 static char *submit_caches_dir(const struct submit *submit)
 {
 	const struct target *target = submit->target;
-	const char *home = submit->session->dirs.home;
 	struct config *config;
 
 	if (!target || session_config(submit->session, &config, NULL) < 0)
 		return NULL;
 	const struct json *caches = json_get(config_target(config, target->name), "caches");
-	const char *text = json_str(caches);
+	const char *text = json_str(caches), *home = submit->session->dirs.home;
 
 	if (caches && !text)
 		return mem_strdup(TARGET_CACHES_DIR);

@@ -1337,6 +1337,51 @@ static bool kube_submit_is_ours(const struct submit *submit, const struct json *
 	       str_eq(json_get_str(labels, KUBE_LABEL_ATTEMPT), attempt);
 }
 
+/* Whether it is the ConfigMap of a study of which members are not to begin. */
+static bool kube_submit_leaves_out(const struct creation *creation)
+{
+	const struct submit *submit = creation->submit;
+
+	for (size_t i = 0;
+		creation->object == submit->objects.config && i < submit->plan.run.n_members; i++)
+		if (submit->plan.members[i].is_cancelled)
+			return true;
+	return false;
+}
+
+static int kube_submit_on_marked(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct creation *creation = ctx;
+
+	(void)err;
+	creation->call = NULL;
+	if (err_is_set(&response->error))
+		kube_submit_fail(creation, &response->error);
+	else
+		created(creation, TAKE(response->object));
+	return 0;
+}
+
+/* The try that created it may have known of more members that are to begin. */
+static void kube_submit_mark(struct creation *creation)
+{
+	AUTO_FREE char *path = kube_object_path(creation->object);
+	AUTO_JSON struct json *body = json_object();
+	const struct kube_request request = {
+		.method = "PATCH",
+		.path = path,
+		.body = body,
+		.content_type = "application/merge-patch+json",
+		.is_idempotent = true,
+		.deadline_ms = creation->submit->call->deadline_ms,
+		.done = kube_submit_on_marked,
+		.ctx = creation,
+	};
+
+	json_set(body, "data", json_clone(json_get(creation->object, "data")));
+	creation->call = kube_start(creation->submit->kube->cluster->client, &request);
+}
+
 static int kube_submit_on_polled(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct creation *creation = ctx;
@@ -1348,7 +1393,10 @@ static int kube_submit_on_polled(void *ctx, struct kube_response *response, stru
 		kube_submit_fail(creation,
 			err_is_set(&creation->refusal) ? &creation->refusal : &response->error);
 	} else if (kube_submit_is_ours(creation->submit, response->object)) {
-		created(creation, TAKE(response->object));
+		if (kube_submit_leaves_out(creation))
+			kube_submit_mark(creation);
+		else
+			created(creation, TAKE(response->object));
 	} else {
 		AUTO_FREE char *path = kube_object_path(creation->object);
 		AUTO_ERR struct err error = {0};

@@ -284,6 +284,8 @@ static void wait_for(struct place *place, struct waited *waited)
 	assert_true(waited->over);
 }
 
+static const bool *left_out; /* of the studies that are started; or NULL */
+
 /* A study of n members, lent to fn. */
 static int with_study(struct place *place, int n,
 	int (*fn)(struct place *place, const struct target_study *study, struct err *err),
@@ -299,7 +301,7 @@ static int with_study(struct place *place, int n,
 	set_study(&wanted.spec, 0, n);
 	wanted.spec.runtime.linger_ms = 300 * 1000;
 	const struct target_study study = {wanted_job(&wanted, place->handle), (size_t)n, commands,
-		env, (const struct json *const *)params};
+		env, (const struct json *const *)params, left_out};
 	for (int i = 0; i < n; i++) {
 		AUTO_FREE char *lr = mem_printf("%d", i);
 		json_set_str(params[i] = json_object(), "lr", lr);
@@ -433,6 +435,34 @@ static void test_submit_lost(void **state)
 		happens("POST", kind, 0);
 		assert_int_equal(submit(&place, N, &err), 0);
 		assert_non_null(json_get(json_get(cluster.config, "metadata"), "ownerReferences"));
+		assert_int_equal(job_int("completions"), N);
+	}
+}
+
+/* An earlier try has left the ConfigMap: it knew of all members, or its response was lost. */
+static void test_submit_without_some(void **state)
+{
+	static const bool some[N] = {false, true, false, true, false};
+
+	(void)state;
+	for (int tries = 0; tries < 3; tries++) {
+		AUTO_PLACE struct place place;
+		AUTO_ERR struct err err = {0}, refused = {0};
+
+		begin(&place, N);
+		if (tries == 1) {
+			happens("POST", A_JOB, 403);
+			assert_true(submit(&place, N, &refused) < 0);
+			assert_false(is_marked(1));
+		}
+		if (tries == 2)
+			happens("POST", A_CONFIG, 0);
+		left_out = some;
+		assert_int_equal(submit(&place, N, &err), 0);
+		left_out = NULL;
+		for (int i = 0; i < N; i++)
+			assert_int_equal(is_marked(i), some[i]);
+		assert_int_equal(job_int("maxFailedIndexes"), 2);
 		assert_int_equal(job_int("completions"), N);
 	}
 }
@@ -941,6 +971,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_submit),
 		cmocka_unit_test(test_submit_lost),
+		cmocka_unit_test(test_submit_without_some),
 		cmocka_unit_test(test_submit_refused),
 		cmocka_unit_test(test_preview),
 		cmocka_unit_test(test_states),

@@ -9,7 +9,7 @@ extern const struct cmd cmd___after, cmd___check, cmd___complete, cmd___deliver,
 	cmd_config, cmd_diff, cmd_doctor, cmd_exec, cmd_explain, cmd_fetch, cmd_forward, cmd_gc,
 	cmd_help, cmd_init, cmd_logs, cmd_note, cmd_plot, cmd_proxy, cmd_ps, cmd_push, cmd_queue,
 	cmd_restart, cmd_rm, cmd_show, cmd_ssh, cmd_submit, cmd_sweep, cmd_tag, cmd_targets,
-	cmd_tensorboard, cmd_top, cmd_wait, cmd_why;
+	cmd_tensorboard, cmd_top, cmd_wait, cmd_warm, cmd_why;
 
 static const struct cmd *const list[] = {
 	&cmd___after,
@@ -51,6 +51,7 @@ static const struct cmd *const list[] = {
 	&cmd_tensorboard,
 	&cmd_top,
 	&cmd_wait,
+	&cmd_warm,
 	&cmd_why,
 };
 

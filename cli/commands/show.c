@@ -23,6 +23,7 @@
 #include "core/record/dirs.h"
 #include "core/record/places.h"
 #include "core/record/roles.h"
+#include "core/record/runtime.h"
 #include "events/series.h"
 
 enum {
@@ -186,6 +187,15 @@ static void show_add_roles(struct buf *out, const struct run *run)
 		summary_add_field(out, "", line.data);
 	}
 	summary_add_field(out, "ends with", json_get_str(run->doc, "ends_with"));
+}
+
+static void show_add_data(struct buf *out, const struct json *data)
+{
+	for (const struct json *item = json_first(data); item; item = json_next(item)) {
+		AUTO_FREE char *shown = str_shown(json_str(item));
+		AUTO_FREE char *line = mem_printf("%s  %s", json_key(item), shown);
+		summary_add_field(out, item == json_first(data) ? "data" : "", line);
+	}
 }
 
 static void show_add_ports(struct buf *out, const struct json *list)
@@ -437,6 +447,7 @@ static int show_one(struct app *app, struct run *run)
 	add_spark(app, &out, run);
 	show_add_list(&out, "link", json_get(run->doc, "links"));
 	show_add_code(&out, run);
+	show_add_data(&out, json_get(run->doc, RUNTIME_DATA));
 	show_add_results(app, &out, run);
 	show_add_places(app, &out, run);
 	show_add_list(&out, "warning", json_get(run->doc, "warnings"));

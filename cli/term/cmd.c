@@ -54,6 +54,7 @@ static const struct {
 	{"join", "wait"},
 	{"man usage", "help"},
 	{"completions", "completion"},
+	{"prefetch prepull preload warmup", "warm"},
 };
 
 const char *cmd_of_others(const char *word)

@@ -34,7 +34,7 @@ static const struct group {
 		{"ps", "logs", "show", "why", "wait", "top", "diff", "compare", "tag", "note"}},
 	{"results", {"fetch", "plot", "tensorboard", "proxy"}},
 	{"work inside a run or on a host", {"exec", "ssh", "forward"}},
-	{"code and images", {"checkout", "push", "bake"}},
+	{"code and images", {"checkout", "push", "bake", "warm"}},
 	{"targets and setup", {"targets", "config", "doctor", "completion"}},
 	{"clean up", {"rm", "gc"}},
 	{"help", {"help", "explain"}},

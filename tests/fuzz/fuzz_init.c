@@ -14,6 +14,7 @@
 #include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/image/python_base.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -67,6 +68,8 @@ static void check_found(char *found)
 
 static void check_files(const char *text, size_t len)
 {
+	static const char *const locks[] = {
+		"uv.lock", "pylock.toml", "poetry.lock", "Pipfile.lock", "requirements.txt"};
 	AUTO_STRV struct strv names = {0};
 
 	check_found(toml_find_string(text, len, "project.name"));
@@ -76,6 +79,10 @@ static void check_files(const char *text, size_t len)
 	check_found(init_docker_base(text, len));
 	toml_has_table(text, len, "tool.uv");
 	init_make_has(text, len, "train");
+	for (size_t i = 0; i < ARRAY_LEN(locks); i++) {
+		int minor = python_of_lock(locks[i], text, len);
+		BUG_ON(minor < -1 || minor > 99);
+	}
 	init_ignore_names(text, len, "data", len & 1);
 	toml_table_keys(text, len, "project.scripts", &names);
 	BUG_ON(names.n > TOML_KEYS_MAX);

@@ -15,7 +15,7 @@ import zipfile
 
 from cluster_away import config_through
 from harness import *  # noqa: F403
-from kube_images import libraries
+from kube_images import layout, libraries
 from kubesite import site
 from pypi import tools, uv
 
@@ -51,6 +51,11 @@ FILES = {"look.py": LOOK, "wanted.txt": "numpy==1\n", "setup.sh": SETUP, "web/ow
 KEYS = {"setup": {"run": "sh setup.sh", "key": ["wanted.txt", "setup.sh"]}}
 
 
+MADE = """import os
+print(os.path.exists(".venv/pyvenv.cfg"), open("/dlrun/caches/uv/wheel").read(), os.environ["UV_CACHE_DIR"])
+"""
+
+
 @contextlib.contextmanager
 def place(w, **more):
     with site(w, files=FILES, keys={**KEYS, **more.pop("keys", {})}, **more) as s:
@@ -68,6 +73,26 @@ def builders(s):
 
 def gone(s):
     wait_for(lambda: not builders(s), "the end of the Job that made the environment", 30)
+
+
+def test_an_environment_on_a_proposed_base_fills_the_caches(w):
+    with site(w, files={"made.py": MADE, ".python-version": "3.11\n"}) as s:
+        there = f"{s.cluster.registry}/hub/python"
+        subprocess.run(["skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci:{layout('python')}:v1", f"docker://{there}:3.11-slim"], check=True)
+        shared = s.cluster.volume(s.namespace, "caches")
+        known = json.loads((w.tree / "dlrun.yaml").read_text())
+        del known["image"]
+        known["targets"]["k"]["caches"] = {"pvc": "caches"}
+        setup = 'mkdir -p .venv "$UV_CACHE_DIR" && touch .venv/pyvenv.cfg && printf cached >"$UV_CACHE_DIR/wheel"'
+        w.write("dlrun.yaml", json.dumps({**known, "bases": [there], "setup": {"run": setup, "key": [".python-version"]}}))
+        w.ok("config", "trust", "--yes")
+        for made in (True, False):
+            run = s.submit("--", "python3", "made.py")
+            assert f"the base is {there}:3.11-slim" in s.said and ("environment env-" in s.said) == made, s.said
+            assert s.ended(run)["state"] == "succeeded", s.why(run)
+            assert w.ok("logs", run).out == "True cached /dlrun/caches/uv\n"
+        assert (shared / "uv/wheel").read_text() == "cached"
+        gone(s)
 
 
 def test_an_environment_is_made_once_and_found(w):

@@ -13,6 +13,7 @@ import threading
 import kill
 from cluster_away import config_through
 from harness import *  # noqa: F403
+from kube_images import layout
 from kubesite import site
 
 from faultproxy import FaultProxy
@@ -93,6 +94,28 @@ def test_a_registry_that_does_not_answer(w):
         shown = w.show(missing)
         assert shown["state"] == "failed" and "no/such" in shown["text"], shown
         assert owners(s) == sorted([at_once, run])
+
+
+def test_a_proposed_base_that_nobody_could_be_asked_for(w):
+    """The one of the submit is that of the run, whatever the tree says when it is sent."""
+    with lines(w) as (s, api, registry):
+        there = f"{registry.address}/hub/python:3.11-slim"
+        subprocess.run(["skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci:{layout('python')}:v1", f"docker://{there}"], check=True)
+        known = json.loads((w.tree / "dlrun.yaml").read_text())
+        del known["image"]
+        w.write("dlrun.yaml", json.dumps({**known, "bases": [there.rpartition(":")[0]]}))
+        w.ok("config", "trust", "--yes")
+        w.write(".python-version", "3.11\n")
+        down(registry)
+        run = s.submit("--", "python3", "-c", "import os; print('ran-' + os.environ['DLRUN_RUN_ID'])")
+        assert f"the base is {there} (the Python of .python-version); registry" in s.said, s.said
+        no_sender(w)
+        assert waiting(w) == [run]
+        (w.tree / ".python-version").unlink()
+        registry.set(refuse=False)
+        w.ok("queue", "--send")
+        assert s.ended(run)["state"] == "succeeded", w.show(run)
+        assert w.show(run)["image"]["base"] == there and w.ok("logs", run).out == f"ran-{run}\n"
 
 
 def test_a_sender_is_killed_anywhere(w):

@@ -12,8 +12,11 @@ import cluster as clusters
 from harness import *  # noqa: F403
 from kube_images import layout
 from kubesite import site
-from registries import free_port
+from registries import FaultProxy, free_port
 
+LARGE_MB = 400 if ALL else 60
+RANKS = 16 if ALL else 6
+CUT_KIB = 256 if ALL else 1024
 TREE = """import hashlib, json, os, stat
 found = {}
 for at, dirs, files in os.walk("."):
@@ -204,6 +207,88 @@ def test_who_sends_is_killed_and_a_pod_is_replaced(w):
         s.cluster.delete("Pod", pod, s.namespace)
         wait_for(lambda: [p for p in pods_of(s, run) if p["metadata"]["name"] != pod] and want in w.run("logs", run).out, "another pod", 90)
         s.cluster.wait(lambda: [p for p in pods_of(s, run) if p["metadata"]["name"] != pod and p["status"]["phase"] == "Running"], "it runs", 90)
+        s.cancel(run)
+        wait_for(lambda: not feeders(run), "the end of the process that sends", 30)
+
+
+def test_the_api_server_is_restarted_in_the_middle(w):
+    """DLRUN_TESTS=all: of 400 MB. What a pod has by then does not come again."""
+    with site(w, registry="none", alone=True) as s:
+        fill_large(w, 1, 1)
+        for n in range(LARGE_MB // 20):
+            (w.tree / f"more{n}.bin").write_bytes(os.urandom(20 << 20))
+        want = sum_here(w)
+        begin = time.monotonic()
+        run = s.submit("--", "python3", "sum.py", timeout=300)
+        restarts = 0
+        while restarts < 2:
+            came = stored(s, run)
+            wait_for(lambda: stored(s, run) > came or ended(w, run), "more of its code", 120)
+            if ended(w, run):
+                break
+            s.cluster.restart("apiserver")
+            restarts += 1
+        assert restarts, "it had all of its code before anything could be restarted"
+        succeeded(s, run, 600)
+        assert want in w.ok("logs", run, timeout=120).out
+        print(f"{LARGE_MB} MB, API server restarted {restarts} times: {time.monotonic() - begin:.1f} s from submit to the end", flush=True)
+
+
+def ended(w, run):
+    return w.show(run)["state"] == "succeeded"
+
+
+def stored(s, run):
+    """Bytes of its layers in the pod that waits for them."""
+    volumes = s.cluster.dir.glob("node-*/kubelet/pods/*/volumes/kubernetes.io~empty-dir/*/.dlrun-*")
+    uids = [p["metadata"]["uid"] for p in s.cluster.wait(lambda: pods_of(s, run), "its pod")]
+    return sum(path.stat().st_size for path in volumes if any(uid in str(path) for uid in uids))
+
+
+def test_the_connection_is_cut_again_and_again(w):
+    """What has come is progress: the next try does not wait longer and longer."""
+    from cluster_away import config_through
+    with site(w, registry="none") as s, FaultProxy(s.cluster.address) as proxy:
+        fill_large(w, 1, 1)
+        want = sum_here(w)
+        proxy.fault("rst", side="request", after=CUT_KIB << 10)
+        begin = time.monotonic()
+        w.env["KUBECONFIG"] = config_through(s, proxy.address)
+        run = s.submit("--", "python3", "sum.py")
+        succeeded(s, run, 300)
+        assert want in s.output(run)
+        [cuts] = [fault.fired for fault in proxy.faults]
+        assert cuts >= (15 << 10) // CUT_KIB, cuts
+        print(f"15 MiB, cut {cuts} times after {CUT_KIB} KiB: {time.monotonic() - begin:.1f} s from submit to the end", flush=True)
+
+
+def test_many_ranks_get_it(w):
+    with site(w, registry="none") as s:
+        fill_large(w, 1, 0)
+        want = sum_here(w)
+        begin = time.monotonic()
+        run = s.submit("-N", str(RANKS), "--", "python3", "sum.py")
+        succeeded(s, run, 600)
+        lines = w.ok("logs", run, timeout=120).out
+        assert sorted(line.split()[-2:] for line in lines.splitlines()) == sorted([str(n), want] for n in range(RANKS)), lines
+        print(f"15 MiB for {RANKS} ranks: {time.monotonic() - begin:.1f} s from submit to the end", flush=True)
+
+
+def test_a_pod_is_deleted_while_nobody_is_there(w):
+    """Its successor waits, and gets the code from the next command that looks."""
+    with site(w, registry="none") as s:
+        fill_large(w, 1, 1)
+        want = sum_here(w)
+        run = s.submit("--retries", "1", "--", "sh", "-c", "python3 sum.py; sleep 1000")
+        s.cluster.wait(lambda: pods_of(s, run)[0]["status"]["phase"] == "Running", "it runs", 90)
+        for sender in feeders(run):
+            os.kill(sender, signal.SIGKILL)
+        [pod] = [p["metadata"]["name"] for p in pods_of(s, run)]
+        s.cluster.delete("Pod", pod, s.namespace)
+        s.cluster.wait(lambda: [p for p in pods_of(s, run) if p["metadata"]["name"] != pod and waits_for_code(p)], "a pod that waits", 90)
+        assert not feeders(run)
+        w.ok("ps")
+        wait_for(lambda: want in w.run("logs", run).out, "its output", 120)
         s.cancel(run)
         wait_for(lambda: not feeders(run), "the end of the process that sends", 30)
 

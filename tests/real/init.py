@@ -133,6 +133,9 @@ def test_base_with_the_interpreter(w):
     assert proposed() == "docker.io/library/python:3.12-slim"
     w.write(".python-version", "3.11\n")
     assert proposed() == "docker.io/library/python:3.11-slim"
+    w.write(".config/dlrun/config.yaml", "bases: [mirror.example/python]\n", base=w.home)
+    assert proposed() == "mirror.example/python:3.11-slim"
+    (w.home / ".config/dlrun/config.yaml").unlink()
     with Registry() as registry:
         for name, layers, history, env, has in (
                 ("python", 4, "x", ["PYTHON_VERSION=3.12.7"], True), ("own", 4, "COPY x /", [], True),

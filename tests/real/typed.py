@@ -32,6 +32,7 @@ WORDS = {
     "ssh": "salloc shell bash connect",
     "push": "build images image upload",
     "bake": "bak baek",
+    "warm": "prefetch prepull warmup",
     "restart": "resume retry rerun requeue",
     "init": "new setup configure",
     "doctor": "check login test",

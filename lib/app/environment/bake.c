@@ -44,6 +44,7 @@ struct bake {
 	char id[RUN_ID_SIZE];
 	char handle[TARGET_HANDLE_SIZE];
 	struct spec spec;
+	struct strv defaults;
 	struct run *run;
 	char *why;    /* it has not begun: as it was reported last */
 	int n_cuts;   /* connections to its pod that were */
@@ -53,6 +54,7 @@ struct bake {
 static void bake_done(struct bake *bake)
 {
 	spec_done(&bake->spec);
+	strv_done(&bake->defaults);
 	run_free(bake->run);
 	free(bake->why);
 }
@@ -108,6 +110,7 @@ static int bake_init(struct bake *bake, const struct bake_request *request, stru
 	*bake = (struct bake){.request = request, .submit = submit, .target = target};
 	setup_make_id(request->key, bake->id);
 	bake_set_spec(bake);
+	submit_add_caches(submit, &bake->defaults);
 	int r = target->ops->prepare(target, bake->id, 1, &bake->spec, bake->handle, err);
 	if (r < 0)
 		return r;
@@ -127,6 +130,7 @@ static struct target_job bake_job(const struct bake *bake)
 		.handle = bake->handle,
 		.spec = &bake->spec,
 		.env = &bake->spec.env,
+		.default_env = &bake->defaults,
 		.secret_env = &bake->submit->secret_env,
 		.run = bake->run,
 		.image_ref = bake->request->image_ref,

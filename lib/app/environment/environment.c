@@ -10,6 +10,8 @@
 
 #include "app/environment/bake.h"
 #include "app/environment/baked.h"
+#include "app/environment/data.h"
+#include "app/environment/tagged.h"
 #include "app/prepare/push.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
@@ -50,7 +52,7 @@ static bool environment_is_wanted(const struct submit *submit)
 {
 	const struct runtime_setup *setup = &submit->spec.runtime.setup;
 
-	return !submit->dry_run && submit->is_recorded && setup->run &&
+	return !submit->dry_run && (submit->is_recorded || submit->is_ahead) && setup->run &&
 	       submit->pack.base_ref.kind != REF_SCRATCH && submit->target->ops->needs_image &&
 	       submit->target->ops->exec;
 }
@@ -58,125 +60,6 @@ static bool environment_is_wanted(const struct submit *submit)
 static void environment_warn_each_pod(struct submit *submit, const char *why)
 {
 	submit_warn(submit, "the setup is run in each pod: %s", why);
-}
-
-/*
- * Looking up
- */
-
-struct lookup {
-	struct loop_wait wait;
-	char *digest;
-	struct err error;
-};
-
-static int environment_found(void *ctx, const char *digest, struct err *error, struct err *err)
-{
-	struct lookup *lookup = ctx;
-
-	(void)err;
-	if (digest)
-		lookup->digest = mem_strdup(digest);
-	else
-		err_move(&lookup->error, error);
-	loop_wait_done(&lookup->wait);
-	return 0;
-}
-
-static void lookup_done(struct lookup *lookup)
-{
-	free(lookup->digest);
-	err_done(&lookup->error);
-}
-
-static char *environment_tag_key(const struct submit *submit, const struct ref *ref)
-{
-	return registry_cache_tag(ref, config_str(submit->config, "platform"));
-}
-
-static char *environment_cache_path(const struct submit *submit, const struct ref *ref)
-{
-	AUTO_FREE char *dir = dirs_registries(&submit->session->dirs);
-
-	return registry_cache_path(dir, ref->host, ref->repo);
-}
-
-static void environment_note(void *ctx, const char *text)
-{
-	const struct submit_events *events = ((struct submit *)ctx)->events;
-
-	if (events && events->note)
-		events->note(events->ctx, text);
-}
-
-static int environment_query(struct submit *submit, const struct ref *ref,
-	struct registry_cache *cache, struct lookup *lookup, struct err *err)
-{
-	AUTO(registry_client_done) struct registry_client client = {0};
-	AUTO_FREE char *key = environment_tag_key(submit, ref);
-	const struct registry_cache_entry *tag = registry_cache_entry_find(&cache->tags, key);
-	AUTO_LAYOUT struct layout *bases = NULL;
-	struct registry *registry = NULL;
-
-	registry_client_init(&client, &(struct registry_client_options){
-					      .session = submit->session,
-					      .config = submit->config,
-					      .target = submit->target,
-					      .loop = submit->target->loop,
-					      .begun_ms = clock_ms(),
-					      .note = environment_note,
-					      .ctx = submit,
-				      });
-	int r = registry_open_bases(submit->session, &bases, err);
-	if (r == 0)
-		r = registry_client_open(&client, ref, false, cache, &registry, err);
-	if (r < 0)
-		return r;
-	lookup->wait = (struct loop_wait){.loop = submit->target->loop, .n_open = 1};
-	struct registry_base *base = registry_base_start(
-		registry, &(struct registry_base_request){.ref = ref,
-				  .older = tag ? tag->value : NULL,
-				  .platform = config_str(submit->config, "platform"),
-				  .cache = bases,
-				  .found = environment_found,
-				  .ctx = lookup});
-	r = loop_wait_run(&lookup->wait, err);
-	registry_base_free(base);
-	registry_client_learn(registry, cache);
-	registry_free(registry);
-	return r;
-}
-
-/* The digest that ref stands for, by what was found out not longer ago than trust_ms; *ret is NULL
- * if the registry has none. */
-static int environment_lookup(
-	struct submit *submit, const struct ref *ref, int64_t trust_ms, char **ret, struct err *err)
-{
-	AUTO_FREE char *path = environment_cache_path(submit, ref);
-	AUTO_FREE char *key = environment_tag_key(submit, ref);
-	AUTO_REGISTRY_CACHE struct registry_cache cache = {0};
-	AUTO(lookup_done) struct lookup lookup = {0};
-
-	if (ref->digest) {
-		*ret = mem_strdup(ref->digest);
-		return 0;
-	}
-	registry_cache_load(path, &cache);
-	const struct registry_cache_entry *tag = registry_cache_entry_find(&cache.tags, key);
-	if (registry_cache_entry_is_fresh(tag, clock_wall_ms(), trust_ms)) {
-		*ret = mem_strdup(tag->value);
-		return 0;
-	}
-	int r = environment_query(submit, ref, &cache, &lookup, err);
-	if (r < 0)
-		return r;
-	if (lookup.digest)
-		registry_cache_put(&cache, &cache.tags, key, lookup.digest, clock_wall_ms());
-	registry_cache_save(path, &cache, NULL);
-	*ret = TAKE(lookup.digest);
-	if (!*ret && lookup.error.id != E_IMAGE_BASE)
-		return err_move(err, &lookup.error);
-	return 0;
 }
 
 /* Of the submit's own repository; borrows its host and repository. */
@@ -193,21 +76,7 @@ static int environment_find(
 	AUTO_FREE char *tag = image_environment_tag(environment->key);
 	const struct ref ref = environment_ref(environment, tag);
 
-	return environment_lookup(environment->submit, &ref, trust_ms, ret, err);
-}
-
-/* Do not take for granted any more that the registry has it. */
-static void environment_forget(const struct environment *environment)
-{
-	AUTO_FREE char *tag = image_environment_tag(environment->key);
-	const struct ref ref = environment_ref(environment, tag);
-	AUTO_FREE char *path = environment_cache_path(environment->submit, &ref);
-	AUTO_FREE char *key = environment_tag_key(environment->submit, &ref);
-	AUTO_REGISTRY_CACHE struct registry_cache cache = {0};
-
-	registry_cache_load(path, &cache);
-	registry_cache_drop(&cache, &cache.tags, key);
-	registry_cache_save(path, &cache, NULL);
+	return tagged_lookup(environment->submit, &ref, trust_ms, ret, err);
 }
 
 /*
@@ -247,7 +116,7 @@ static int environment_make_key(struct environment *environment, struct err *err
 	int r = 0;
 
 	if (pack->base_ref.kind == REF_REGISTRY) {
-		r = environment_lookup(submit, &pack->base_ref, REGISTRY_TRUST_TAG_MS,
+		r = tagged_lookup(submit, &pack->base_ref, REGISTRY_TRUST_TAG_MS,
 			&environment->base_digest, err);
 		if (r == 0 && !environment->base_digest)
 			return 1;
@@ -288,15 +157,9 @@ static int environment_bake(const struct bake_request *request, struct environme
  * Making
  */
 
-/* The base as it was looked up, whatever its tag stands for by now; NULL: that of the
- * configuration, which is a layout. The caller frees. */
 static char *environment_base(const struct environment *environment)
 {
-	const struct ref *ref = &environment->submit->pack.base_ref;
-
-	return environment->base_digest
-		       ? mem_printf("%s/%s@%s", ref->host, ref->repo, environment->base_digest)
-		       : NULL;
+	return tagged_name_base(environment->submit, environment->base_digest);
 }
 
 static int environment_push_layer(
@@ -479,7 +342,7 @@ static int environment_make(struct environment *environment, char **ret_digest, 
 		submit->target->name, submit->spec.runtime.setup.run);
 	int n_lost = 0;
 
-	environment_note(submit, text);
+	tagged_note(submit, text);
 	int r = environment_push_code(environment, &code, err);
 	if (r == 0)
 		r = environment_check_key(environment, err);
@@ -516,21 +379,6 @@ static int environment_make_for_run(
 		submit_note(environment->submit, "environment %s: made in %.0f s", tag,
 			(double)(clock_ms() - begun_ms) / 1000);
 	return r;
-}
-
-/* The environment takes the place of the base, under the base's name. */
-static int environment_set_base(
-	struct environment *environment, const char *digest, struct err *err)
-{
-	struct submit *submit = environment->submit;
-	struct pack *pack = &submit->pack;
-	AUTO_FREE char *text =
-		mem_printf("%s/%s@%s", environment->to.host, environment->to.repo, digest);
-
-	ref_done(&pack->base_ref);
-	pack_set_base(pack, NULL);
-	submit->spec.runtime.setup.baked = mem_strdup(environment->key);
-	return ref_parse(text, &pack->base_ref, err);
 }
 
 /* Nothing where the target has no registry: submit_push says so. */
@@ -572,8 +420,10 @@ static int environment_use(struct environment *environment, struct err *err)
 		r = environment_find(environment, REGISTRY_TRUST_BLOB_MS, &digest, err);
 	if (r == 0 && !digest && !environment_is_refused(environment))
 		r = environment_make_for_run(environment, &digest, err);
-	if (r == 0 && digest)
-		r = environment_set_base(environment, digest, err);
+	if (r == 0 && digest) {
+		submit->spec.runtime.setup.baked = mem_strdup(environment->key);
+		r = tagged_set_base(submit, &environment->to, digest, err);
+	}
 	/* A missing base is reported by the push. */
 	return r < 0 ? r : 0;
 }
@@ -589,6 +439,7 @@ int environment_push(struct submit *submit, struct err *err)
 {
 	AUTO(environment_done) struct environment environment = {.submit = submit};
 	struct runtime_setup *setup = &submit->spec.runtime.setup;
+	AUTO_STRV struct strv data = {0};
 
 	/* The image of the earlier run stays, with the environment that it has. */
 	if (submit->from_digest && !submit->reused.image && setup->baked)
@@ -596,9 +447,15 @@ int environment_push(struct submit *submit, struct err *err)
 	environment_leave(setup);
 	int r = environment_is_wanted(submit) ? environment_use(&environment, err) : 0;
 	if (r == 0)
+		r = data_push(submit, &data, err);
+	if (r == 0)
 		r = submit_push(submit, err);
+	if (r < 0)
+		data_forget(submit, &data);
 	if (r < 0 && setup->baked) {
-		environment_forget(&environment);
+		AUTO_FREE char *tag = image_environment_tag(environment.key);
+		const struct ref ref = environment_ref(&environment, tag);
+		tagged_forget(submit, &ref);
 		environment_leave(setup);
 	}
 	return r;

@@ -759,6 +759,22 @@ static char *describe_base(struct init_project *project, const char *image, cons
 		"%s instead of %s, which has no %s: %s", project->image, image, program, why);
 }
 
+/* The first of the user's `bases:` stands for the usual registry. */
+static void init_project_set_mirror(struct session *session, struct init_project *project)
+{
+	static const char usual[] = "docker.io/library/python:";
+	struct config *config;
+
+	if (!str_starts(project->image, usual) || session_config(session, &config, NULL) < 0)
+		return;
+	const struct strv *bases = config_list(config, "bases");
+	if (bases->n == 0)
+		return;
+	char *image = mem_printf("%s:%s", bases->v[0], project->image + strlen(usual));
+	free(project->image);
+	project->image = image;
+}
+
 void init_choose_base(struct session *session, struct init_project *project,
 	const struct init_answers *answers, int64_t limit_ms, char **ret_said)
 {
@@ -772,6 +788,7 @@ void init_choose_base(struct session *session, struct init_project *project,
 		return;
 	if (!project->image)
 		choose_python_image(project);
+	init_project_set_mirror(session, project);
 	if (!image || limit_ms == 0 || str_starts(image, "docker.io/library/python:") ||
 		str_starts(image, "ghcr.io/astral-sh/uv:"))
 		return;

@@ -26,6 +26,7 @@ struct submit {
 	const struct submit_events *events;
 	bool dry_run;        /* nothing is sent or kept */
 	bool is_recorded;    /* a push inserts the row before it commits the image */
+	bool is_ahead;       /* all that a run needs is made, and there is none */
 	bool may_hold;       /* accepted here where the target does not answer */
 	bool is_held;        /* run is a row that was held (held.h), and is sent now */
 	bool copies_base;    /* base layers that cannot be mounted are copied */
@@ -69,6 +70,7 @@ struct submit {
 	struct pack_reused reused;      /* its image is set: dlrun's own layers of it are reused */
 	const struct pack_added *added; /* instead of a tree: to the image there; or NULL */
 	const struct pack_environment *environment; /* the same: below the image; or NULL */
+	const struct pack_data *data;               /* the same; or NULL */
 	struct json *image_facts;                   /* image_facts.h; NULL: not known */
 	struct image image;
 	const char *remote_url; /* of the repository, where there is no snapshot; or NULL */
@@ -225,6 +227,8 @@ bool submit_starts_together(const struct submit *submit);
 void submit_set_failed(struct run *run, const struct err *err);
 /* After the row there is a run: how it failed is for its record. Returns r. */
 int submit_fail_row(struct submit *submit, int r, const struct err *err);
+/* Variables that lead programs to the caches of the target, each as K=V; none without them. */
+void submit_add_caches(const struct submit *submit, struct strv *defaults);
 /* Describe the newest attempt of run for the target; *ret borrows from submit and run. */
 void submit_make_job(struct submit *submit, const struct run *run, struct target_job *ret);
 /* Describe all members for a target that starts them together; borrows from first and words. */

@@ -146,7 +146,9 @@ static const struct ref *base_ref(const struct push *push)
 /* Whether the image is that of a tree, not one that is there already. */
 static bool has_tree(const struct push *push)
 {
-	return !push->submit->reused.image && !push->submit->added && !push->submit->environment;
+	const struct submit *submit = push->submit;
+
+	return !submit->reused.image && !submit->added && !submit->environment && !submit->data;
 }
 
 static bool base_is_remote(const struct push *push)
@@ -504,6 +506,9 @@ static int push_registry_write(struct push *push, struct err *err)
 	if (submit->environment)
 		return pack_write_environment(
 			&submit->pack, submit->environment, push->sink, name, &submit->image, err);
+	if (submit->data)
+		return pack_write_data(
+			&submit->pack, submit->data, push->sink, dest, name, &submit->image, err);
 	if (!has_tree(push))
 		return pack_rebase(
 			&submit->pack, &submit->reused, push->sink, name, &submit->image, err);

@@ -1104,12 +1104,18 @@ static int submit_check_propose(struct submit *submit, char **ret, struct err *e
 
 	if (submit->from_digest || !python_find_above(submit->place, &named))
 		return fail_no_image(submit, err);
-	int r = python_base_choose(submit->session, &named, command->n ? command->v[0] : NULL,
-		BASE_LIMIT_MS, ret, &silent, err);
-	if (r == 0)
-		submit_note(submit, "no image: is set, so the base is %s (%s)%s%s", *ret,
-			named.from, silent ? "; " : "", silent ? silent : "");
-	return r;
+	const char *program = command->n ? command->v[0] : NULL;
+	int r = python_base_choose(
+		submit->session, &named, program, BASE_LIMIT_MS, ret, &silent, err);
+	if (r < 0)
+		return r;
+	submit_note(submit, "no image: is set, so the base is %s (%s)%s%s", *ret, named.from,
+		silent ? "; " : "", silent ? silent : "");
+	if (named.lock && !str_eq(program, "uv") && !config_is_set(submit->config, "setup.run") &&
+		!config_is_set(submit->config, "environment.lock"))
+		submit_note(submit, "the packages of %s are not in it: environment: {lock: %s}",
+			named.lock, named.lock);
+	return 0;
 }
 
 int submit_check(struct submit *submit, struct err *err)

@@ -234,6 +234,7 @@ struct run *submit_new_run(struct submit *submit)
 		json_set_bool(resources, "gpus_named", true);
 	if (submit->spec.ports.n)
 		json_set(doc, "ports", ports_to_json(&submit->spec.ports));
+	runtime_name_data(&submit->spec.runtime, doc);
 	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());
 	submit_set_snapshot(submit, run);
 	submit_set_warnings(submit, run);
@@ -402,7 +403,8 @@ static struct run *submit_record_new_member(
 	const struct submit *submit, const struct run *first, size_t index)
 {
 	static const char *const common[] = {"tags", "parent", "user", "note", "target", RUN_PLACES,
-		RUN_MOVES, "origin", "snapshot", "image", "resources", "ports", AFTER_RECORD};
+		RUN_MOVES, "origin", "snapshot", "image", "resources", "ports", RUNTIME_DATA,
+		AFTER_RECORD};
 	struct run *run = run_new(submit->id, submit->name);
 
 	for (size_t i = 0; i < ARRAY_LEN(common); i++)
@@ -622,7 +624,7 @@ static char *submit_caches_dir(const struct submit *submit)
 	return text ? mem_strdup(text) : NULL;
 }
 
-static void submit_add_caches(const struct submit *submit, struct strv *defaults)
+void submit_add_caches(const struct submit *submit, struct strv *defaults)
 {
 	static const struct {
 		const char *variable, *name;

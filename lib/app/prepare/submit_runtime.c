@@ -185,6 +185,10 @@ static int move_data(struct submit *submit, struct err *err)
 			break;
 		free(runtime->data.v[i].from);
 		runtime->data.v[i].from = from;
+		if (str_eq(from, RUNTIME_SYNC))
+			continue;
+		free(runtime->data.v[i].digest);
+		runtime->data.v[i].digest = NULL;
 	}
 	return r;
 }
@@ -203,7 +207,7 @@ static int submit_runtime_add_data(struct submit *submit, struct err *err)
 		r = submit_runtime_find_data(submit, path, &from, err);
 		if (r < 0)
 			return r;
-		*vec_push(&runtime->data) = (struct runtime_data){TAKE(path), TAKE(from)};
+		*vec_push(&runtime->data) = (struct runtime_data){TAKE(path), TAKE(from), NULL};
 	}
 	return 0;
 }

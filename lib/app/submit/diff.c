@@ -146,6 +146,10 @@ static int add_run_facts(
 	submit_diff_add_members(
 		facts, "params", json_get(a->doc, "params"), json_get(b->doc, "params"));
 	submit_diff_add_members(facts, "tags", json_get(a->doc, "tags"), json_get(b->doc, "tags"));
+	/* The tree's is known once it is submitted. */
+	if (has_command(b))
+		submit_diff_add_members(facts, "data", json_get(a->doc, RUNTIME_DATA),
+			json_get(b->doc, RUNTIME_DATA));
 	return submit_diff_add_env(facts, a, b, err);
 }
 

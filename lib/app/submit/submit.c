@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/environment/data.h"
 #include "app/environment/environment.h"
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/hint_excluded.h"
@@ -258,13 +259,16 @@ int submit_run(struct session *session, const struct submit_options *options,
 static int preview_image(struct submit *submit, bool objects, struct err *err)
 {
 	objects = objects && submit->target->ops->needs_image;
+	int r = data_preview(submit, err);
+	if (r < 0)
+		return r;
 	if (objects && (!submit->from_digest || submit->reused.image)) {
 		submit->pack.dry = true;
 		return submit_push(submit, err);
 	}
 	if (objects)
 		submit->ref = mem_strdup(submit->from_ref);
-	int r = submit_take_snapshot(submit, err);
+	r = submit_take_snapshot(submit, err);
 	if (r == 0)
 		submit_lookup(submit);
 	return r;

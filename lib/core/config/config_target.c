@@ -265,8 +265,14 @@ static int read_volume_source(
 {
 	static const struct config_member members[] = {{"pvc", read_string}, {"nfs", read_string},
 		{"host_path", read_string}, {"sub_path", read_string}, {"read_only", read_bool}};
-	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
+	const struct yaml *node = reading->node;
 
+	/* Sent to the cluster in the image. */
+	if (node->kind == YAML_SCALAR && str_eq(node->text, "sync")) {
+		*ret = yaml_to_json_text(node);
+		return 0;
+	}
+	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
 	return r < 0 ? r : check_source(reading, *ret, "pvc nfs host_path", err);
 }
 
@@ -457,8 +463,8 @@ const struct config_target_key config_target_keys[] = {
 		"Where the paths of data: are on this machine",
 		"data: {data/imagenet: /srv/imagenet}"},
 	{"data", CONFIG_BY_PROJECT, KUBERNETES, read_kube_data,
-		"Where the paths of data: are in the cluster",
-		"data: {data/imagenet: {pvc: datasets, sub_path: imagenet}}"},
+		"Where the paths of data: are in the cluster; sync: sent there in layers of the image",
+		"data: {data/imagenet: {pvc: datasets, sub_path: imagenet}, data/labels: sync}"},
 	{"data", CONFIG_BY_PROJECT, SSH, read_node_data,
 		"Where the paths of data: are on the nodes; sync: sent once, and kept there",
 		"data: {data/imagenet: /srv/imagenet, data/labels: sync}"},

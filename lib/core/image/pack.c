@@ -128,12 +128,13 @@ int pack_init(
  * Writing
  */
 
-/* Kept per tree × destination × compression. NULL: the cache cannot be used, which costs speed. */
-static char *plan_path(const struct pack *pack, const char *root, const char *dest)
+/* Kept per tree × destination × compression × directory in the image. NULL: the cache cannot be
+ * used, which costs speed. */
+static char *plan_path(
+	const struct pack *pack, const char *root, const char *dest, const char *workdir)
 {
 	AUTO_FREE char *dir = dirs_plans(&pack->session->dirs);
-	const char *const parts[] = {
-		root, dest, codec_name(pack->codec), config_str(pack->session->config, "workdir")};
+	const char *const parts[] = {root, dest, codec_name(pack->codec), workdir};
 	AUTO_DIGEST struct digest digest = {0};
 	AUTO_ERR struct err err = {0};
 	uint8_t sha256[SHA256_SIZE];
@@ -176,7 +177,8 @@ static void pack_read_ahead(void *ctx)
 
 void pack_prepare(struct pack *pack, const char *root, const char *dest)
 {
-	AUTO_FREE char *path = plan_path(pack, root, dest);
+	AUTO_FREE char *path =
+		plan_path(pack, root, dest, config_str(pack->session->config, "workdir"));
 
 	if (!path || pack->ahead)
 		return;
@@ -254,11 +256,12 @@ static int get_base_and_id(void *ctx, const struct image_base **ret, struct err 
 int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, const char *dest,
 	const char *name, struct image *ret, struct err *err)
 {
-	AUTO_FREE char *plan = plan_path(pack, snapshot->root, dest);
+	const char *workdir = config_str(pack->session->config, "workdir");
+	AUTO_FREE char *plan = plan_path(pack, snapshot->root, dest, workdir);
 	AUTO_STRV struct strv labels = {0};
 	struct writing writing = {pack, snapshot};
 	struct image_request request = {
-		.workdir = config_str(pack->session->config, "workdir"),
+		.workdir = workdir,
 		.base = pack->base,
 		.get_base = get_base_and_id,
 		.get_base_ctx = &writing,
@@ -370,6 +373,31 @@ int pack_write_environment(struct pack *pack, const struct pack_environment *env
 	};
 
 	strv_addf(&labels, IMAGE_LABEL_ENVIRONMENT "=%s", environment->key);
+	return image_write(&request, sink, ret, err);
+}
+
+int pack_write_data(struct pack *pack, const struct pack_data *data, struct sink *sink,
+	const char *dest, const char *name, struct image *ret, struct err *err)
+{
+	AUTO_FREE char *plan = plan_path(pack, data->snapshot->root, dest, data->dir);
+	AUTO_STRV struct strv labels = {0};
+	const struct image_request request = {
+		.entries = &data->snapshot->entries,
+		.opener = snapshot_opener(data->snapshot),
+		.data_dir = data->dir,
+		.data = data->key,
+		.base = pack->base,
+		.get_base = pack_get_base,
+		.get_base_ctx = pack,
+		.platform = config_str(pack->session->config, "platform"),
+		.codec = pack->codec,
+		.plan_path = plan,
+		.mtime_s = pack->mtime_s,
+		.labels = &labels,
+		.name = name,
+	};
+
+	strv_addf(&labels, IMAGE_LABEL_DATA "=%s", data->key);
 	return image_write(&request, sink, ret, err);
 }
 

@@ -96,6 +96,17 @@ struct pack_environment {
 int pack_write_environment(struct pack *pack, const struct pack_environment *environment,
 	struct sink *sink, const char *name, struct image *ret, struct err *err);
 
+/* Data of the tree (data: {PATH: sync}), at an absolute directory of the image. */
+struct pack_data {
+	struct snapshot *snapshot; /* of the directory alone */
+	const char *dir;
+	const char *key;
+};
+/* This pack's base with the data as layers of their own. Data that changes meanwhile is
+ * E_IO_CHANGED: the snapshot names it no more. dest: as for pack_write. */
+int pack_write_data(struct pack *pack, const struct pack_data *data, struct sink *sink,
+	const char *dest, const char *name, struct image *ret, struct err *err);
+
 /* The image member of dlrun/run/v1 and dlrun/push/v1. ref: "oci:DIR@sha256:…". */
 struct json *pack_image_json(const struct image *image, const char *ref, const char *base);
 /* The snapshot member, without git record. */

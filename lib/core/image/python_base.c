@@ -156,15 +156,30 @@ static bool python_find_lock(const char *dir, struct python_named *ret)
 	return true;
 }
 
+static const char *python_lock_there(const char *dir)
+{
+	static const char *const names[] = {"uv.lock", "requirements.txt"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		AUTO_FREE char *path = fs_join(dir, names[i]);
+		struct stat st;
+		if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
+			return names[i];
+	}
+	return NULL;
+}
+
 bool python_find(const char *dir, struct python_named *ret)
 {
 	static const char pinned[] = ".python-version";
 	AUTO_BUF struct buf text = {0};
+	bool is_found = python_read(dir, pinned, PYTHON_FILE_MAX, &text) &&
+			python_set(ret, python_wanted(text.data), pinned);
 
-	if (python_read(dir, pinned, PYTHON_FILE_MAX, &text) &&
-		python_set(ret, python_wanted(text.data), pinned))
-		return true;
-	return python_find_pyproject(dir, ret) || python_find_lock(dir, ret);
+	if (!is_found && !python_find_pyproject(dir, ret) && !python_find_lock(dir, ret))
+		return false;
+	ret->lock = python_lock_there(dir);
+	return true;
 }
 
 bool python_find_above(const struct tree_place *place, struct python_named *ret)

@@ -22,6 +22,8 @@ struct python_named {
 	int minor;   /* of Python 3 */
 	char *from;  /* "the Python of uv.lock" */
 	bool is_any; /* there is a file of dependencies, and none names a version */
+	/* A file that `environment.lock` takes, beside it; NULL: there is none. */
+	const char *lock;
 };
 void python_named_done(struct python_named *named);
 #define AUTO_PYTHON_NAMED AUTO(python_named_done)

@@ -9,6 +9,7 @@
 #include "base/util/str.h"
 #include "core/config/words.h"
 #include "core/record/places.h"
+#include "core/record/runtime.h"
 #include "core/record/spec.h"
 #include "oci/model/ref.h"
 
@@ -138,7 +139,8 @@ static void foreign_take_record(struct run *run, const struct json *record, cons
 	static const struct member members[] = {{"command", JSON_ARRAY}, {"shell", JSON_BOOL},
 		{"params", JSON_OBJECT}, {"tags", JSON_OBJECT}, {"group", JSON_STRING},
 		{"user", JSON_STRING}, {"note", JSON_STRING}, {AFTER_RECORD, JSON_ARRAY},
-		{"launcher", JSON_OBJECT}, {"roles", JSON_OBJECT}, {"ends_with", JSON_STRING}};
+		{"launcher", JSON_OBJECT}, {"roles", JSON_OBJECT}, {"ends_with", JSON_STRING},
+		{RUNTIME_DATA, JSON_OBJECT}};
 	static const struct member snapshot[] = {{"id", JSON_STRING}, {"commit", JSON_STRING},
 		{"dirty", JSON_BOOL}, {"files", JSON_NUMBER}, {"bytes", JSON_NUMBER},
 		{"left_out", JSON_NUMBER}};

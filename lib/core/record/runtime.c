@@ -24,9 +24,21 @@ static void data_to_json(const struct runtime *runtime, struct json *object)
 		const struct runtime_data *data = &runtime->data.v[i];
 		json_set_bytes(item, "path", data->path, strlen(data->path));
 		json_set_bytes(item, "from", data->from, strlen(data->from));
+		if (data->digest)
+			json_set_str(item, "digest", data->digest);
 		json_add(list, item);
 	}
 	json_set(object, "data", list);
+}
+
+void runtime_name_data(const struct runtime *runtime, struct json *doc)
+{
+	for (size_t i = 0; i < runtime->data.n; i++) {
+		const struct runtime_data *data = &runtime->data.v[i];
+		AUTO_FREE char *shown = str_escaped(data->path);
+		if (data->digest)
+			json_set_str(json_sub(doc, RUNTIME_DATA), shown, data->digest);
+	}
 }
 
 static void runtime_set_text(struct json *object, const char *key, const char *text)
@@ -91,8 +103,8 @@ static int data_from_json(const struct json *object, struct runtime *runtime, st
 	for (const struct json *item = list ? json_first(list) : NULL; item;
 		item = json_next(item)) {
 		struct runtime_data *data = vec_push(&runtime->data);
-		*data = (struct runtime_data){
-			words_get_one(item, "path"), words_get_one(item, "from")};
+		*data = (struct runtime_data){words_get_one(item, "path"),
+			words_get_one(item, "from"), words_get_one(item, "digest")};
 		if (!data->path || !data->from || runtime->data.n > RUNTIME_PATHS_MAX)
 			return err_set(err, E_DATA, "data of the run is not complete");
 	}
@@ -188,6 +200,7 @@ void runtime_done(struct runtime *runtime)
 	for (size_t i = 0; i < runtime->data.n; i++) {
 		free(runtime->data.v[i].path);
 		free(runtime->data.v[i].from);
+		free(runtime->data.v[i].digest);
 	}
 	vec_done(&runtime->data);
 	strv_done(&runtime->outputs);

@@ -26,8 +26,15 @@ enum {
 /* A path of the tree whose content git ignores and which lies somewhere on the target. */
 struct runtime_data {
 	char *path; /* in the tree */
-	char *from; /* on the target, absolute */
+	char *from; /* on the target, absolute; or RUNTIME_SYNC */
+	/* Of its content, of what has gone into the run's image: as the id of a snapshot; or
+	 * NULL. */
+	char *digest;
 };
+/* Member of a record: what data the run has, an object of names by paths in the tree. */
+#define RUNTIME_DATA "data"
+/* The directory here is sent to the target. */
+#define RUNTIME_SYNC "sync"
 
 /* A command that is run once for each content of its key files. */
 struct runtime_setup {
@@ -74,6 +81,8 @@ void runtime_to_json(const struct runtime *runtime, struct json *object);
 /* Lenient where a member is missing; E_DATA where one is of another form. */
 int runtime_from_json(const struct json *object, struct runtime *ret, struct err *err);
 void runtime_done(struct runtime *runtime);
+/* Set RUNTIME_DATA of a record, by digests; nothing where no data has one. */
+void runtime_name_data(const struct runtime *runtime, struct json *doc);
 #define AUTO_RUNTIME AUTO(runtime_done)
 
 /* A relative path without "." and ".." inside and without a slash at its end, from what people

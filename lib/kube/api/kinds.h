@@ -65,6 +65,8 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
 #define KUBE_COLLECTED    ".dlrun-collected" /* in the results: what of them comes from the tree */
 /* In the image: a tar of results of the attempt before and notes, those of rank N in rank-N/. */
 #define KUBE_CARRIED "/dlrun/carried/results.tar"
+/* In the image: data of the tree, by its paths there, which are links in the trees of runs. */
+#define KUBE_DATA_DIR "/dlrun/data"
 /* In the image, an environment: what the setup has made in the tree, by its paths there, and the
  * paths, a line for each, that are links in the trees of runs. */
 #define KUBE_BAKED       "/dlrun/env/tree"

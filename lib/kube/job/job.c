@@ -397,6 +397,20 @@ static void job_set_choices(const struct kube_run *run, struct json *spec)
 		json_free(terms);
 }
 
+/* A node that has the image already is no use to another pod of the Job. */
+static void job_set_apart(const struct kube_run *run, struct json *spec)
+{
+	if (!run->is_warming)
+		return;
+	struct json *terms = json_array(), *term = json_object();
+	json_set_str(json_sub(json_sub(term, "labelSelector"), "matchLabels"), KUBE_LABEL_RUN,
+		run->run_id);
+	json_set_str(term, "topologyKey", "kubernetes.io/hostname");
+	json_add(terms, term);
+	json_set(json_sub(json_sub(spec, "affinity"), "podAntiAffinity"),
+		"requiredDuringSchedulingIgnoredDuringExecution", terms);
+}
+
 /* Nodes with GPUs are for those who need them. */
 static void set_affinity(const struct kube_run *run, struct json *spec)
 {
@@ -589,6 +603,7 @@ static int job_make_spec(struct job *job, struct json *spec, struct err *err)
 	set_affinity(run, spec);
 	if (run->gpus > 0 && run->gpu_choices)
 		job_set_choices(run, spec);
+	job_set_apart(run, spec);
 	json_add(containers, container);
 	json_set(spec, "containers", containers);
 	int r = make_container(job, spec, container, err);
@@ -880,6 +895,9 @@ static struct json *job_make_job(const struct job *job, struct json *pod)
 	struct json *json = job_object(job->run, KUBE_KIND_JOB), *spec = json_sub(json, "spec");
 
 	json_set_int(spec, "ttlSecondsAfterFinished", ttl_s(job->run));
+	/* Also where its image is never there. */
+	if (job->run->is_warming)
+		json_set_int(spec, "activeDeadlineSeconds", job->run->timeout_ms / 1000);
 	set_job_spec(job, spec, pod);
 	set_queue(job->run, json);
 	return json;

@@ -204,6 +204,7 @@ struct kube_run {
 	int nodes, gpus;                                /* nodes: from 1; gpus: of each */
 	const char *gpu_resource;                       /* NULL: nvidia.com/gpu */
 	const struct json *node_selector, *tolerations; /* of the GPU type; or NULL */
+	bool is_warming; /* each pod is on a node of its own that has such GPUs, and gets none */
 	/* Of several GPU types, any of which will do, the first rather: [{node_selector,
 	 * tolerations}, …]; or NULL. */
 	const struct json *gpu_choices;
@@ -245,6 +246,8 @@ struct kube_run {
 	size_t n_outputs;
 	const struct kube_mount *data, *volumes;
 	size_t n_data, n_volumes;
+	const struct strv
+		*sent; /* paths in the tree that the image has in KUBE_DATA_DIR; or NULL */
 	bool allow_host_path;
 };
 

@@ -63,7 +63,7 @@ void job_resources(const struct job *job, struct json *container, bool with_gpus
 	}
 	if (run->disk_bytes)
 		job_set_bytes(requests, "ephemeral-storage", run->disk_bytes);
-	if (with_gpus && run->gpus > 0) {
+	if (with_gpus && run->gpus > 0 && !run->is_warming) {
 		job_set_bytes(requests, job_gpu_resource(run), (uint64_t)run->gpus);
 		job_set_bytes(limits, job_gpu_resource(run), (uint64_t)run->gpus);
 	}
@@ -419,6 +419,10 @@ static void add_skipped(const struct job *job, struct buf *out)
 		AUTO_FREE char *path = escaped_pattern(run->data[i].path);
 		add_test(out, "-path", path);
 	}
+	for (size_t i = 0; run->sent && i < run->sent->n; i++) {
+		AUTO_FREE char *path = escaped_pattern(run->sent->v[i]);
+		add_test(out, "-path", path);
+	}
 	buf_adds(out, " \\)");
 }
 
@@ -673,6 +677,15 @@ static const char baked_lines[] = "while IFS= read -r l; do\n"
 				  "\texit 125\n"
 				  "done <" KUBE_BAKED_LINKS "\n";
 
+/* Files that the tree has at that path itself are a part of the data. */
+static const char sent_lines[] =
+	"sent() {\n"
+	"\t[ ! -h \"$2\" ] || return 0\n"
+	"\tmkdir -p \"${2%/*}\" && rm -rf \"$2\" && ln -s \"$1\" \"$2\" && return\n"
+	"\tprintf 'dlrun: data: %s cannot be linked into the tree\\n' \"$2\" >&2\n"
+	"\texit 125\n"
+	"}\n";
+
 /* "$@" is a text for the shell and its arguments then. */
 static const char bash_lines[] =
 	"if command -v bash >/dev/null 2>&1; then b=bash; else b=/bin/sh; fi\n"
@@ -855,12 +868,18 @@ void job_choose_collector(struct job *job, bool ends_with_pod)
 	job->carries_over = run->carries_over;
 }
 
+static bool has_sent(const struct kube_run *run)
+{
+	return run->sent && run->sent->n > 0;
+}
+
 static bool job_has_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	return run->n_members || job->is_flat || run->before || run->setup || run->has_launcher ||
-	       job->carries_over || stays(job) || (job->counts && !run->has_no_shell);
+	return has_sent(run) || run->n_members || job->is_flat || run->before || run->setup ||
+	       run->has_launcher || job->carries_over || stays(job) ||
+	       (job->counts && !run->has_no_shell);
 }
 
 /*
@@ -998,6 +1017,21 @@ static void add_stay(const struct job *job, struct buf *script)
 	buf_adds(script, "exit \"$c\"");
 }
 
+static void add_sent(const struct kube_run *run, struct buf *out)
+{
+	buf_adds(out, sent_lines);
+	for (size_t i = 0; i < run->sent->n; i++) {
+		AUTO_FREE char *from = mem_printf(KUBE_DATA_DIR "/%s", run->sent->v[i]);
+		AUTO_FREE char *to = mem_printf("%s/%s", run->workdir, run->sent->v[i]);
+		buf_adds(out, "sent ");
+		job_add_quoted(out, from);
+		buf_addc(out, ' ');
+		job_add_quoted(out, to);
+		buf_addc(out, '\n');
+	}
+	buf_adds(out, "unset -f sent\n");
+}
+
 static char *make_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
@@ -1018,6 +1052,8 @@ static char *make_script(const struct job *job)
 		buf_adds(&script, collect_begin);
 	if (job->carries_over)
 		buf_addf(&script, restore_lines, rank, rank);
+	if (has_sent(run))
+		add_sent(run, &script);
 	if (run->setup)
 		buf_addf(&script, "%s%s%s", venv_before, run->is_baked ? baked_lines : setup_lines,
 			venv_after);
@@ -1096,6 +1132,7 @@ static int check_shell(const struct job *job, struct err *err)
 	const struct kube_run *run = job->run;
 	const char *what = run->n_members      ? "a study"
 			   : job->is_flat      ? "a run with roles without a JobSet"
+			   : has_sent(run)     ? "data: sync"
 			   : run->setup        ? "setup"
 			   : run->before       ? "before"
 			   : run->has_launcher ? "--launcher"

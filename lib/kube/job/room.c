@@ -287,6 +287,7 @@ static int room_by_free(const struct room_part *part, struct kube_room *ret)
 {
 	bool is_now = room_has_part(part);
 
+	ret->n_nodes = part->left.known ? (unsigned)part->left.nodes : 0;
 	/* Most users may not list nodes; a run that asks for nothing special fits somewhere. */
 	if (!part->left.known)
 		return room_set(ret, is_now,

@@ -9,6 +9,7 @@
 #include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/digest.h"
+#include "base/util/enc.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -23,7 +24,7 @@ struct layer_work {
 	struct sink *sink;
 	const char *media_type;
 	/* result */
-	struct image_layer layers[IMAGE_OWN_LAYERS_MAX];
+	struct image_layer layers[IMAGE_BASE_LAYERS_MAX];
 	size_t n_layers, n_written;
 	/* own use */
 	struct entry_refs all, small, big;
@@ -194,6 +195,11 @@ const char *oci_config_workdir(const struct json *config)
 char *image_environment_tag(const char *key)
 {
 	return mem_printf(IMAGE_ENVIRONMENT_TAG "%.*s", IMAGE_ENVIRONMENT_HEX, key);
+}
+
+char *image_data_tag(const char *key)
+{
+	return mem_printf(IMAGE_DATA_TAG "%.*s", IMAGE_ENVIRONMENT_HEX, key);
 }
 
 const char *image_role_name(enum image_role role)
@@ -626,7 +632,9 @@ static void image_make_spec(struct layer_work *work)
 	const struct image_request *request = work->request;
 	AUTO_FREE char *text = mem_printf("dlrun layers %d\n%s\n%" PRId64 "\n%s\n", FORMAT,
 		codec_name(request->codec), request->mtime_s,
-		request->workdir ? request->workdir : "/");
+		request->data_dir  ? request->data_dir
+		: request->workdir ? request->workdir
+				   : "/");
 
 	digest_sha256(text, strlen(text), work->spec);
 }
@@ -750,7 +758,9 @@ static int write_layer(struct layer_work *work, const struct wanted *wanted, str
 	AUTO_STAGE struct blob_stage stage = {.fd = -1};
 	struct layer_result made;
 	struct layer_spec spec = {
-		.workdir = wanted->role == IMAGE_ROLE_BASE ? "/" : request->workdir,
+		.workdir = request->data_dir                 ? request->data_dir
+			   : wanted->role == IMAGE_ROLE_BASE ? "/"
+							     : request->workdir,
 		.entries = wanted->entries->v,
 		.n_entries = wanted->entries->n,
 		.full = wanted->role == IMAGE_ROLE_FULL,
@@ -899,8 +909,69 @@ static int make_canonical(struct layer_work *work, const struct plan_layer *big,
 	return DONE;
 }
 
+/*
+ * Data
+ */
+
+static uint64_t image_data_weight(const struct entry *entry)
+{
+	return entry->size + LAYER_TAR_BLOCK;
+}
+
+size_t image_data_cut(const struct entry *entries, size_t n, uint64_t total)
+{
+	uint64_t mean = IMAGE_DATA_LAYER, bytes = 0;
+
+	while (total / mean > IMAGE_DATA_LAYERS)
+		mean *= 2;
+	for (size_t i = 0; i < n; i++) {
+		uint64_t weight = image_data_weight(&entries[i]);
+		uint8_t sha256[SHA256_SIZE];
+		if (i > 0 && bytes + weight > 2 * mean)
+			return i;
+		bytes += weight;
+		if (bytes < mean / 4)
+			continue;
+		/* The chance that a layer ends behind a file grows with the file's size. */
+		digest_sha256(entries[i].path, strlen(entries[i].path), sha256);
+		if (get_le64(sha256) <= UINT64_MAX / mean * (weight < mean ? weight : mean))
+			return i + 1;
+	}
+	return n;
+}
+
+static int write_data(struct layer_work *work, struct err *err)
+{
+	const struct entry_list *list = work->request->entries;
+	uint64_t total = 0;
+	size_t len;
+
+	work->n_layers = 0;
+	for (size_t i = 0; i < list->n; i++)
+		total += image_data_weight(&list->v[i]);
+	for (size_t i = 0; i < list->n; i += len) {
+		struct plan_layer layer;
+		len = image_data_cut(&list->v[i], list->n - i, total);
+		const struct entry_refs part = {.v = &work->all.v[i], .n = len};
+		const struct wanted wanted = {.role = IMAGE_ROLE_BASE, .entries = &part};
+		if (work->n_layers == IMAGE_BASE_LAYERS_MAX)
+			return err_set(err, E_IMAGE_DEPTH, "it would be over %d layers",
+				IMAGE_BASE_LAYERS_MAX);
+		int r = need_layer(work, &wanted, &layer, err);
+		if (r != DONE)
+			return r;
+		add_result(work, IMAGE_ROLE_BASE, &layer);
+		/* So that a push that is killed goes on where it was. */
+		if (work->request->plan_path)
+			plan_save_recent(work->request->plan_path, &work->plan, NULL);
+	}
+	return DONE;
+}
+
 static int make_layers(struct layer_work *work, struct err *err)
 {
+	if (work->request->data_dir)
+		return write_data(work, err);
 	struct plan_layer big;
 	struct wanted wanted = {
 		.role = IMAGE_ROLE_BIG,
@@ -1087,6 +1158,8 @@ static void add_annotations(const struct making *making, struct json *manifest)
 	json_set_str(annotations, CREATED, created);
 	if (making->request->removed)
 		json_set_str(annotations, IMAGE_LABEL_ENVIRONMENT, making->request->environment);
+	if (making->request->data_dir)
+		json_set_str(annotations, IMAGE_LABEL_DATA, making->request->data);
 	if (making->request->snapshot_id)
 		json_set_str(annotations, LABEL_SNAPSHOT, making->request->snapshot_id);
 	if (base && base->parent)
@@ -1214,6 +1287,10 @@ static int take_base(struct making *making, struct image_request *request, struc
 		return r;
 	making->request = request;
 	making->family = pick_family(request);
+	if (request->data_dir && base_layers(request) + work->n_layers > IMAGE_BASE_LAYERS_MAX)
+		return err_set(err, E_IMAGE_DEPTH,
+			"%s has %zu layers, and its data %zu more: over %d", request->base->name,
+			base_layers(request), work->n_layers, IMAGE_BASE_LAYERS_MAX);
 	for (size_t i = 0; i < work->n_layers; i++)
 		snprintf(work->layers[i].blob.media_type, MEDIA_TYPE_SIZE, "%s",
 			media_layer(making->family, image_codec_of(request)));

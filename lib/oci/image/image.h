@@ -12,7 +12,9 @@
  * written as a whole when one of them changes; the delta is that between the two below it and the
  * tree.
  *
- * An environment is a base with one layer more, which is a base's to all who read the image.
+ * An environment is a base with one layer more, and data a base with some more, which are a base's
+ * to all who read the image. Data is cut into layers by the names of files (image_data_cut), so
+ * that a change of some files renews the layers that they are in.
  *
  * The image has the tree's files below workdir and no others, whatever the base has there: the full
  * layer begins with an opaque whiteout. The base, which may be far away, is not asked whether it
@@ -43,12 +45,16 @@ enum {
 		256 << 10, /* bytes, compressed: a delta up to this size always stays one */
 	IMAGE_DELTA_ENTRIES = 2000, /* entries and whiteouts of a delta, at most */
 	IMAGE_BASE_LAYERS_MAX = 120,
+	IMAGE_DATA_LAYERS = 48, /* of data, about: larger data has larger layers */
 	IMAGE_OWN_LAYERS_MAX = 3,
 	IMAGE_MANIFEST_MAX = MANIFEST_SIZE_MAX,
 	IMAGE_CONFIG_MAX = 8 << 20,
 };
-#define IMAGE_WORKDIR   "/dlrun/src"
-#define IMAGE_LAYER_MAX (UINT64_C(1) << 40) /* bytes of a tar that is read */
+/* Bytes of the files of a layer of small data: at least a quarter of it, twice as much at most,
+ * and one larger file alone. */
+#define IMAGE_DATA_LAYER (UINT64_C(8) << 20)
+#define IMAGE_WORKDIR    "/dlrun/src"
+#define IMAGE_LAYER_MAX  (UINT64_C(1) << 40) /* bytes of a tar that is read */
 /* The same of a base that is only listed. */
 #define IMAGE_BASE_UNPACKED_MAX (UINT64_C(512) << 20)
 
@@ -121,6 +127,14 @@ enum { IMAGE_ENVIRONMENT_HEX = 32 };
 /* The tag. The caller frees. */
 char *image_environment_tag(const char *key);
 
+/* The same of a base with data. */
+#define IMAGE_LABEL_DATA "dev.dlrun.data"
+#define IMAGE_DATA_TAG   "data-"
+char *image_data_tag(const char *key);
+/* How many of n entries, all of which have total bytes, the first of the layers takes: depends on
+ * their names and sizes, and on total within powers of two. */
+size_t image_data_cut(const struct entry *entries, size_t n, uint64_t total);
+
 struct image_request {
 	const struct entry_list *entries;
 	struct entry_opener opener;
@@ -131,7 +145,11 @@ struct image_request {
 	/* An environment: one layer, of the entries and these whiteouts, from the root of the image
 	 * and without directories. snapshot_id, workdir and plan do not count. NULL: of a tree. */
 	const struct strv *removed;
-	const char *environment;       /* the key, with removed */
+	const char *environment; /* the key, with removed */
+	/* Data: layers of the entries below this absolute directory, which are files of no layer
+	 * below. snapshot_id and workdir do not count. NULL: of a tree. */
+	const char *data_dir;
+	const char *data;              /* the key, with data_dir */
 	const char *snapshot_id;       /* label dev.dlrun.snapshot */
 	const char *workdir;           /* IMAGE_WORKDIR, or another one in normal form, not "/" */
 	const struct image_base *base; /* NULL: scratch */

@@ -21,7 +21,7 @@
 #include "base/util/err.h"
 
 enum {
-	PLAN_RECENT_MAX = 16,
+	PLAN_RECENT_MAX = 128,   /* more than the layers of any image */
 	PLAN_SIZE_MAX = 1 << 30, /* bytes; a larger one is not read */
 };
 

@@ -63,6 +63,7 @@ void kube_plan_done(struct kube_plan *plan)
 	strv_done(&plan->env);
 	json_free(plan->json);
 	free(plan->data);
+	strv_done(&plan->sent);
 	free(plan->volumes);
 	free(plan->outputs);
 	for (size_t i = 0; plan->member_commands && i < plan->run.n_members; i++)
@@ -158,15 +159,20 @@ static int set_data(struct kube_plan *plan, struct err *err)
 		const struct runtime_data *data = &runtime->data.v[i];
 		struct json *json = NULL;
 
+		if (str_eq(data->from, RUNTIME_SYNC)) {
+			strv_add(&plan->sent, data->path);
+			continue;
+		}
 		r = json_parse(data->from, strlen(data->from), JSON_SIZE_MAX, "data", &json, err);
 		if (r < 0)
 			break;
-		plan->data[i] = (struct kube_mount){
+		struct kube_mount *mount = &plan->data[plan->run.n_data++];
+		*mount = (struct kube_mount){
 			.path = data->path, .has_files = is_filled(runtime, data->path)};
-		r = read_place(plan, keep_json(plan, json), &plan->data[i].place, err);
+		r = read_place(plan, keep_json(plan, json), &mount->place, err);
 	}
 	plan->run.data = plan->data;
-	plan->run.n_data = runtime->data.n;
+	plan->run.sent = &plan->sent;
 	return r;
 }
 
@@ -207,10 +213,12 @@ static int set_storage(struct kube_plan *plan, const struct json *definition, st
 	plan->run.outputs = plan->outputs;
 	plan->run.n_outputs = runtime->outputs.n;
 	int r = set_data(plan, err);
-	if (r == 0)
+	if (r == 0 && !plan->run.is_warming)
 		r = set_volumes(plan, definition, err);
 	if (r < 0)
 		return r;
+	if (plan->run.is_warming)
+		results = NULL;
 	const char *s3 = json_get_str(results, "s3");
 	if (results && !s3)
 		return read_place(plan, results, &plan->run.results, err);
@@ -342,6 +350,7 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	run->collect_bytes = runtime->collect.size_bytes;
 	run->linger_ms = runtime->linger_ms;
 	run->carries_over = job->carries_over;
+	run->is_warming = job->is_warming;
 	run->ports = spec->ports.v;
 	run->n_ports = spec->ports.n;
 	run->signal = keep_signal(plan, runtime->signal);
@@ -504,7 +513,7 @@ static const char *record_of(struct kube_plan *plan, const struct run *run)
 	static const char *const members[] = {"id", "name", "command", "shell", "launcher",
 		"params", "tags", "group", "parent", "user", "note", "target", "places", "origin",
 		"snapshot", "image", "resources", "ports", "times", "roles", "ends_with",
-		AFTER_RECORD};
+		RUNTIME_DATA, AFTER_RECORD};
 	AUTO_JSON struct json *record = json_object();
 
 	for (size_t i = 0; i < ARRAY_LEN(members); i++) {
@@ -804,6 +813,7 @@ static int kube_submit_find_room(struct check *check, const struct kube_objects 
 		&check->plan.run, objects, &check->questions, replies, &room, err);
 
 	check->room->is_now = room.is_now;
+	check->room->n_nodes = room.n_nodes;
 	check->room->text = room.text;
 	return r;
 }

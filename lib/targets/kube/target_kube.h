@@ -103,6 +103,7 @@ struct kube_plan {
 	struct strv image_env, texts, command, env;
 	struct json *json; /* what places are read from, annotations */
 	struct kube_mount *data, *volumes;
+	struct strv sent;
 	struct kube_output *outputs;
 	struct kube_role *roles;
 	struct kube_plan_role *role_words; /* of each */

@@ -86,7 +86,7 @@ int node_sync_find(const struct target_job *job, struct node_syncs *ret, struct 
 	if (job->run)
 		root = words_get_one(json_get(job->run->doc, "origin"), "root");
 	for (size_t i = 0; r == 0 && i < runtime->data.n; i++)
-		if (str_eq(runtime->data.v[i].from, NODE_SYNC))
+		if (str_eq(runtime->data.v[i].from, RUNTIME_SYNC))
 			r = root ? node_job_add(root, runtime->data.v[i].path, ret, err)
 				 : err_set(err, E_RUN_DATA, "data: the tree is not known here");
 	return r;

@@ -19,8 +19,6 @@
  * Data of the tree that a node is sent once and keeps by its content (data: sync).
  */
 
-#define NODE_SYNC "sync" /* as a place of data */
-
 /* A directory that is being sent. */
 struct node_sync {
 	char *path; /* in the tree */

@@ -105,6 +105,8 @@ static void test_files(void **state)
 	expect_python(f.dir, 10, "the Python of uv.lock", false);
 	python_write(&f, "pyproject.toml", "[tool.poetry.dependencies]\npython = \"~3.9\"\n");
 	expect_python(f.dir, 9, "the Python of pyproject.toml", false);
+	assert_true(python_find(f.dir, &named));
+	assert_string_equal(named.lock, "uv.lock");
 	python_write(&f, ".python-version", "3.13\n");
 	expect_python(f.dir, 13, "the Python of .python-version", false);
 	assert_int_equal(fs_remove_tree(AT_FDCWD, f.dir, NULL), 0);

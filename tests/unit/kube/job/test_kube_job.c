@@ -557,12 +557,39 @@ static void test_labels(void **state)
 	}
 }
 
+/* On nodes with such GPUs, none of which is requested; each pod on a node of its own. */
+static void test_warming(void **state)
+{
+	(void)state;
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	AUTO_BUF struct buf text = {0};
+
+	sample_init(&sample);
+	set_gpus(&sample);
+	sample.run.queue = NULL;
+	sample.run.nodes = 3;
+	sample.run.retries = 0;
+	sample.run.timeout_ms = 3600 * 1000;
+	sample.run.is_warming = true;
+	make(&sample.run, &objects);
+	buf_init(&text, 1 << 20);
+	json_print(objects.job, &text);
+	assert_non_null(strstr(text.data, "\"topologyKey\":\"kubernetes.io/hostname\""));
+	assert_non_null(strstr(text.data, "\"activeDeadlineSeconds\":3600"));
+	assert_non_null(strstr(text.data, "\"gpu\":\"h100\""));
+	assert_non_null(strstr(text.data, "\"key\":\"nvidia.com/mig-1g.10gb\""));
+	assert_null(strstr(text.data, "\"nvidia.com/mig-1g.10gb\":"));
+}
+
 static void test_no_shell(void **state)
 {
 	(void)state;
 	static const struct kube_output output = {"out", true};
 	AUTO_SAMPLE struct sample sample;
+	AUTO_STRV struct strv sent = {0};
 
+	strv_add(&sent, "data");
 	sample_init(&sample);
 	set_study(&sample);
 	sample.run.has_no_shell = true;
@@ -570,6 +597,9 @@ static void test_no_shell(void **state)
 	sample_done(&sample);
 	sample_init(&sample);
 	sample.run.has_no_shell = true;
+	sample.run.sent = &sent;
+	refuse(&sample, E_KUBE_SHELL, "data: sync");
+	sample.run.sent = NULL;
 	sample.run.shell = true;
 	refuse(&sample, E_KUBE_SHELL, "a command for the shell");
 	sample.run.before = "x";
@@ -997,6 +1027,7 @@ int main(void)
 		cmocka_unit_test(test_requests),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_labels),
+		cmocka_unit_test(test_warming),
 		cmocka_unit_test(test_no_shell),
 		cmocka_unit_test(test_collector),
 		cmocka_unit_test(test_keeper_mounts),

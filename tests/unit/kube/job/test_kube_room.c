@@ -147,6 +147,9 @@ static void test_nodes(void **state)
 		assert_int_equal(asked.r, 0);
 		assert_string_equal(asked.room.text, cases[i].text);
 		assert_int_equal(asked.room.is_now, cases[i].is_now);
+		assert_int_equal(asked.room.n_nodes, !cases[i].pods       ? 0
+						     : cases[i].gpus == 8 ? 1
+									  : 2);
 	}
 }
 

@@ -301,6 +301,34 @@ static void test_line(void **state)
 	check(*state, &killed, 0, 137, "", NULL);
 }
 
+static void test_sent(void **state)
+{
+	struct place *place = *state;
+	AUTO_FREE char *prepare = mem_printf(
+		"cd %s && rm -rf src data && mkdir -p src/set/own \"data/set/it's\" data/a/b && "
+		"echo one >\"data/set/it's/file\" && echo two >data/a/b/file && "
+		"echo hidden >src/set/own/file",
+		place->dir);
+	AUTO_STRV struct strv sent = {0};
+	AUTO_TEST struct test test;
+
+	strv_add(&sent, "set");
+	strv_add(&sent, "a/b");
+	test_init(&test, "sh", "-c", "cat \"src/set/it's/file\" src/a/b/file; ls src/set");
+	test.run.sent = &sent;
+	for (size_t i = 0; i < ARRAY_LEN(shells); i++) {
+		if (access(shells[i][0], X_OK) < 0)
+			continue;
+		assert_int_equal(system(prepare), 0);
+		/* A container that is started again in the same pod finds the links. */
+		for (int j = 0; j < 2; j++) {
+			begin(place, &test.run, shells[i]);
+			assert_int_equal(finish(place), 0);
+			assert_string_equal(place->output, "one\ntwo\nit's\n");
+		}
+	}
+}
+
 static void test_setup(void **state)
 {
 	struct place *place = *state;
@@ -949,6 +977,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_attempt, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_before, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_line, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_sent, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_setup, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_limit, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_signal, setup_place, teardown_place),

@@ -867,6 +867,118 @@ static void test_many_cold(void **state)
 	assert_int_equal(run_many(N, true), N);
 }
 
+static void assert_roles_data(const struct image *image, size_t n)
+{
+	assert_int_equal(image->n_layers, n);
+	for (size_t i = 0; i < n; i++)
+		assert_int_equal(image->layers[i].role, IMAGE_ROLE_BASE);
+}
+
+static void test_data(void **state)
+{
+	(void)state;
+	struct fake_tree *tree = tree_new();
+	AUTO_LAYOUT struct layout *layout = NULL;
+	AUTO(image_base_free_auto) struct image_base *base = NULL;
+	AUTO_ENTRIES struct entry_list found = {0};
+
+	fill_small(tree);
+	struct image_request request = request_of(tree);
+	request.snapshot_id = request.workdir = NULL;
+	request.data_dir = "/dlrun/data/data/set";
+	request.data = "k";
+	request.name = "data";
+	AUTO_IMAGE struct image image = write_image("l", &request);
+	assert_roles_data(&image, 1);
+	assert_int_equal(image.layers_written, 1);
+	assert_null(image.workdir);
+	AUTO_IMAGE struct image again = write_image("l", &request);
+	assert_int_equal(again.layers_written, 0);
+	assert_string_equal(again.manifest.digest, image.manifest.digest);
+
+	ok(layout_open(in_root("l"), false, &layout, error));
+	ok(image_base_load(layout, "oci:l", "data", "linux/amd64", &base, error));
+	ok(image_base_entries(base, 1 << 20, &found, error));
+	assert_int_equal(found.n, request.entries->n);
+	assert_non_null(entry_find(&found, "dlrun/data/data/set/src/main.py"));
+	assert_true(entry_find(&found, "dlrun/data/data/set/src/main.py")->exec);
+
+	/* Data on data, then code: the base of the code has both. */
+	request.base = base;
+	request.data_dir = "/dlrun/data/other";
+	AUTO_IMAGE struct image second = write_image("l", &request);
+	assert_roles_data(&second, 2);
+	assert_string_equal(second.layers[0].diff_id, image.layers[0].diff_id);
+	tree->lies = true;
+	tree_put(tree, "README", 'f', 77, 100);
+	request.entries = tree_entries(tree);
+	AUTO_ERR struct err err = {0};
+	AUTO_IMAGE struct image lost = {0};
+	assert_true(write_to("l", &request, &lost, &err) < 0);
+	assert_int_equal(err.id, E_IO_CHANGED);
+	tree_done(tree);
+}
+
+/* Files f000001… of 50 to 350 KiB. */
+static void fill_data(struct entry_list *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		AUTO_FREE char *path = mem_printf("f%06zu", i);
+		entry_add(list, &(struct entry){.path = path, .size = (50 + i * 7919 % 300) << 10});
+	}
+}
+
+/* The names at which layers end; returns how many layers. */
+static size_t cut_all(const struct entry_list *list, struct strv *ret_ends)
+{
+	uint64_t total = 0;
+	size_t n = 0, len;
+
+	for (size_t i = 0; i < list->n; i++)
+		total += list->v[i].size;
+	for (size_t i = 0; i < list->n; i += len, n++) {
+		uint64_t bytes = 0;
+		len = image_data_cut(&list->v[i], list->n - i, total);
+		assert_true(len > 0 && len <= list->n - i);
+		for (size_t j = i; j < i + len; j++)
+			bytes += list->v[j].size;
+		assert_true(len == 1 || bytes <= total / (IMAGE_DATA_LAYERS / 4));
+		assert_true(i + len == list->n || bytes >= total / (5 * IMAGE_DATA_LAYERS));
+		strv_add(ret_ends, list->v[i + len - 1].path);
+	}
+	return n;
+}
+
+static void test_data_cut(void **state)
+{
+	(void)state;
+	AUTO_ENTRIES struct entry_list list = {0};
+	AUTO_STRV struct strv ends = {0}, ends_after = {0};
+	size_t n_moved = 0;
+
+	fill_data(&list, 8000);
+	size_t n = cut_all(&list, &ends);
+	assert_in_range(n, 15, 60);
+	/* A file more in the middle, and one less. */
+	entry_add(&list, &(struct entry){.path = "f004000x", .size = 5 << 20});
+	vec_sort(&list, entry_compare);
+	memmove(&list.v[5000], &list.v[5001], (list.n - 5001) * sizeof(*list.v));
+	list.n--;
+	cut_all(&list, &ends_after);
+	for (size_t i = 0; i < ends.n; i++)
+		n_moved += strv_find(&ends_after, ends.v[i]) < 0;
+	assert_in_range(n_moved, 0, 3);
+
+	/* However much it is, its layers are below the number that an image may have. */
+	for (size_t i = 0; i < list.n; i++)
+		list.v[i].size <<= 12;
+	AUTO_STRV struct strv large = {0};
+	assert_in_range(cut_all(&list, &large), 10, 100);
+	/* A large file ends its layer. */
+	struct entry two[] = {{.path = "a", .size = UINT64_C(1) << 30}, {.path = "b", .size = 1}};
+	assert_int_equal(image_data_cut(two, 2, two[0].size + 1), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -894,6 +1006,8 @@ int main(void)
 		T(test_wrong_hint),
 		T(test_many_processes),
 		T(test_many_cold),
+		T(test_data),
+		T(test_data_cut),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -369,6 +369,8 @@ static bool refresh_apply(struct run *run, const struct target_status *status)
 		set_end(run, status);
 	if (run_state_is_final(status->state) && status->results_until_ms)
 		run_set_time(run->doc, TAKEN_UNTIL, status->results_until_ms);
+	if (run_state_is_final(status->state) && status->results_unsent)
+		json_set_str(run->doc, TAKEN_UNSENT, status->results_unsent);
 	return true;
 }
 

@@ -92,29 +92,37 @@ void digest_sha256(const void *data, size_t len, uint8_t out[static SHA256_SIZE]
 
 enum { HMAC_BLOCK = 64 };
 
-static void hmac_half(struct digest *digest, const uint8_t *key, uint8_t pad, const void *data,
-	size_t len, uint8_t *out)
+static void hmac_half(struct digest *digest, enum digest_kind kind, const uint8_t *key, uint8_t pad,
+	const void *data, size_t len, uint8_t *out)
 {
 	uint8_t block[HMAC_BLOCK];
 
 	for (size_t i = 0; i < HMAC_BLOCK; i++)
 		block[i] = key[i] ^ pad;
-	digest_begin(digest, DIGEST_SHA1);
+	digest_begin(digest, kind);
 	digest_add(digest, block, sizeof(block));
 	digest_add(digest, data, len);
 	digest_end(digest, out);
+	explicit_bzero(block, sizeof(block));
 }
 
-void digest_hmac_sha1(const void *key, size_t key_len, const void *data, size_t len,
-	uint8_t out[static SHA1_SIZE])
+void digest_hmac(enum digest_kind kind, const void *key, size_t key_len, const void *data,
+	size_t len, uint8_t *out)
 {
 	AUTO_DIGEST struct digest digest = {0};
-	uint8_t whole_key[HMAC_BLOCK] = {0}, inner[SHA1_SIZE];
+	uint8_t whole_key[HMAC_BLOCK] = {0}, inner[SHA256_SIZE];
+	size_t size = kind == DIGEST_SHA1 ? SHA1_SIZE : SHA256_SIZE;
 
-	BUG_ON(key_len > HMAC_BLOCK);
-	memcpy(whole_key, key, key_len);
-	hmac_half(&digest, whole_key, 0x36, data, len, inner);
-	hmac_half(&digest, whole_key, 0x5c, inner, sizeof(inner), out);
+	if (key_len > HMAC_BLOCK) {
+		digest_begin(&digest, kind);
+		digest_add(&digest, key, key_len);
+		digest_end(&digest, whole_key);
+	} else if (key_len > 0) {
+		memcpy(whole_key, key, key_len);
+	}
+	hmac_half(&digest, kind, whole_key, 0x36, data, len, inner);
+	hmac_half(&digest, kind, whole_key, 0x5c, inner, size, out);
+	explicit_bzero(whole_key, sizeof(whole_key));
 }
 
 void digest_text(const uint8_t sha256[static SHA256_SIZE], char out[static DIGEST_TEXT_SIZE])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SHA-256 (OCI digests, snapshot ids) and SHA-1 (git object ids), FIPS 180-4, by OpenSSL's EVP.
+ * SHA-256 (OCI digests, snapshot ids, S3) and SHA-1 (git object ids), FIPS 180-4, by OpenSSL's EVP.
  */
 #ifndef DLRUN_BASE_UTIL_DIGEST_H
 #define DLRUN_BASE_UTIL_DIGEST_H
@@ -27,9 +27,10 @@ void digest_done(struct digest *digest);
 #define AUTO_DIGEST AUTO(digest_done)
 
 void digest_sha256(const void *data, size_t len, uint8_t out[static SHA256_SIZE]);
-/* HMAC-SHA1 (RFC 2104): hashed names in known_hosts. key_len is 64 at most. */
-void digest_hmac_sha1(const void *key, size_t key_len, const void *data, size_t len,
-	uint8_t out[static SHA1_SIZE]);
+/* HMAC (RFC 2104): hashed names in known_hosts, signatures of requests to S3. out has room for what
+ * digest_end writes. */
+void digest_hmac(enum digest_kind kind, const void *key, size_t key_len, const void *data,
+	size_t len, uint8_t *out);
 
 /* "sha256:" and 64 lower-case hex digits (OCI image-spec, descriptor.md, "Digests"). */
 void digest_text(const uint8_t sha256[static SHA256_SIZE], char out[static DIGEST_TEXT_SIZE]);

@@ -107,6 +107,15 @@
 	X(E_REGISTRY_TIMEOUT, NET, "registry.timeout") \
 	X(E_REGISTRY_UNREACHABLE, NET, "registry.unreachable") \
 	X(E_REGISTRY_UNSUPPORTED, REMOTE, "registry.unsupported") \
+	/* S3 */ \
+	X(E_S3_RESPONSE, REMOTE, "bucket.answer") \
+	X(E_S3_AUTH, AUTH, "bucket.auth") \
+	X(E_S3_BUSY, NET, "bucket.busy") \
+	X(E_S3_CHANGED, CONFLICT, "bucket.changed") \
+	X(E_S3_CONFIG, CONFIG, "bucket.config") \
+	X(E_S3_CREDENTIALS, AUTH, "bucket.credentials") \
+	X(E_S3_DENIED, AUTH, "bucket.denied") \
+	X(E_S3_NOT_FOUND, NOTFOUND, "bucket.not_found") \
 	/* clusters */ \
 	X(E_KUBE_RESPONSE, REMOTE, "kube.answer") \
 	X(E_KUBE_AUTH, AUTH, "kube.auth") \

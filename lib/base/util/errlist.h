@@ -253,6 +253,29 @@
 	X(E_REGISTRY_UNSUPPORTED, "the registry cannot do this", \
 	  "Not every registry lets its clients delete images. Most have rules of their own for that; distribution " \
 	  "has to be told to (storage.delete.enabled).") \
+	/* S3 */ \
+	X(E_S3_RESPONSE, "S3 responded with something else", \
+	  "The server behind the S3 endpoint sent an error that dlrun does not know, or no S3 protocol at all. " \
+	  "AWS_ENDPOINT_URL_S3 and the profile name the endpoint.") \
+	X(E_S3_AUTH, "S3 refuses the keys", \
+	  "The keys are not known there, have expired, or do not fit to the secret. The evidence says where they come " \
+	  "from; `aws sts get-caller-identity` tries them. Where the clock of this machine is wrong, the server's is " \
+	  "used once.") \
+	X(E_S3_BUSY, "S3 was too busy", \
+	  "The server asked to slow down, or failed, in each of several tries with growing waits.") \
+	X(E_S3_CHANGED, "an object in S3 was replaced meanwhile", \
+	  "The object is another one than when it was listed, or what was sent is gone. Try again.") \
+	X(E_S3_CONFIG, "the settings for S3 are not valid", \
+	  "An address is s3://BUCKET/PATH. AWS_PROFILE names a profile of ~/.aws/config or ~/.aws/credentials.") \
+	X(E_S3_CREDENTIALS, "there are no keys for S3", \
+	  "dlrun takes them from where AWS's tools do: the environment (AWS_ACCESS_KEY_ID), a web identity, the files " \
+	  "of ~/.aws with credential_process, the container, the instance. For logins by SSO or another role it runs " \
+	  "`aws configure export-credentials`.") \
+	X(E_S3_DENIED, "S3 does not allow it", \
+	  "The keys are good, but their user or role may not do this. Without the right to list a bucket, a missing " \
+	  "object is refused in the same way.") \
+	X(E_S3_NOT_FOUND, "a bucket or object is not there", \
+	  "The message names it. dlrun makes no buckets.") \
 	/* clusters */ \
 	X(E_KUBE_RESPONSE, "the cluster gave an answer that makes no sense", \
 	  "Something between here and the API server changed the answer, or something else listens there. Its " \

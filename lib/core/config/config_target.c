@@ -9,6 +9,7 @@
 #include "core/config/config_impl.h"
 #include "core/config/registry_config.h"
 #include "kube/job/service.h"
+#include "net/s3/s3.h"
 #include "node/hosts.h"
 #include "oci/model/ref.h"
 
@@ -301,14 +302,26 @@ static int read_volumes(const struct config_reading *reading, struct json **ret,
 	return read_items(reading, read_volume, ret, err);
 }
 
+static int read_s3(const struct config_reading *reading, struct json **ret, struct err *err)
+{
+	AUTO_S3_ADDRESS struct s3_address address = {0};
+	AUTO_ERR struct err error = {0};
+	int r = read_string(reading, ret, err);
+
+	if (r == 0 && s3_address_parse(json_str(*ret), &address, &error) < 0)
+		r = config_location_errorf(
+			err, reading->location, "%s: %s", reading->name, error.message);
+	return r;
+}
+
 static int read_results(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	static const struct config_member members[] = {{"pvc", read_string}, {"nfs", read_string},
-		{"claim", read_size}, {"emptyDir", read_bool}, {"sub_path", read_string},
-		{"storage_class", read_string}};
+		{"claim", read_size}, {"emptyDir", read_bool}, {"s3", read_s3},
+		{"sub_path", read_string}, {"storage_class", read_string}};
 	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
 
-	return r < 0 ? r : check_source(reading, *ret, "pvc nfs claim emptyDir", err);
+	return r < 0 ? r : check_source(reading, *ret, "pvc nfs claim emptyDir s3", err);
 }
 
 static int read_kube_caches(

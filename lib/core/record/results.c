@@ -342,9 +342,12 @@ int64_t taken_wait_ms(const struct run *run)
 char *taken_text(const struct run *run)
 {
 	const char *lost = json_get_str(run->doc, TAKEN_LOST);
+	const char *unsent = json_get_str(run->doc, TAKEN_UNSENT);
 	int64_t wait_ms = taken_wait_ms(run);
 	char time[32];
 
+	if (unsent)
+		return mem_printf("%s; what its pod could not send is lost", unsent);
 	if (lost)
 		return mem_printf("its results are lost: %s before they were fetched", lost);
 	if (!wait_ms)

@@ -45,6 +45,8 @@ void results_words(const struct json *results, struct strv *ret);
 
 #define TAKEN_LOST "results_lost" /* member: why they do not wait any more, untaken */
 
+#define TAKEN_UNSENT "results_unsent" /* member: why a pod could not send them to S3 */
+
 /* How long the results still wait; 0: they do not. Makes no request. */
 int64_t taken_wait_ms(const struct run *run);
 /* Describe that time, or what became of the results, as a part of a sentence; or "". The caller

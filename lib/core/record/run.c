@@ -460,6 +460,7 @@ void run_add_attempt(struct run *run, const char *handle)
 	json_remove(run->doc, "evidence");
 	json_remove(run->doc, "results_until");
 	json_remove(run->doc, "results_lost");
+	json_remove(run->doc, "results_unsent");
 	json_set_bool(run->doc, "cancelling", false);
 }
 

@@ -16,6 +16,7 @@ void target_status_done(struct target_status *status)
 	if (!status)
 		return;
 	free(status->results_lost);
+	free(status->results_unsent);
 	free(status->text);
 	free(status->hint);
 	json_free(status->evidence);

@@ -78,7 +78,8 @@ struct target_status {
 	/* Set if the attempt has ended and its results wait at the target until then for take_run
 	 * (app/transfer/fetch.h); else 0. */
 	int64_t results_until_ms;
-	char *results_lost; /* why results that waited there are gone, as far as known; or NULL */
+	char *results_unsent; /* why results have not come to where they were to be sent; or NULL */
+	char *results_lost;   /* why results that waited there are gone, as far as known; or NULL */
 	bool cancelling;
 	bool is_stranded;      /* it waits where it can never begin, until it is taken back */
 	bool waits_for_code;   /* of ops->deliver */

@@ -306,6 +306,7 @@ void kube_objects_done(struct kube_objects *objects)
 enum {
 	FORCED_UID = 1000,
 	COLLECT_MS = 30 * 1000, /* behind the program's own grace */
+	UPLOAD_MS = 30 * 1000,  /* the same, of what is new since it was last sent to S3 */
 };
 
 /*
@@ -531,7 +532,7 @@ static int64_t grace_s(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 	int64_t ms = run->grace_ms + (run->signal ? run->signal_before_ms : 0) +
-		     (job->collects ? COLLECT_MS : 0);
+		     (job->collects ? COLLECT_MS : 0) + (run->results_s3 ? UPLOAD_MS : 0);
 
 	return ms < 1000 ? 1 : (ms + 999) / 1000;
 }
@@ -652,7 +653,7 @@ static int job_pod(struct job *job, struct json **ret, struct err *err)
 	json_set_str(notes, "cluster-autoscaler.kubernetes.io/safe-to-evict", "false");
 	json_set_str(notes, "karpenter.sh/do-not-disrupt", "true");
 	json_set_str(notes, "kubectl.kubernetes.io/default-container", KUBE_CONTAINER);
-	if (job->lingers) {
+	if (job->lingers && !job->run->results_s3) {
 		AUTO_FREE char *text =
 			mem_printf("%lld", (long long)(job->run->linger_ms + 999) / 1000);
 		json_set_str(notes, KUBE_ANNOTATION_LINGER, text);
@@ -1023,17 +1024,11 @@ static void set_job(struct job *job)
 	job_choose_collector(job, !job->keeps_results);
 }
 
-static void job_note_results(const struct job *job)
+static void job_note_waiting(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 	char time[32];
 
-	if (run->collects && !job->collects)
-		strv_add(job->notes,
-			"only what the program writes to $DLRUN_OUTPUT_DIR is a result, because "
-			"the image has no shell as far as can be told");
-	if (job_is_kept(&run->results))
-		return;
 	if (!job->lingers)
 		strv_add(job->notes,
 			"the target has no results: storage, so results end with the pod: fetch "
@@ -1056,6 +1051,21 @@ static void job_note_results(const struct job *job)
 		strv_add(job->notes,
 			"a retry starts without the files of the attempt before: without results: "
 			"storage they end with its pod");
+}
+
+static void job_note_results(const struct job *job)
+{
+	const struct kube_run *run = job->run;
+
+	if (run->collects && !job->collects)
+		strv_add(job->notes,
+			"only what the program writes to $DLRUN_OUTPUT_DIR is a result, because "
+			"the image has no shell as far as can be told");
+	if (run->results_s3 && run->retries > 0)
+		strv_add(job->notes,
+			"a retry starts without the files of the attempt before, which are in S3");
+	if (!job_is_kept(&run->results) && !run->results_s3)
+		job_note_waiting(job);
 }
 
 static void job_note_limits(const struct job *job)

@@ -239,6 +239,8 @@ struct kube_run {
 	int64_t linger_ms; /* results that end with the pod are kept so long; 0: not */
 	bool carries_over; /* the image has KUBE_CARRIED */
 	struct kube_place results;
+	/* With KUBE_PLACE_EMPTY: "s3://BUCKET/PATH", to which they go from there. */
+	const char *results_s3;
 	const char *claim_of; /* whose claim it is that is there already; NULL: its own */
 	const struct kube_output *outputs;
 	size_t n_outputs;

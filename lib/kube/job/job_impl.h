@@ -16,6 +16,7 @@
 
 extern const char job_collect_script[]; /* collect.sh */
 extern const char job_code_script[];    /* code.sh */
+extern const char job_upload_script[];  /* upload.py */
 
 struct job {
 	const struct kube_run *run;   /* of a role: as if there were no other ranks */

@@ -552,6 +552,49 @@ static bool is_mounted(const struct job *job, const char *path)
 	return str_eq(path, KUBE_OUTPUT_DIR) || str_eq(path, KUBE_ATTEMPT_DIR);
 }
 
+/* Keys, region and endpoint of the program, wherever they come from. */
+static void job_upload_env(const struct json *program, struct json *list)
+{
+	const struct json *env = json_get(program, "env");
+
+	for (const struct json *item = env ? json_first(env) : NULL; item; item = json_next(item)) {
+		const char *name = json_get_str(item, "name");
+
+		if (name && (str_starts(name, "AWS_") || str_ends(name, "_PROXY") ||
+				    str_ends(name, "_proxy") || str_eq(name, "SSL_CERT_FILE")))
+			json_add(list, json_clone(item));
+	}
+}
+
+/* The container sends results to S3, instead of waiting for somebody who takes them. */
+static int job_upload_words(const struct job *job, struct json *container, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	bool is_study = run->n_members > 0;
+	AUTO_FREE char *id = is_study ? job_member_id(run) : mem_strdup(run->run_id);
+	AUTO_FREE char *to = kube_escaped(run->results_s3);
+	AUTO_FREE char *address = mem_printf("%s/%s", to, id);
+	AUTO_FREE char *first = mem_printf("%d", is_study ? -1 : job->first);
+	AUTO_FREE char *seconds = mem_printf("%lld", (long long)(run->linger_ms + 999) / 1000);
+	AUTO_STRV struct strv words = {0};
+	struct json *args = json_array();
+
+	if (job->python) {
+		strv_add(&words, job->python);
+		strv_add(&words, "-ESc");
+	} else {
+		strv_add(&words, "/bin/sh");
+		strv_add(&words, "-c");
+		strv_add(&words, "trap '' TERM INT QUIT; exec python3 -ESc \"$0\" \"$@\"");
+	}
+	strv_add(&words, job_upload_script);
+	json_add_str(args, address);
+	json_add_str(args, first);
+	json_add_str(args, seconds);
+	json_set(container, "args", args);
+	return job_set_words(container, "command", &words, err);
+}
+
 int job_linger(const struct job *job, struct json *containers, struct err *err)
 {
 	struct json *container, *mounts;
@@ -570,6 +613,8 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
 	json_set_str(none, "name", "NVIDIA_VISIBLE_DEVICES");
 	json_set_str(none, "value", "void");
 	json_add(list, none);
+	if (job->run->results_s3)
+		job_upload_env(json_first(containers), list);
 	json_set(container, "env", list);
 	job_script_set_resources(job->run, container);
 	job_container_security(job, container);
@@ -578,6 +623,8 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
 			json_add(mounts, json_clone(item));
 	json_set(container, "volumeMounts", mounts);
 	json_add(containers, container);
+	if (job->run->results_s3)
+		return job_upload_words(job, container, err);
 	const struct kube_run *run = job->run;
 	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf script;
@@ -747,6 +794,12 @@ static const char collect_end[] = "trap '' TERM INT QUIT ALRM USR2\n"
 static const char collect_sum[] =
 	"/bin/sh " KUBE_COLLECTOR " sum >>/dev/termination-log 2>/dev/null\n";
 
+/* The image is the same as that of the container that sends results, which would fail alone. */
+static const char upload_check[] = "command -v python3 >/dev/null || {\n"
+				   "\techo 'dlrun: results in S3 need an image with python3' >&2\n"
+				   "\texit 125\n"
+				   "}\n";
+
 static long long seconds(int64_t ms)
 {
 	return ms <= 0 ? 0 : (long long)((ms + 999) / 1000);
@@ -811,7 +864,7 @@ void job_choose_collector(struct job *job, bool ends_with_pod)
 	else if (run->lacks_shell && !run->has_shell && !job_has_script(job))
 		return;
 	job->collects = run->collects;
-	job->lingers = ends_with_pod && run->linger_ms > 0;
+	job->lingers = ends_with_pod && (run->linger_ms > 0 || run->results_s3);
 	job->carries_over = run->carries_over;
 }
 
@@ -914,6 +967,13 @@ static void add_start(const struct job *job, struct buf *script)
 		buf_addf(script, "trap '' %s\n", run->signal);
 }
 
+static void job_collect_end(const struct job *job, struct buf *script)
+{
+	buf_adds(script, collect_end);
+	if (job->keeps_results || job->run->results_s3)
+		buf_adds(script, collect_sum);
+}
+
 static void add_stay(const struct job *job, struct buf *script)
 {
 	const struct kube_run *run = job->run;
@@ -952,9 +1012,7 @@ static void add_stay(const struct job *job, struct buf *script)
 	if (job->yields)
 		buf_addf(script, stay_yield, yield_seconds(job));
 	if (job->collects)
-		buf_adds(script, collect_end);
-	if (job->collects && job->keeps_results)
-		buf_adds(script, collect_sum);
+		job_collect_end(job, script);
 	job_linger_end(job, script);
 	buf_adds(script, "exit \"$c\"");
 }
@@ -988,6 +1046,8 @@ static char *make_script(const struct job *job)
 	if (job->counts)
 		buf_addf(&script, "export DLRUN_ATTEMPT=$((%d + ${" JOB_RETRIES ":-0}))\n",
 			run->attempt);
+	if (run->results_s3)
+		buf_adds(&script, upload_check);
 	if (job->collects)
 		buf_adds(&script, collect_begin);
 	if (job->carries_over)
@@ -1080,6 +1140,10 @@ static int check_shell(const struct job *job, struct err *err)
 			   : run->stop_signal  ? "stop_signal"
 					       : "a command for the shell";
 
+	if (run->results_s3 && !job->lingers) {
+		err_set(err, E_KUBE_SHELL, "results in S3 need an image with a shell and python3");
+		return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
+	}
 	if (!run->has_no_shell || !job_has_script(job))
 		return 0;
 	err_set(err, E_KUBE_SHELL, "%s needs a shell, and the image has none", what);

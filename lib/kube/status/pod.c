@@ -54,6 +54,19 @@ static bool pod_may_linger(const struct kube_facts *facts, const struct json *jo
 	return !facts->jobset && !facts->was_cancelled;
 }
 
+char *kube_pods_unsent(const struct kube_pod_list *pods)
+{
+	vec_foreach (const struct kube_pod, pod, pods) {
+		const struct json *keeper =
+			kube_named(pod->json, "status.containerStatuses", KUBE_KEEPER);
+		const char *message = kube_str_at(keeper, "state.terminated.message");
+
+		if (!str_empty(message))
+			return kube_text(message, KUBE_SENTENCE_MAX / 2);
+	}
+	return NULL;
+}
+
 char *kube_pods_lost(
 	const struct kube_facts *facts, const struct json *job, const struct kube_pod_list *pods)
 {

@@ -37,6 +37,7 @@ void kube_status_done(struct kube_status *status)
 	}
 	vec_done(&status->ranks);
 	free(status->results_lost);
+	free(status->results_unsent);
 	free(status->sentence);
 	strv_done(&status->evidence);
 	free(status->hint);
@@ -107,6 +108,7 @@ static void sum_read_pods(struct sum *sum)
 			sum_is_newer(pod, sum->failed[pod->rank]))
 			sum->failed[pod->rank] = pod;
 	}
+	sum->out->results_unsent = kube_pods_unsent(&sum->pods);
 	if (!sum->out->results_until_ms)
 		sum->out->results_lost = kube_pods_lost(sum->c.facts, sum->job, &sum->pods);
 }

@@ -122,6 +122,8 @@ struct kube_status {
 	/* Where none do: why those that did cannot be taken, "pod x was removed"; NULL: its pods
 	 * are not known, or ended in peace. Owned. */
 	char *results_lost;
+	/* The reason why a pod could not send results to S3, or NULL. Owned. */
+	char *results_unsent;
 	bool never_fits;             /* as things are it can never run (sched.impossible) */
 	bool needs_help;             /* it waits for something that does not come by itself */
 	bool is_stranded;            /* it waits where it never begins, and may be taken back */

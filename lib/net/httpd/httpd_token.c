@@ -43,7 +43,7 @@ void httpd_token_of(const char *token, const char *host, char ret[static HTTPD_T
 {
 	uint8_t mac[SHA1_SIZE];
 
-	digest_hmac_sha1(token, strlen(token), host, strlen(host), mac);
+	digest_hmac(DIGEST_SHA1, token, strlen(token), host, strlen(host), mac);
 	hex_encode(mac, TOKEN_BYTES, ret);
 }
 

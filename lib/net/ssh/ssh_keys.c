@@ -134,7 +134,7 @@ static bool is_hash_of(struct span field, const char *name)
 		return false;
 	if (salt.len != SHA1_SIZE || hash.len != SHA1_SIZE)
 		return false;
-	digest_hmac_sha1(salt.data, salt.len, name, strlen(name), want);
+	digest_hmac(DIGEST_SHA1, salt.data, salt.len, name, strlen(name), want);
 	return memcmp(want, hash.data, sizeof(want)) == 0;
 }
 
@@ -396,7 +396,7 @@ static void add_hashed(struct buf *out, const char *name)
 	uint8_t salt[SHA1_SIZE], hash[SHA1_SIZE];
 
 	random_bytes(salt, sizeof(salt));
-	digest_hmac_sha1(salt, sizeof(salt), name, strlen(name), hash);
+	digest_hmac(DIGEST_SHA1, salt, sizeof(salt), name, strlen(name), hash);
 	buf_adds(out, "|1|");
 	base64_encode(salt, sizeof(salt), out);
 	buf_addc(out, '|');

@@ -17,6 +17,7 @@
 #include "kube/status/status.h"
 #include "targets/kube/kube_storage.h"
 #include "targets/kube/pod_copy.h"
+#include "targets/kube/s3_copy.h"
 #include "targets/kube/target_kube.h"
 
 /*
@@ -52,9 +53,13 @@ bool kube_storage_of(const struct json *pod_spec, struct kube_storage *ret)
 	const struct json *volume =
 		name ? kube_fetch_find(pod_spec, "volumes", "name", name) : NULL;
 
+	const struct json *keeper = kube_fetch_find(pod_spec, "containers", "name", KUBE_KEEPER);
+	const struct json *arg = kube_fetch_items_of(keeper, "args");
+
 	if (!volume)
 		return false;
 	*ret = (struct kube_storage){
+		.s3 = json_str(arg),
 		.volume = volume,
 		.sub_path = json_get_str(
 			mount, json_get(mount, "subPathExpr") ? "subPathExpr" : "subPath"),
@@ -328,6 +333,7 @@ struct fetching {
 	size_t at; /* of ranks: which is read */
 	bool by_rank;
 	struct pod_copy *copy;
+	struct s3_copy *s3_copy;
 	struct pod_output *release; /* of the pod at `at`, behind all that was read */
 	/* The pod that reads. */
 	struct kube_storage storage;
@@ -335,6 +341,7 @@ struct fetching {
 	const struct json *job_spec; /* of that */
 	const struct json *pod_spec;
 	char *sub_path; /* of a member of a study, that storage borrows; or NULL */
+	char *s3;       /* the address in S3, where the results are there */
 	char *reader;   /* its name while there may be one */
 	struct kube_call *request;
 	struct loop_timer *timer;
@@ -372,6 +379,7 @@ static void kube_fetch_drop(struct target_work *work)
 	kube_cancel(TAKE(fetching->list));
 	kube_cancel(TAKE(fetching->request));
 	pod_copy_cancel(TAKE(fetching->copy));
+	s3_copy_cancel(TAKE(fetching->s3_copy));
 	pod_output_cancel(TAKE(fetching->release));
 	loop_remove_timer(fetching->kube->target.loop, TAKE(fetching->timer));
 	/* Given up: nobody else would remove it now. */
@@ -382,6 +390,7 @@ static void kube_fetch_drop(struct target_work *work)
 	json_free(fetching->jobs);
 	json_free(fetching->made);
 	free(fetching->sub_path);
+	free(fetching->s3);
 	err_done(&fetching->result_err);
 	free(fetching->reader);
 	free(fetching->waits_for);
@@ -835,6 +844,10 @@ static bool kube_fetch_find_storage(struct fetching *fetching)
 
 	if (!kube_storage_of(fetching->pod_spec, storage))
 		return false;
+	if (storage->s3) {
+		free(fetching->s3);
+		fetching->s3 = kube_member_path(storage->s3, fetching->handle.index);
+	}
 	if (fetching->handle.is_member && storage->sub_path) {
 		free(fetching->sub_path);
 		fetching->sub_path = kube_member_path(storage->sub_path, fetching->handle.index);
@@ -859,6 +872,8 @@ static int kube_fetch_evaluate(struct fetching *fetching, struct err *err)
 	if (fetching->sink->from_tree)
 		return evaluate_tree(fetching, err);
 	if (fetching->ranks.n)
+		return 1;
+	if (fetching->s3)
 		return 1;
 	if (has_any && fetching->storage.is_host)
 		return err_set(err, E_KUBE_HOST_PATH,
@@ -915,6 +930,32 @@ static bool kube_fetch_owns(const struct fetching *fetching)
 	return fetching->job && !kube_deleted_ms(fetching->job) && !is_joined;
 }
 
+static void kube_fetch_on_s3(void *ctx, int r, struct err *error)
+{
+	struct fetching *fetching = ctx;
+
+	s3_copy_cancel(TAKE(fetching->s3_copy));
+	kube_fetch_finish(fetching, r, error);
+}
+
+static void kube_fetch_from_s3(struct fetching *fetching)
+{
+	AUTO_ERR struct err error = {0};
+	const struct s3_copy_request request = {
+		.loop = fetching->kube->target.loop,
+		.http = fetching->kube->cluster->http,
+		.env = fetching->kube->session->env.env,
+		.address = fetching->s3,
+		.sink = fetching->sink,
+		.done = kube_fetch_on_s3,
+		.ctx = fetching,
+	};
+	int r = s3_copy_start(&request, &fetching->s3_copy, &error);
+
+	if (r < 0)
+		kube_fetch_finish(fetching, r, &error);
+}
+
 static void kube_fetch_decide(struct fetching *fetching)
 {
 	AUTO_ERR struct err error = {0};
@@ -934,6 +975,10 @@ static void kube_fetch_decide(struct fetching *fetching)
 		if (fetching->storage.is_kept && !fetching->tree)
 			fetching->ranks.n = 1;
 		kube_fetch_read_next(fetching);
+		return;
+	}
+	if (fetching->s3) {
+		kube_fetch_from_s3(fetching);
 		return;
 	}
 	if (fetching->sink->is_brief) {

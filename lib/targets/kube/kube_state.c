@@ -715,6 +715,7 @@ static void kube_status_to_target(const struct kube_status *status, struct targe
 		.ended_ms = status->ended_ms,
 		.results_until_ms = status->results_until_ms,
 		.results_lost = status->results_lost ? mem_strdup(status->results_lost) : NULL,
+		.results_unsent = mem_strdup(status->results_unsent),
 		.cancelling = status->cancelling,
 		.is_stranded = status->is_stranded,
 		.waits_for_code = status->waits_for_code,

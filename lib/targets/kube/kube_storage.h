@@ -23,6 +23,7 @@ struct kube_storage {
 	const struct json *container; /* that has them */
 	bool is_kept;                 /* outlives pods, and all ranks have it */
 	bool is_host;                 /* a directory of the node */
+	const char *s3; /* they go to this address in S3, an expression as sub_path is; or NULL */
 };
 /* false: it has none. */
 bool kube_storage_of(const struct json *pod_spec, struct kube_storage *ret);

@@ -217,9 +217,19 @@ static int set_storage(struct kube_plan *plan, const struct json *definition, st
 		r = set_volumes(plan, definition, err);
 	if (r < 0)
 		return r;
-	if (results && !plan->run.is_warming)
+	if (plan->run.is_warming)
+		results = NULL;
+	const char *s3 = json_get_str(results, "s3");
+	if (results && !s3)
 		return read_place(plan, results, &plan->run.results, err);
 	plan->run.results.kind = KUBE_PLACE_EMPTY;
+	if (s3) {
+		size_t len = strlen(s3);
+
+		while (len > 0 && s3[len - 1] == '/')
+			len--;
+		plan->run.results_s3 = kube_submit_keep(plan, mem_strndup(s3, len));
+	}
 	return 0;
 }
 

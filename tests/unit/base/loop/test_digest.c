@@ -199,27 +199,35 @@ static void test_out_of_memory(void **state)
 	assert_int_equal(WEXITSTATUS(status), 125);
 }
 
-/* RFC 2202, section 3. */
-static void test_hmac_sha1(void **state)
+/* RFC 2202, section 3; RFC 4231, section 4. */
+static void test_hmac(void **state)
 {
 	(void)state;
-	uint8_t key[64], out[SHA1_SIZE];
+	uint8_t key[64], long_key[131], out[SHA256_SIZE];
 
 	memset(key, 0x0b, sizeof(key));
-	digest_hmac_sha1(key, 20, "Hi There", 8, out);
+	digest_hmac(DIGEST_SHA1, key, 20, "Hi There", 8, out);
 	assert_hex(out, SHA1_SIZE, "b617318655057264e28bc0b6fb378c8ef146be00");
-	digest_hmac_sha1("Jefe", 4, "what do ya want for nothing?", 28, out);
+	digest_hmac(DIGEST_SHA1, "Jefe", 4, "what do ya want for nothing?", 28, out);
 	assert_hex(out, SHA1_SIZE, "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
 	memset(key, 0xaa, sizeof(key));
-	digest_hmac_sha1(key, sizeof(key), "", 0, out);
+	digest_hmac(DIGEST_SHA1, key, sizeof(key), "", 0, out);
 	assert_hex(out, SHA1_SIZE, "5208ac0d31c0a0eb3efc690c81668f442bd0b305");
+	digest_hmac(DIGEST_SHA256, "Jefe", 4, "what do ya want for nothing?", 28, out);
+	assert_hex(out, SHA256_SIZE,
+		"5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+	memset(long_key, 0xaa, sizeof(long_key));
+	digest_hmac(DIGEST_SHA256, long_key, sizeof(long_key),
+		"Test Using Larger Than Block-Size Key - Hash Key First", 54, out);
+	assert_hex(out, SHA256_SIZE,
+		"60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		/* First, because OpenSSL has all that it keeps afterwards. */
-		cmocka_unit_test(test_hmac_sha1),
+		cmocka_unit_test(test_hmac),
 		cmocka_unit_test(test_out_of_memory),
 		cmocka_unit_test(test_vectors),
 		cmocka_unit_test(test_begun_again_forgets),

@@ -684,6 +684,49 @@ static void test_collector(void **state)
 	}
 }
 
+/* Results in S3: the second container has the address, what keys come by, and nothing else of the
+ * program's; no Job without a shell. */
+static void test_results_s3(void **state)
+{
+	static const char *const names[] = {"AWS_REGION=eu", "OTHER=x"};
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	AUTO_STRV struct strv env = {0}, secrets = {0};
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf text;
+	(void)state;
+
+	sample_init(&sample);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		strv_add(&env, names[i]);
+	strv_add(&secrets, "AWS_SECRET_ACCESS_KEY=canary");
+	sample.run.env = &env;
+	sample.run.secret_env = &secrets;
+	sample.run.has_shell = true;
+	sample.run.results.kind = KUBE_PLACE_EMPTY;
+	sample.run.results_s3 = "s3://bucket/$(x)";
+	make(&sample.run, &objects);
+	const struct json *template = json_get(json_get(objects.job, "spec"), "template");
+	const struct json *notes = json_get(json_get(template, "metadata"), "annotations");
+	const struct json *list = json_get(json_get(template, "spec"), "containers");
+	const struct json *keeper = json_next(json_first(list));
+	assert_null(json_get(notes, KUBE_ANNOTATION_LINGER));
+	AUTO_FREE char *want = mem_printf("s3://bucket/$$(x)/%s", sample.run.run_id);
+	assert_string_equal(json_str(json_first(json_get(keeper, "args"))), want);
+	buf_init(&text, 1 << 20);
+	json_print(json_get(keeper, "env"), &text);
+	assert_non_null(strstr(text.data, "AWS_REGION"));
+	assert_non_null(strstr(text.data, "\"secretKeyRef\":{\"key\":\"AWS_SECRET_ACCESS_KEY\""));
+	assert_null(strstr(text.data, "OTHER"));
+	json_print(objects.job, &text);
+	assert_null(strstr(text.data, "canary"));
+	sample.run.has_shell = false;
+	sample.run.has_no_shell = true;
+	AUTO_KUBE_OBJECTS struct kube_objects none = {0};
+	assert_true(kube_job_make(&sample.run, &none, &err) < 0);
+	assert_int_equal(err.id, E_KUBE_SHELL);
+}
+
 /* Its shell may come from a volume of the user's own. */
 static void test_keeper_mounts(void **state)
 {
@@ -988,6 +1031,7 @@ int main(void)
 		cmocka_unit_test(test_no_shell),
 		cmocka_unit_test(test_collector),
 		cmocka_unit_test(test_keeper_mounts),
+		cmocka_unit_test(test_results_s3),
 		cmocka_unit_test(test_places),
 		cmocka_unit_test(test_two_places),
 		cmocka_unit_test(test_limits),

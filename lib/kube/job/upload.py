@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+# Results of a pod into S3: python3 -ESc THIS s3://BUCKET/PATH FIRST-RANK SECONDS, beside the program.
+#
+# A file goes when it has not changed for a moment, one that keeps changing now and then, and all that is new when
+# the program has ended; then the last tries go on for SECONDS. The pod's only image is that of the run: standard
+# library only, Python 3.6. The end of the program is the end of a pipe that its script holds open.
+# TERM means that the program is told to end: its last files are yet to come.
+import signal
+for name in ("SIGTERM", "SIGINT", "SIGQUIT"):
+    signal.signal(getattr(signal, name), signal.SIG_IGN)
+import base64, concurrent.futures, datetime, email.utils, hashlib, hmac, json, os, stat, sys, threading, time
+import urllib.error, urllib.parse, urllib.request, xml.etree.ElementTree as ElementTree
+
+ADDRESS, FIRST, LAST_S = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+ATTEMPT, OUTPUT, OWN = "/dlrun/attempt", "/dlrun/outputs", ".dlrun-collected"
+SCAN_S, STILL_S, CHANGING_S, START_S = 1, 2, 30, 300
+PART, SINGLE, AT_ONCE, TRIES = 8 << 20, 8 << 20, 8, 6
+METADATA = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
+
+
+class Failed(Exception):
+    """The code of S3, or a text."""
+
+    def __init__(self, text, code=None, is_busy=False):
+        Exception.__init__(self, text)
+        self.code, self.is_busy = code, is_busy
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+
+
+def ask(url, method="GET", headers=None, data=None, timeout=30, direct=False):
+    request = urllib.request.Request(url, data, headers or {}, method=method)
+    opener = urllib.request.build_opener(NoRedirect, *([urllib.request.ProxyHandler({})] if direct else []))
+    with opener.open(request, timeout=timeout) as response:
+        return response.headers, response.read()
+
+
+def text_of(path):
+    with open(path) as f:
+        return f.read().strip()
+
+
+# Keys: the environment, a web identity, the container's endpoint, the instance.
+
+class Keys:
+    lock, now, until = threading.Lock(), None, 0
+
+    @classmethod
+    def get(cls):
+        with cls.lock:
+            if not cls.now or time.time() > cls.until - 300:
+                cls.now, cls.until = cls.find()
+            return cls.now
+
+    @classmethod
+    def forget(cls, keys):
+        with cls.lock:
+            if cls.now == keys:
+                cls.now = None
+
+    @classmethod
+    def find(cls):
+        env = os.environ
+        if env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
+            return (env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], env.get("AWS_SESSION_TOKEN")), float("inf")
+        try:
+            if env.get("AWS_WEB_IDENTITY_TOKEN_FILE") and env.get("AWS_ROLE_ARN"):
+                return cls.of_web()
+            if env.get("AWS_CONTAINER_CREDENTIALS_FULL_URI") or env.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"):
+                return cls.of_container()
+            return cls.of_instance()
+        except (OSError, ValueError, KeyError) as e:
+            raise Failed("no keys for S3: " + str(e), is_busy=True)
+
+    @staticmethod
+    def of_json(text):
+        keys = json.loads(text.decode())
+        return ((keys["AccessKeyId"], keys["SecretAccessKey"], keys.get("Token")), until_of(keys.get("Expiration")))
+
+    @staticmethod
+    def of_web():
+        env = os.environ
+        region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or "us-east-1"
+        url = env.get("AWS_ENDPOINT_URL_STS") or env.get("AWS_ENDPOINT_URL") or "https://sts.%s.amazonaws.com" % region
+        form = {"Action": "AssumeRoleWithWebIdentity", "Version": "2011-06-15", "RoleArn": env["AWS_ROLE_ARN"],
+                "RoleSessionName": env.get("AWS_ROLE_SESSION_NAME") or "dlrun",
+                "WebIdentityToken": text_of(env["AWS_WEB_IDENTITY_TOKEN_FILE"])}
+        _, body = ask(url, "POST", {"Content-Type": "application/x-www-form-urlencoded"}, urllib.parse.urlencode(form).encode())
+        found = {e.tag.split("}")[-1]: e.text for e in ElementTree.fromstring(body).iter()}
+        return (found["AccessKeyId"], found["SecretAccessKey"], found.get("SessionToken")), until_of(found.get("Expiration"))
+
+    @classmethod
+    def of_container(cls):
+        env = os.environ
+        url = env.get("AWS_CONTAINER_CREDENTIALS_FULL_URI") or \
+            "http://169.254.170.2" + env["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"]
+        token = env.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
+        if env.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"):
+            token = text_of(env["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"])
+        return cls.of_json(ask(url, headers={"Authorization": token} if token else {}, direct=True)[1])
+
+    @classmethod
+    def of_instance(cls):
+        if os.environ.get("AWS_EC2_METADATA_DISABLED") == "true":
+            raise ValueError("neither in the environment (env:, secrets:), nor of the service account, nor of the node")
+        _, token = ask(METADATA + "/latest/api/token", "PUT", {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}, b"", 3, True)
+        token = {"X-aws-ec2-metadata-token": token.decode()}
+        path = METADATA + "/latest/meta-data/iam/security-credentials/"
+        role = ask(path, headers=token, timeout=3, direct=True)[1].decode().split("\n")[0].strip()
+        return cls.of_json(ask(path + role, headers=token, timeout=3, direct=True)[1])
+
+
+def until_of(text):
+    if not text:
+        return float("inf")
+    return datetime.datetime.strptime(text[:19] + "+0000", "%Y-%m-%dT%H:%M:%S%z").timestamp()
+
+
+# Requests, signed by AWS Signature Version 4, and repeated.
+
+class Bucket:
+    def __init__(self, address):
+        self.name, _, self.prefix = address[len("s3://"):].partition("/")
+        self.endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        self.region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        self.skew = 0
+
+    def place(self):
+        """The beginning of each URL, and the bucket's part of the path."""
+        if self.endpoint:
+            whole = urllib.parse.urlsplit(self.endpoint)
+            return whole.scheme + "://" + whole.netloc, whole.path.rstrip("/") + "/" + self.name
+        end = ".cn" if self.region.startswith("cn-") else ""
+        if "." in self.name:
+            return "https://s3.%s.amazonaws.com%s" % (self.region, end), "/" + self.name
+        return "https://%s.s3.%s.amazonaws.com%s" % (self.name, self.region, end), ""
+
+    def send(self, method, key, params, data, keys):
+        base, path = self.place()
+        path += "/" + urllib.parse.quote(key.encode("utf-8", "surrogateescape"), safe="/~")
+        query = "&".join("%s=%s" % (k, urllib.parse.quote(v, safe="~")) for k, v in sorted(params.items()))
+        now = datetime.datetime.utcfromtimestamp(time.time() + self.skew).strftime("%Y%m%dT%H%M%SZ")
+        headers = {"host": urllib.parse.urlsplit(base).netloc, "x-amz-content-sha256": hashlib.sha256(data or b"").hexdigest(),
+                   "x-amz-date": now}
+        if keys[2]:
+            headers["x-amz-security-token"] = keys[2]
+        names = ";".join(sorted(headers))
+        asked = "\n".join([method, path, query] + ["%s:%s" % h for h in sorted(headers.items())] +
+                          ["", names, headers["x-amz-content-sha256"]])
+        scope = "%s/%s/s3/aws4_request" % (now[:8], self.region)
+        text = "\n".join(["AWS4-HMAC-SHA256", now, scope, hashlib.sha256(asked.encode()).hexdigest()])
+        sign = ("AWS4" + keys[1]).encode()
+        for part in scope.split("/") + [text]:
+            sign = hmac.new(sign, part.encode(), hashlib.sha256).digest()
+        headers["Authorization"] = "AWS4-HMAC-SHA256 Credential=%s/%s,SignedHeaders=%s,Signature=%s" % (
+            keys[0], scope, names, base64.b16encode(sign).decode().lower())
+        headers["Content-Type"] = "application/octet-stream"
+        return ask(base + path + ("?" + query if query else ""), method, headers, data)
+
+    def refused(self, error, keys):
+        """Whether the same may be sent again at once."""
+        body = error.read(65536)
+        region = error.headers.get("x-amz-bucket-region")
+        try:
+            found = {e.tag.split("}")[-1]: e.text for e in ElementTree.fromstring(body).iter()}
+        except ElementTree.ParseError:
+            found = {}
+        code, region = found.get("Code") or "status %d" % error.code, region or found.get("Region")
+        if code in ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId"):
+            Keys.forget(keys)
+        elif code == "RequestTimeTooSkewed" and error.headers.get("Date"):
+            self.skew = email.utils.parsedate_to_datetime(error.headers["Date"]).timestamp() - time.time()
+        elif region and region != self.region and error.code in (301, 307, 400):
+            self.region = region
+        else:
+            is_busy = error.code >= 500 or error.code == 429 or code in ("SlowDown", "RequestTimeout", "Throttling")
+            raise Failed("%s: %s" % (code, (found.get("Message") or "")[:200]), code, is_busy)
+
+    def call(self, method, key, params=None, data=None):
+        last, wait_s, n_healed = None, 0, 0
+        for n in range(TRIES):
+            time.sleep(wait_s)
+            wait_s = min(10, 0.4 * 2 ** n) * (0.5 + 0.5 * os.urandom(1)[0] / 255)
+            try:
+                keys = Keys.get()
+                return self.send(method, key, params or {}, data, keys)
+            except urllib.error.HTTPError as e:
+                try:
+                    self.refused(e, keys)
+                    last = Failed("refused again and again: status %d" % e.code)
+                    n_healed += 1
+                    wait_s = 0
+                    if n_healed > 3:
+                        break
+                except Failed as failed:
+                    last = failed
+            except Failed as e:
+                last = e
+            except (OSError, ValueError) as e:
+                last = Failed(str(e), is_busy=True)
+            if last.code and not last.is_busy:
+                break
+        raise last
+
+    def put(self, key, f, size):
+        if size <= SINGLE:
+            self.call("PUT", key, data=f.read(SINGLE + 1))
+            return
+        _, body = self.call("POST", key, {"uploads": ""}, b"")
+        upload = [e.text for e in ElementTree.fromstring(body).iter() if e.tag.endswith("UploadId")][0]
+        try:
+            self.put_parts(key, upload, f, max(PART, size // 9000 + 1))
+        except BaseException:
+            try:
+                self.call("DELETE", key, {"uploadId": upload})
+            except Failed:
+                pass
+            raise
+
+    def put_parts(self, key, upload, f, part):
+        parts = []
+        while True:
+            data = f.read(part)
+            if not data and parts:
+                break
+            headers, _ = self.call("PUT", key, {"partNumber": str(len(parts) + 1), "uploadId": upload}, data)
+            parts.append(headers["ETag"])
+        text = "".join("<Part><PartNumber>%d</PartNumber><ETag>%s</ETag></Part>" % (i + 1, e) for i, e in enumerate(parts))
+        text = "<CompleteMultipartUpload>%s</CompleteMultipartUpload>" % text
+        _, body = self.call("POST", key, {"uploadId": upload}, text.encode())
+        if b"<Error>" in body:
+            raise Failed("an upload did not end well", is_busy=True)
+
+
+# Files.
+
+class File:
+    def __init__(self):
+        self.seen = self.sent = None  # (size, mtime, inode) of the last look, and of what is in S3
+        self.seen_at = self.sent_at = self.cost = 0
+
+
+class Uploader:
+    def __init__(self, bucket, prefix):
+        self.bucket, self.prefix, self.files, self.error = bucket, prefix, {}, None
+        self.pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+
+    def scan(self):
+        found = {}
+        for where, dirs, names in os.walk(OUTPUT):
+            if where == OUTPUT and OWN in dirs:
+                dirs.remove(OWN)
+            for name in names:
+                path = os.path.join(where, name)
+                try:
+                    st = os.lstat(path)
+                except OSError:
+                    continue
+                if stat.S_ISREG(st.st_mode):
+                    found[path[len(OUTPUT) + 1:]] = (st.st_size, st.st_mtime_ns, st.st_ino)
+        return found
+
+    def is_due(self, file, state, is_last, now):
+        if file.sent == state:
+            return False
+        if file.seen != state:
+            file.seen, file.seen_at = state, now
+        return is_last or now - file.seen_at >= STILL_S or now - file.sent_at >= max(CHANGING_S, 20 * file.cost)
+
+    def send(self, path, file):
+        start = time.monotonic()
+        try:
+            with open(os.path.join(OUTPUT, path), "rb") as f:
+                st = os.fstat(f.fileno())
+                self.bucket.put(self.prefix + path, f, st.st_size)
+        except FileNotFoundError:
+            return
+        file.sent = (st.st_size, st.st_mtime_ns, st.st_ino)
+        file.sent_at = time.monotonic()
+        file.cost = file.sent_at - start
+
+    def remove(self, path):
+        if self.files.pop(path).sent:
+            self.bucket.call("DELETE", self.prefix + path)
+
+    def turn(self, is_last):
+        """Whether all that is there now is in S3."""
+        found, now, jobs = self.scan(), time.monotonic(), []
+        for path, state in found.items():
+            file = self.files.setdefault(path, File())
+            if not file.sent_at:
+                file.sent_at = now
+            if self.is_due(file, state, is_last, now):
+                jobs.append(self.pool.submit(self.send, path, file))
+        for path in [path for path in self.files if path not in found]:
+            jobs.append(self.pool.submit(self.remove, path))
+        self.error = None
+        for job in jobs:
+            try:
+                job.result()
+            except (Failed, OSError) as e:
+                self.error = e
+        return not self.error
+
+
+class Program:
+    """Its end: that of all who hold the pipe, or of a process where there are no pipes."""
+
+    def __init__(self):
+        path = ATTEMPT + "/alive"
+        deadline = time.monotonic() + START_S
+        while not os.path.exists(path):
+            if time.monotonic() > deadline:
+                raise Failed("the program has not begun, or the image has no shell")
+            time.sleep(0.2)
+        self.pid = self.fd = None
+        if stat.S_ISFIFO(os.stat(path).st_mode):
+            self.fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        else:
+            self.pid = int(text_of(path))
+
+    def has_ended(self):
+        try:
+            if self.pid is not None:
+                os.kill(self.pid, 0)
+                return False
+            return os.read(self.fd, 1) == b""
+        except BlockingIOError:
+            return False
+        except ProcessLookupError:
+            return True
+
+
+def lost(text):
+    print("results are not in S3: " + text, file=sys.stderr, flush=True)
+    with open("/dev/termination-log", "w") as f:
+        f.write(("results are not in " + ADDRESS + ": " + text)[:1000])
+
+
+def main():
+    rank = FIRST + int(os.environ.get("JOB_COMPLETION_INDEX") or 0) if FIRST >= 0 else 0
+    bucket = Bucket(ADDRESS)
+    uploader = Uploader(bucket, bucket.prefix + ("/rank-%d/" % rank if rank else "/"))
+    program = Program()
+    while not program.has_ended():
+        begun = time.monotonic()
+        if not uploader.turn(False):
+            print("not yet in S3: %s" % uploader.error, file=sys.stderr, flush=True)
+        time.sleep(max(SCAN_S, 3 * (time.monotonic() - begun)) if uploader.error else SCAN_S)
+    deadline = time.monotonic() + LAST_S
+    while not uploader.turn(True):
+        if time.monotonic() > deadline:
+            lost(str(uploader.error))
+            return
+        time.sleep(min(10, SCAN_S + LAST_S / 20))
+
+
+try:
+    main()
+except Exception as e:
+    lost(str(e))

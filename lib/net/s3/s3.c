@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/s3/s3.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/clock.h"
+#include "base/util/str.h"
+#include "net/s3/s3_impl.h"
+#include "net/stream/field.h"
+
+static const char s3_scheme[] = "s3://";
+
+void s3_address_done(struct s3_address *address)
+{
+	free(address->bucket);
+	free(address->key);
+	*address = (struct s3_address){0};
+}
+
+/* Amazon's rule, and upper case and underscores, which other servers and old buckets have. */
+static bool s3_is_bucket(const char *name, size_t len)
+{
+	static const char may[] =
+		"abcdefghijklmnopqrstuvwxyz0123456789.-_ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+	return len >= 3 && len <= 255 && strspn(name, may) >= len && *name != '.' && *name != '-';
+}
+
+int s3_address_parse(const char *text, struct s3_address *ret, struct err *err)
+{
+	const char *bucket = text + sizeof(s3_scheme) - 1;
+	AUTO_FREE char *shown = str_shown(text);
+
+	if (!str_starts(text, s3_scheme))
+		return err_set(err, E_S3_CONFIG, "%s is not of the form s3://BUCKET/PATH", shown);
+	size_t len = strcspn(bucket, "/");
+	const char *key = bucket + len + (bucket[len] == '/');
+	size_t key_len = strlen(key);
+	while (key_len > 0 && key[key_len - 1] == '/')
+		key_len--;
+	if (!s3_is_bucket(bucket, len))
+		return err_set(err, E_S3_CONFIG, "%s does not name a bucket", shown);
+	if (key_len > S3_KEY_MAX || !str_is_utf8(key, key_len) || *key == '/')
+		return err_set(err, E_S3_CONFIG, "%s does not name a path in a bucket", shown);
+	ret->bucket = mem_strndup(bucket, len);
+	ret->key = mem_strndup(key, key_len);
+	return 0;
+}
+
+/*
+ * The client
+ */
+
+int s3_open(struct loop *loop, struct http *http, const char *const *env, struct s3 **ret,
+	struct err *err)
+{
+	AUTO_S3 struct s3 *s3 = mem_alloc(1, sizeof(*s3));
+	int r = s3_profile_read(env, &s3->profile, err);
+
+	s3->loop = loop;
+	s3->http = http;
+	if (r == 0 && s3->profile.endpoint) {
+		r = url_parse(s3->profile.endpoint, "the endpoint of S3", &s3->endpoint, err);
+		s3->has_endpoint = r == 0;
+	}
+	if (r < 0)
+		return r;
+	s3->host = s3->has_endpoint ? url_authority(&s3->endpoint)
+				    : mem_printf("s3.%s.amazonaws.com", s3->profile.region);
+	s3->login = s3_login_new(loop, http, env, &s3->profile);
+	*ret = TAKE(s3);
+	return 0;
+}
+
+void s3_free(struct s3 *s3)
+{
+	if (!s3)
+		return;
+	while (s3->calls)
+		s3_call_free(s3->calls);
+	s3_login_free(s3->login);
+	s3_profile_done(&s3->profile);
+	url_done(&s3->endpoint);
+	strv_done(&s3->regions);
+	free(s3->host);
+	free(s3);
+}
+
+const char *s3_host(const struct s3 *s3)
+{
+	return s3->host;
+}
+
+/* A call of one exchange. */
+static int s3_call_ended(
+	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
+{
+	struct s3_call *call = x->ctx;
+
+	if (response)
+		s3_object_read(response, &call->object);
+	return s3_call_end(call, response ? &call->object : NULL, error, err);
+}
+
+struct s3_call *s3_head(
+	struct s3 *s3, const char *bucket, const char *key, s3_done_fn *done, void *ctx)
+{
+	struct s3_call *call = s3_call_new(s3, bucket, key, done, ctx);
+
+	s3_exchange_start(&call->x, "HEAD", s3_call_ended, call);
+	return call;
+}
+
+static int s3_delete_ended(
+	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
+{
+	(void)response;
+	if (error->id == E_S3_NOT_FOUND && !strstr(error->message, "NoSuchBucket"))
+		err_clear(error);
+	return s3_call_end(x->ctx, NULL, error, err);
+}
+
+struct s3_call *s3_delete(
+	struct s3 *s3, const char *bucket, const char *key, s3_done_fn *done, void *ctx)
+{
+	struct s3_call *call = s3_call_new(s3, bucket, key, done, ctx);
+
+	s3_exchange_start(&call->x, "DELETE", s3_delete_ended, call);
+	return call;
+}
+
+struct s3_call *s3_abort(struct s3 *s3, const char *bucket, const char *key, const char *resume,
+	s3_done_fn *done, void *ctx)
+{
+	struct s3_call *call = s3_call_new(s3, bucket, key, done, ctx);
+	AUTO_FREE char *id = s3_upload_id(resume);
+
+	strv_addf(&call->x.params, "uploadId=%s", id ? id : "");
+	s3_exchange_start(&call->x, "DELETE", s3_delete_ended, call);
+	return call;
+}
+
+/*
+ * Lists
+ */
+
+static void s3_list_start(struct s3_call *call, const char *token);
+
+static int s3_list_ended(
+	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
+{
+	struct s3_call *call = x->ctx;
+	AUTO_FREE char *token = NULL;
+
+	if (!response)
+		return s3_call_end(call, NULL, error, err);
+	int r = s3_xml_page(response->body.data, response->body.len, call->list, &token, error);
+	if (r == 0 &&
+		(call->list->n > call->list_max || (token && call->list->n == call->list_max))) {
+		while (call->list->n > call->list_max)
+			s3_object_done(&call->list->v[--call->list->n]);
+		r = err_set(error, E_DATA_LIMIT, "more than %zu objects in s3://%s", call->list_max,
+			x->bucket);
+	}
+	if (r < 0 || !token)
+		return s3_call_end(call, NULL, error, err);
+	s3_list_start(call, token);
+	return 0;
+}
+
+static void s3_list_start(struct s3_call *call, const char *token)
+{
+	struct strv *params = &call->x.params;
+
+	strv_done(params);
+	strv_add(params, "list-type=2");
+	strv_add(params, "encoding-type=url");
+	strv_addf(params, "prefix=%s", call->prefix);
+	if (token)
+		strv_addf(params, "continuation-token=%s", token);
+	s3_exchange_start(&call->x, "GET", s3_list_ended, call);
+}
+
+struct s3_call *s3_list(struct s3 *s3, const char *bucket, const char *prefix, size_t max,
+	struct s3_objects *ret, s3_done_fn *done, void *ctx)
+{
+	struct s3_call *call = s3_call_new(s3, bucket, "", done, ctx);
+
+	call->list = ret;
+	call->list_max = max;
+	call->prefix = mem_strdup(prefix);
+	s3_list_start(call, NULL);
+	return call;
+}
+
+/*
+ * Gets
+ */
+
+static int s3_get_on_data(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct s3_call *call = ctx;
+
+	call->taken += len;
+	/* As long as bytes come it goes on, however often it is cut. */
+	call->x.tries = 1;
+	call->x.may_repeat = call->etag && (!call->max || call->taken < call->max);
+	call->is_in_data = true;
+	int r = call->data(call->ctx, data, len, err);
+	call->is_in_data = false;
+	if (!call->is_cancelled)
+		return r;
+	s3_call_free(call);
+	return 0;
+}
+
+static void s3_get_prepare(struct s3_exchange *x)
+{
+	struct s3_call *call = x->ctx;
+	uint64_t from = call->offset + call->taken;
+
+	strv_done(&x->headers);
+	if (call->etag)
+		strv_addf(&x->headers, "if-match: %s", call->etag);
+	if (call->max)
+		strv_addf(&x->headers, "range: bytes=%llu-%llu", (unsigned long long)from,
+			(unsigned long long)(call->offset + call->max - 1));
+	else if (from)
+		strv_addf(&x->headers, "range: bytes=%llu-", (unsigned long long)from);
+}
+
+static int s3_get_ended(
+	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
+{
+	struct s3_call *call = x->ctx;
+
+	if (!response && x->is_beyond && call->taken == 0)
+		err_clear(error);
+	if (response && response->status == 200 &&
+		(call->offset || call->taken > response->bytes_down))
+		err_set(error, E_S3_RESPONSE, "%s does not give parts of objects", x->s3->host);
+	if (response)
+		s3_object_read(response, &call->object);
+	bool is_good = response && !err_is_set(error);
+	return s3_call_end(call, is_good ? &call->object : NULL, error, err);
+}
+
+struct s3_call *s3_get(struct s3 *s3, const struct s3_get *get)
+{
+	struct s3_call *call = s3_call_new(s3, get->bucket, get->key, get->done, get->ctx);
+
+	call->data = get->data;
+	call->offset = get->offset;
+	call->max = get->max;
+	call->etag = mem_strdup(get->etag);
+	call->x.data = s3_get_on_data;
+	call->x.prepare = s3_get_prepare;
+	s3_exchange_start(&call->x, "GET", s3_get_ended, call);
+	return call;
+}
+
+void s3_resume(struct s3_call *call)
+{
+	if (call)
+		http_resume(call->x.call);
+}
+
+/*
+ * Puts
+ */
+
+static int s3_put_ended(
+	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
+{
+	struct s3_call *call = x->ctx;
+
+	if (response)
+		call->object.etag = mem_strdup(field_find(&response->headers, "etag"));
+	return s3_call_end(call, response ? &call->object : NULL, error, err);
+}
+
+struct s3_call *s3_put(struct s3 *s3, const struct s3_put *put)
+{
+	if (put->size > S3_SINGLE_MAX)
+		return s3_upload_start(s3, put);
+	struct s3_call *call = s3_call_new(s3, put->bucket, put->key, put->done, put->ctx);
+	if (s3_exchange_set_body(&call->x, put, 0, put->size, &call->x.early) == 0)
+		call->object.size = put->size;
+	s3_exchange_start(&call->x, "PUT", s3_put_ended, call);
+	return call;
+}
+
+uint64_t s3_sent(const struct s3_call *call)
+{
+	return call->upload ? s3_upload_sent(call->upload) : s3_exchange_sent(&call->x);
+}

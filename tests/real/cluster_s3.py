@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Results of runs of a real cluster in a bucket, by a server that checks signatures."""
+
+import contextlib
+import json
+
+from harness import *  # noqa: F403
+from kubesite import site
+from s3site import S3Server
+
+WRITE = """import os, sys, time
+out = os.environ["DLRUN_OUTPUT_DIR"]
+os.makedirs(out + "/logs")
+open(out + "/model.pt", "wb").write(bytes(range(256)) * 4000)
+open(out + "/logs/events.out.tfevents.1.x", "w").write("e" * 3000)
+open(out + "/rank", "w").write(os.environ.get("NODE_RANK", "0"))
+open("in tree", "w").write("collected")
+print("written", flush=True)
+"""
+WAITS = """import signal
+def end(*_):
+    open(out + "/at-term", "w").write("late")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+time.sleep(600)
+"""
+KEYS = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+
+
+@contextlib.contextmanager
+def bucket(w, end="", **target):
+    with contextlib.ExitStack() as stack:
+        s = stack.enter_context(site(w, files={"w.py": WRITE + end}))
+        # The machine's address in the net of the nodes and pods.
+        slot = json.loads((s.cluster.dir / "settings.json").read_text())["slot"]
+        s3 = stack.enter_context(S3Server(w.dir, f"10.{100 + slot}.0.1"))
+        w.env.update(s3.env)
+        s.keys.update(secrets=KEYS, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})
+        s.configure(results={"s3": f"s3://{s3.bucket}/runs"}, **target)
+        yield s, s3
+
+
+def check_files(dir, *more):
+    names = {str(p.relative_to(dir)) for p in dir.rglob("*") if p.is_file() and ".dlrun-fetch" not in p.parts}
+    assert names - {".gitignore", "params.json"} == {"model.pt", "logs/events.out.tfevents.1.x", "rank", "in tree", *more}, names
+    assert (dir / "model.pt").read_bytes() == bytes(range(256)) * 4000 and (dir / "in tree").read_text() == "collected"
+
+
+def test_results_outlive_pods_and_job(w):
+    with bucket(w) as (s, s3):
+        done = w.run("submit", "-f", "--", "python3", "w.py")
+        assert done.rc == 0, done
+        run = w.show("@")["id"]
+        s.without_pods()
+        objects = json.dumps([s.cluster.get(kind, namespace=s.namespace) for kind in ("Job", "Pod", "ConfigMap")])
+        assert s3.secret not in objects + done.err + done.out + json.dumps(w.show(run))
+        w.ok("fetch", run)
+        check_files(w.tree / run)
+        s.cluster.kubectl("-n", s.namespace, "delete", "job", run)
+        w.ok("fetch", run, "-o", "later")
+        check_files(w.tree / "later")
+        w.ok("fetch", run, "-o", "one", "logs/**")
+        assert [p.name for p in (w.tree / "one").rglob("*") if p.is_file() and ".dlrun" not in str(p) and p.suffix == ".x"]
+        assert not (w.tree / "one/model.pt").exists()
+        w.refused("fetch", run, "-o", "none", env={"AWS_SECRET_ACCESS_KEY": "other"}, id="bucket.auth", rc=4, says=["SignatureDoesNotMatch"])
+
+
+def test_a_pod_that_is_ended_sends_what_it_has(w):
+    """TERM: what was closed before, and what the program writes then. KILL: what was closed before."""
+    def closed(run):
+        said = s3.log.read_text()
+        return all(f"/runs/{run}/{name}" in said for name in ("model.pt", "rank", "logs/events.out.tfevents.1.x"))
+
+    with bucket(w, WAITS) as (s, s3):
+        run = s.submit("--grace", "10s", "--", "python3", "w.py")
+        wait_for(lambda: closed(run), "what is closed", 120)
+        s.cluster.kubectl("-n", s.namespace, "delete", "pod", "-l", f"dlrun.io/run-id={run}", "--wait=false")
+        s.without_pods()
+        w.run("cancel", run)
+        w.ok("fetch", run)
+        check_files(w.tree / run, "at-term")
+        run = s.submit("--", "python3", "w.py")
+        wait_for(lambda: closed(run), "what is closed", 120)
+        s.cluster.kubectl("-n", s.namespace, "delete", "pod", "-l", f"dlrun.io/run-id={run}", "--force", "--grace-period=0")
+        w.run("cancel", run)
+        s.without_pods()
+        w.ok("fetch", run)
+        assert (w.tree / run / "model.pt").stat().st_size == 1024000
+
+
+def test_ranks_and_members_have_places_of_their_own(w):
+    with bucket(w) as (s, s3):
+        done = w.run("submit", "-f", "-N", "2", "--", "python3", "w.py")
+        assert done.rc == 0, done
+        run = w.show("@")["id"]
+        s.without_pods()
+        w.ok("fetch", run)
+        assert (w.tree / run / "rank").read_text() == "0" and (w.tree / run / "rank-1/rank").read_text() == "1"
+        done = w.run("sweep", "--over", "x=1,2", "--", "python3", "w.py", "{x}")
+        assert done.rc == 0, done
+        members = [r["id"] for r in json.loads(w.ok("ps", "-a", "--json").out)["runs"] if r["id"] != run]
+        assert len(members) == 2, members
+        for member in members:
+            assert s.ended(member)["state"] == "succeeded", s.why(member)
+            w.ok("fetch", member)
+            check_files(w.tree / member)
+
+
+def test_what_could_not_be_sent_is_said(w):
+    with bucket(w, linger="1s") as (s, s3):
+        s.configure(results={"s3": "s3://no-such-bucket/runs"})
+        run = s.submit("--", "python3", "w.py")
+        assert s.ended(run, 180)["state"] == "succeeded", s.why(run)
+        assert "NoSuchBucket" in s.why(run)["why"] and "s3://no-such-bucket/runs" in s.why(run)["why"], s.why(run)
+        w.refused("fetch", run, id="bucket.not_found", rc=5, says=["no-such-bucket"])
+        s.base = s.cluster.images["busybox"]
+        s.configure(results={"s3": f"s3://{s3.bucket}/runs"})
+        run = s.submit("--", "sh", "-c", "echo x")
+        assert s.ended(run)["exit"]["code"] == 125 and "need an image with python3" in s.output(run), s.why(run)
+
+
+if __name__ == "__main__":
+    main()

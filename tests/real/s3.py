@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The client of S3 and what sends results from a pod, with a server that checks signatures, and connections that break."""
+
+import contextlib
+import hashlib
+import random
+import signal
+import socket
+import subprocess
+import threading
+
+from harness import *  # noqa: F403
+from s3site import S3Server
+
+UPLOADER = Path(__file__).resolve().parents[2] / "lib/kube/job/upload.py"
+NAMES = ["plain", "with space", "a+b", "umläut/ñ", "per%cent", "q?a&b=c", "quo'te\"", "back\\slash", "dots/..a/.b", "<&>"]
+
+
+class Cutter:
+    """A relay that breaks each connection behind so many bytes to the server."""
+
+    def __init__(self, server, after):
+        self.target, self.after, self.cuts = server.port, after, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.target))
+                left = [self.after]
+                for a, b in ((near, far), (far, near)):
+                    threading.Thread(target=self.pump, args=(a, b, left), daemon=True).start()
+
+    def pump(self, a, b, left):
+        with contextlib.suppress(OSError):
+            while data := a.recv(65536):
+                left[0] -= len(data)
+                if left[0] < 0:
+                    self.cuts += 1
+                    break
+                b.sendall(data)
+        for s in (a, b):
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.listener.close()
+
+
+def tool(w, s3, *words, **env):
+    path = Path(w.dlrun).parent / "tests/real/s3_tool"
+    if not path.exists():
+        raise Skip("s3_tool is not built")
+    return w.command([path, *words], env={**s3.env, **env}, timeout=120)
+
+
+def good(done):
+    assert done.rc == 0, done
+    return done
+
+
+def test_names_of_any_kind(w):
+    with S3Server(w.dir) as s3:
+        source = w.write("file", b"content")
+        for name in NAMES:
+            good(tool(w, s3, "put", source, f"s3://{s3.bucket}/n/{name}"))
+        listed = good(tool(w, s3, "list", f"s3://{s3.bucket}/n")).out
+        assert all(f"7 n/{name}\n" in listed for name in NAMES), listed
+        for name in NAMES:
+            assert good(tool(w, s3, "get", f"s3://{s3.bucket}/n/{name}")).out == "content"
+            good(tool(w, s3, "rm", f"s3://{s3.bucket}/n/{name}"))
+        assert tool(w, s3, "list", f"s3://{s3.bucket}/n").out == ""
+
+
+def test_refusals_say_what_is_wrong(w):
+    with S3Server(w.dir) as s3:
+        place = f"s3://{s3.bucket}/k"
+        for env, address, want in (({"AWS_SECRET_ACCESS_KEY": "other"}, place, "SignatureDoesNotMatch"),
+                                   ({"AWS_ACCESS_KEY_ID": "AKIAOTHER"}, place, "bucket.auth"),
+                                   ({"AWS_ACCESS_KEY_ID": ""}, place, "bucket.credentials"),
+                                   ({}, "s3://not-there/k", "bucket.not_found"), ({}, place, "bucket.not_found")):
+            done = tool(w, s3, "get", address, **env)
+            assert done.rc == 1 and want in done.err and s3.secret not in done.err, done
+
+
+def test_large_objects_go_on_where_they_were_cut(w):
+    """Killed and cut anywhere, the object is whole in the end, and what had arrived is not sent again."""
+    data = random.Random(3).randbytes(40 << 20)
+    source = w.write("big", data)
+    with S3Server(w.dir) as s3:
+        place, notes = f"s3://{s3.bucket}/big", w.dir / "notes"
+        path = Path(w.dlrun).parent / "tests/real/s3_tool"
+        if not path.exists():
+            raise Skip("s3_tool is not built")
+        killed = subprocess.Popen([path, "put", source, place, notes], env={**w.env, **s3.env}, stdout=subprocess.PIPE)
+        for _ in range(3):
+            assert killed.stdout.readline() == b"noted\n"
+        killed.kill()
+        killed.wait()
+        there = len(json.loads(notes.read_text())["parts"])
+        assert there >= 1, there
+        done = good(tool(w, s3, "put", source, place, notes))
+        assert done.out.count("noted") == 5 - there, (done, there)
+        assert tool(w, s3, "list", place).out.split()[0] == str(len(data))
+        etag = good(tool(w, s3, "head", place)).err.split()[1]
+        cutter = Cutter(s3, 3 << 20)
+        got = subprocess.run([path, "get", place], env={**w.env, **s3.env, "AWS_ENDPOINT_URL_S3": cutter.endpoint, "S3_TOOL_ETAG": etag},
+                             capture_output=True, timeout=120)
+        assert got.returncode == 0 and hashlib.sha256(got.stdout).digest() == hashlib.sha256(data).digest(), got.stderr
+        assert cutter.cuts >= 10, cutter.cuts
+        cutter.close()
+
+
+class Pod:
+    """upload.py in directories of the test instead of a pod's, and a pipe as a program's script holds it open."""
+
+    def __init__(self, w, s3, seconds=20, **env):
+        self.output, self.attempt, self.message = w.dir / "outputs", w.dir / "attempt", w.dir / "message"
+        for path in (self.output, self.attempt):
+            path.mkdir(exist_ok=True)
+        text = UPLOADER.read_text()
+        for a, b in (("/dlrun/attempt", self.attempt), ("/dlrun/outputs", self.output), ("/dev/termination-log", self.message)):
+            assert f'"{a}"' in text
+            text = text.replace(f'"{a}"', repr(str(b)))
+        alive = self.attempt / "alive"
+        alive.unlink(missing_ok=True)
+        os.mkfifo(alive)
+        self.pipe = os.open(alive, os.O_RDWR)
+        self.process = subprocess.Popen(["python3", "-ESc", text, f"s3://{s3.bucket}/runs/r1", "0", str(seconds)],
+                                        env={**w.env, **s3.env, **env}, stderr=subprocess.PIPE)
+
+    def write(self, name, data):
+        path = self.output / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+    def end(self):
+        os.close(self.pipe)
+        _, said = self.process.communicate(timeout=90)
+        assert self.process.returncode == 0, said
+        return said.decode()
+
+
+def listed(w, s3):
+    lines = good(tool(w, s3, "list", f"s3://{s3.bucket}/runs/r1/")).out.splitlines()
+    return {path.removeprefix("runs/r1/"): int(size) for size, _, path in (line.partition(" ") for line in lines)}
+
+
+def test_results_of_a_pod_are_there(w):
+    """What is closed comes while the program runs, the rest behind its end; TERM changes nothing of that."""
+    big = random.Random(5).randbytes(20 << 20)
+    with S3Server(w.dir) as s3:
+        pod = Pod(w, s3)
+        pod.write("model/a b+ü.pt", b"m" * 1000)
+        pod.write("passing", b"x")
+        pod.write(".dlrun-collected/rank-0", b"a note")
+        os.symlink("/etc/passwd", pod.output / "link")
+        wait_for(lambda: listed(w, s3) == {"model/a b+ü.pt": 1000, "passing": 1}, "what is closed", 60)
+        (pod.output / "passing").unlink()
+        pod.write("big", big)
+        pod.write("empty", b"")
+        pod.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert pod.process.poll() is None
+        pod.write("last", b"written at TERM")
+        said = pod.end()
+        assert listed(w, s3) == {"model/a b+ü.pt": 1000, "big": len(big), "empty": 0, "last": 15}, (listed(w, s3), said)
+        assert not pod.message.exists() and s3.secret not in said
+        got = subprocess.run([Path(w.dlrun).parent / "tests/real/s3_tool", "get", f"s3://{s3.bucket}/runs/r1/big"],
+                             env={**w.env, **s3.env}, capture_output=True, check=True)
+        assert got.stdout == big
+
+
+def test_results_come_over_bad_connections(w):
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 12 << 20)
+        pod = Pod(w, s3, AWS_ENDPOINT_URL_S3=cutter.endpoint)
+        for i in range(30):
+            pod.write(f"d{i % 3}/f{i}", random.Random(i).randbytes(i * 50000))
+        pod.write("big", random.Random(5).randbytes(20 << 20))
+        pod.end()
+        assert listed(w, s3) == {**{f"d{i % 3}/f{i}": i * 50000 for i in range(30)}, "big": 20 << 20}
+        cutter.close()
+
+
+def test_results_that_cannot_be_sent_are_said_to_be_lost(w):
+    with S3Server(w.dir) as s3:
+        for env, want in (({"AWS_SECRET_ACCESS_KEY": "wrong"}, "SignatureDoesNotMatch"), ({"AWS_ACCESS_KEY_ID": ""}, "no keys for S3")):
+            pod = Pod(w, s3, seconds=1, **env)
+            pod.write("a", b"1")
+            pod.end()
+            assert want in pod.message.read_text() and s3.secret not in pod.message.read_text(), pod.message.read_text()
+
+
+if __name__ == "__main__":
+    main()

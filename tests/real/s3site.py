@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server of S3 that checks signatures: moto, of the package index, as a process of the tests."""
+
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+
+from harness import Missing, wait_for
+from pypi import CACHE, build, only_one, pip_install
+
+MOTO = CACHE / "moto-5.2.1-{}.{}".format(*sys.version_info)
+# Any key will do until the server is told to check.
+ANY = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/{}/aws4_request, SignedHeaders=host, Signature=x"
+# Moto checks the signature of the address as it has decoded it; ours is checked as it was sent.
+LAUNCH = """import sys
+import flask
+import moto.iam.access_control as access
+from moto.server import main
+make = access.IAMRequestBase._create_aws_request
+def as_sent(self):
+    self._path = flask.request.environ["RAW_URI"]
+    return make(self)
+access.IAMRequestBase._create_aws_request = as_sent
+main(sys.argv[1:])
+"""
+
+
+def moto():
+    with only_one("moto"):
+        if not (MOTO / "bin/moto_server").exists():
+            build(sys.executable, "-m", "venv", "--clear", "--without-pip", MOTO)
+            pip_install(MOTO, "moto[s3,server]==5.2.1", timeout=600)
+    return MOTO / "bin/python"
+
+
+class S3Server:
+    """`env`: what a client needs; `bucket` is there, and `secret` is what must be seen nowhere."""
+
+    bucket = "lab-results"
+
+    def __init__(self, directory, host="127.0.0.1"):
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            self.port = probe.getsockname()[1]
+        self.address, self.log = f"{host}:{self.port}", directory / f"moto-{self.port}.log"
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen([moto(), "-c", LAUNCH, "-H", host, "-p", str(self.port)], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        try:
+            wait_for(self.responds, "moto", 60)
+            self.iam(Action="CreateUser", UserName="u")
+            policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+            self.iam(Action="PutUserPolicy", UserName="u", PolicyName="p", PolicyDocument=json.dumps(policy))
+            keys = dict(re.findall(r"<(AccessKeyId|SecretAccessKey)>([^<]*)", self.iam(Action="CreateAccessKey", UserName="u")))
+            self.ask(f"/{self.bucket}", "PUT", {"Authorization": ANY.format("s3")})
+            self.ask("/moto-api/reset-auth", "POST", {"Content-Type": "text/plain"}, b"0")
+        except BaseException:
+            self.close()
+            raise
+        self.secret = keys["SecretAccessKey"]
+        self.endpoint = f"http://{self.address}"
+        self.env = {"AWS_ENDPOINT_URL_S3": self.endpoint, "AWS_ACCESS_KEY_ID": keys["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": self.secret,
+                    "AWS_EC2_METADATA_DISABLED": "true"}
+
+    def ask(self, path, method="GET", headers=None, data=None):
+        request = urllib.request.Request(f"http://{self.address}{path}", data, headers or {}, method=method)
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.read().decode()
+
+    def iam(self, **form):
+        return self.ask("/", "POST", {"Authorization": ANY.format("iam")}, urllib.parse.urlencode({"Version": "2010-05-08", **form}).encode())
+
+    def responds(self):
+        if self.process.poll() is not None:
+            raise Missing(f"moto: {self.log.read_text()[-600:]}")
+        with contextlib.suppress(OSError):
+            return self.ask("/moto-api/") is not None
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

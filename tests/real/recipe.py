@@ -16,7 +16,11 @@ document = yaml.safe_load(open(sys.argv[2]))
 jsonschema.validate(document, schema)
 print(json.dumps(document))
 """
-DUMP = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))"
+# Ansible takes any text for a template that is not marked.
+DUMP = """import json, sys, yaml
+yaml.SafeLoader.add_constructor("!unsafe", lambda loader, node: [loader.construct_scalar(node)])
+print(json.dumps(yaml.safe_load(open(sys.argv[1]))))
+"""
 TYPES = """variable "node_groups" {
   type = map(object({
     labels = map(string)
@@ -88,7 +92,16 @@ def test_ansible(w):
     said = checked(w, tools() / "ansible-playbook", "--syntax-check", "-i", "gpu1,", w.tree / "play.yml")
     assert "play.yml" in said, said
     tasks = json.loads(checked(w, tools() / "python", "-c", DUMP, w.tree / "play.yml"))[0]["tasks"]
-    assert [t["ansible.builtin.file"]["path"] for t in tasks if "ansible.builtin.file" in t] == [LAB["dir"], LAB["caches"]], tasks
+    assert [t["ansible.builtin.file"]["path"] for t in tasks if "ansible.builtin.file" in t] == [[LAB["dir"]], [LAB["caches"]]], tasks
+    users = [t["ansible.builtin.user"] for t in tasks if "ansible.builtin.user" in t]
+    assert users == [{"name": ["ana"], "shell": "/bin/bash", "groups": ["video"], "append": True}], tasks
+    w.write("dlrun.yaml", json.dumps({"targets": {"lab": {**LAB, "runtime": "docker"}}}))
+    w.ok("config", "trust", "--yes")
+    w.write("play.yml", w.ok("targets", "--recipe", "ansible", "lab").out)
+    checked(w, tools() / "ansible-playbook", "--syntax-check", "-i", "gpu1,", w.tree / "play.yml")
+    tasks = json.loads(checked(w, tools() / "python", "-c", DUMP, w.tree / "play.yml"))[0]["tasks"]
+    assert "docker.io" in tasks[0]["ansible.builtin.package"]["name"]
+    assert tasks[1]["ansible.builtin.user"]["groups"] == ["video", "docker"], tasks
 
 
 def test_terraform(w):

@@ -23,7 +23,10 @@ struct recipe {
 	char *user;                    /* who logs in */
 	struct strv keys;              /* public ones, a line each */
 	struct strv packages;
-	struct strv dirs; /* that the user may write to */
+	struct strv dirs;   /* that the user may write to */
+	struct strv groups; /* of the user */
+	/* In front of each scalar: "!unsafe " where the reader takes texts for templates. */
+	const char *tag;
 	struct buf *out;
 	bool is_bad; /* something is not UTF-8 */
 };
@@ -34,6 +37,7 @@ static void recipe_done(struct recipe *recipe)
 	strv_done(&recipe->keys);
 	strv_done(&recipe->packages);
 	strv_done(&recipe->dirs);
+	strv_done(&recipe->groups);
 }
 
 static void recipe_comment(struct recipe *recipe, const char *text)
@@ -43,6 +47,7 @@ static void recipe_comment(struct recipe *recipe, const char *text)
 
 static void recipe_scalar(struct recipe *recipe, const char *text)
 {
+	buf_adds(recipe->out, recipe->tag);
 	recipe->is_bad |= !init_yaml_scalar(recipe->out, text);
 }
 
@@ -101,10 +106,14 @@ static void recipe_set(struct session *session, struct recipe *recipe)
 	recipe_add_keys(session->dirs.home, &recipe->keys);
 	for (size_t i = 0; i < ARRAY_LEN(packages); i++)
 		strv_add(&recipe->packages, packages[i]);
-	if (str_eq(runtime, "podman"))
+	strv_add(&recipe->groups, "video");
+	if (str_eq(runtime, "podman")) {
 		strv_add(&recipe->packages, "podman");
-	else if (str_eq(runtime, "docker"))
+	} else if (str_eq(runtime, "docker")) {
 		strv_add(&recipe->packages, "docker.io");
+		/* Members may use the socket. */
+		strv_add(&recipe->groups, "docker");
+	}
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
 		const char *dir = json_get_str(recipe->definition, dirs[i]);
 		if (dir && *dir == '/')
@@ -128,7 +137,10 @@ static void recipe_add_user(struct recipe *recipe)
 {
 	buf_adds(recipe->out, "users:\n  - default\n  - name: ");
 	recipe_scalar(recipe, recipe->user);
-	buf_adds(recipe->out, "\n    shell: /bin/bash\n    groups: [video, render]\n");
+	buf_adds(recipe->out, "\n    shell: /bin/bash\n    groups: ");
+	strv_add(&recipe->groups, "render");
+	recipe_list(recipe, &recipe->groups);
+	buf_addc(recipe->out, '\n');
 	if (recipe->keys.n == 0) {
 		buf_adds(recipe->out,
 			"    # ssh_authorized_keys: there is no public key in ~/.ssh\n");
@@ -211,6 +223,7 @@ static void recipe_ansible(struct recipe *recipe)
 {
 	struct buf *out = recipe->out;
 
+	recipe->tag = "!unsafe ";
 	recipe_add_head(recipe);
 	buf_adds(out, "# ansible-playbook -i HOST, FILE\n- name: Hosts for dlrun\n  hosts: all\n"
 		      "  become: true\n  tasks:");
@@ -221,8 +234,9 @@ static void recipe_ansible(struct recipe *recipe)
 	if (!str_eq(recipe->user, "root")) {
 		recipe_add_task(recipe, "The user", "user");
 		recipe_add_pair(recipe, "name", recipe->user);
-		buf_adds(out, "        shell: /bin/bash\n        groups: [video]\n"
-			      "        append: true\n");
+		buf_adds(out, "        shell: /bin/bash\n        groups: ");
+		recipe_list(recipe, &recipe->groups);
+		buf_adds(out, "\n        append: true\n");
 		recipe_add_linger(recipe);
 	}
 	recipe_add_task(recipe, "Limits", "copy");
@@ -380,7 +394,7 @@ int recipe_text(struct session *session, const char *name, const char *form, str
 	struct err *err)
 {
 	AUTO_FREE char *first = NULL;
-	AUTO(recipe_done) struct recipe recipe = {.out = out};
+	AUTO(recipe_done) struct recipe recipe = {.out = out, .tag = ""};
 	struct config *config;
 
 	int r = session_config(session, &config, err);

@@ -998,7 +998,9 @@ static int fail_no_image(const struct submit *submit, struct err *err)
 		"target %s runs programs in containers, and no base image is set", name);
 	err_evidence(err, "--image HOST/REPO:TAG   a base for this run");
 	err_evidence(err, "image: HOST/REPO:TAG    in dlrun.yaml: a base for all runs");
-	err_evidence(err, ".python-version         or a lock file: a public one with that Python");
+	if (!submit->from_digest)
+		err_evidence(err,
+			".python-version         or a lock file: a public one with that Python");
 	err_evidence(err, "dlrun init              proposes one that fits the project");
 	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/image/python_base.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,17 +30,39 @@ void python_named_done(struct python_named *named)
  * Versions
  */
 
+/* The minor of the Python 3 in a part up to a comma; -1: none, or one that is excluded. */
+static int python_minor(const char *part)
+{
+	const char *digits = part + strcspn(part, "0123456789,");
+	int major = 0, minor = 0;
+	bool is_one = *part != '!' && sscanf(digits, "%1d.%2d", &major, &minor) == 2;
+
+	return is_one && major == 3 ? minor : -1;
+}
+
 int python_wanted(const char *text)
 {
-	const char *digits = text ? text + strcspn(text, "0123456789") : "";
-	int major = 0, minor = 0;
+	int wanted = -1, most = INT_MAX;
 
-	if (!text || str_starts(text, "pypy") || str_starts(text, "graalpy") ||
-		sscanf(digits, "%1d.%2d", &major, &minor) != 2 || major != 3)
+	if (!text || str_starts(text, "pypy") || str_starts(text, "graalpy"))
 		return -1;
-	if (str_starts(text, ">=") && !strchr(text, ',') && minor < PYTHON_MINOR)
-		return PYTHON_MINOR;
-	return minor;
+	bool is_lower = false;
+	for (const char *part = text; part; part = strchr(part, ',')) {
+		part += strspn(part, ", \t");
+		bool is_open = (*part == '<' || *part == '>') && part[1] != '=';
+		int minor = python_minor(part);
+		if (minor < 0)
+			continue;
+		if (*part == '<') {
+			most = minor - is_open;
+		} else if (wanted < 0) {
+			is_lower = *part == '>';
+			wanted = minor + is_open;
+		}
+	}
+	if (most == INT_MAX)
+		return is_lower && wanted < PYTHON_MINOR ? PYTHON_MINOR : wanted;
+	return wanted >= 0 ? wanted : most < PYTHON_MINOR ? most : PYTHON_MINOR;
 }
 
 /* "with Python 3.11" of pip-compile, "--python-version 3.11" of uv: in the lines that say how the

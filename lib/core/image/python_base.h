@@ -49,7 +49,8 @@ int python_base_choose(struct session *session, const struct python_named *named
 /* Engines, for tests. */
 
 /* The version that a text asks for: "3.12.4", "cpython-3.12", "~=3.9", ">=3.8,<3.11". A lower bound
- * alone is met by what is usual now; -1: it asks for none. */
+ * alone, or with "<4", is met by what is usual now, and so is an upper one that is above it; -1: it
+ * asks for none. */
 int python_wanted(const char *text);
 /* The same of what a lock file of that name says. */
 int python_of_lock(const char *name, const char *text, size_t len);

@@ -182,6 +182,19 @@ def test_a_run_that_is_kept_here_takes_its_data_along_later(w):
         w.ok("queue", "--send")
         seen(s, held, "data/small")
         assert w.show(held)["data"]["data/small"].startswith("sha256:"), w.show(held)
+        same = s.submit("--from", held)
+        seen(s, same, "data/small")
+        assert w.show(same)["data"] == w.show(held)["data"], w.show(same)
+        api.set(refuse=True)
+        w.ok("sweep", "-d", "--over", "top=data/small,./data/small", "--", "python3", "sum.py", "{top}")
+        api.set(refuse=False)
+        w.ok("queue", "--send")
+        runs = [run["id"] for run in w.runs() if run["id"] not in (held, same)]
+        assert len(runs) == 2, w.runs()
+        for run in runs:
+            assert s.ended(run)["state"] == "succeeded", s.why(run)
+            assert w.ok("logs", run).out.strip().splitlines()[-1] == summed(w, "data/small"), w.ok("logs", run)
+            assert w.show(run)["data"] == w.show(held)["data"], w.show(run)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,16 @@ enum {
 	WARM_STATE_MS = 20000,
 	WARM_REMOVE_MS = 20000,
 	WARM_POLL_MS = 500,
+	WARM_REPORT_MS = 10 * 1000,
 	/* Pods that no node has taken for so long will not be. */
 	WARM_STALL_MS = 30 * 1000,
+	WARM_SILENT_MS = 2 * 60 * 1000,
 	WARM_PULL_MS = 60 * 60 * 1000,
 	/* A pod that has ended would leave its node to another one of them. */
 	WARM_STAY_S = 15 * 60,
 	WARM_GRACE_MS = 1000,
+	/* Each pod names all of the nodes, and there are as many pods as nodes. */
+	WARM_NAMED_MAX = 500,
 };
 
 struct warm {
@@ -40,7 +44,10 @@ struct warm {
 	char handle[TARGET_HANDLE_SIZE];
 	struct spec spec;
 	struct run *run;
+	struct target_room room; /* of the run: which nodes could take it */
 	size_t n_reported;
+	char *why; /* as it was reported last, at reported_ms */
+	int64_t reported_ms, heard_ms;
 	volatile int interrupted;
 };
 
@@ -48,6 +55,8 @@ static void warm_done(struct warm *warm)
 {
 	spec_done(&warm->spec);
 	run_free(warm->run);
+	target_room_done(&warm->room);
+	free(warm->why);
 }
 
 /*
@@ -73,29 +82,27 @@ static int warm_check_target(struct config *config, struct err *err)
 		"target %s is not a cluster: there is no image to be on its nodes", name);
 }
 
-static int warm_count_nodes(struct warm *warm, int n_nodes, struct err *err)
+static int warm_find_nodes(struct warm *warm, int n_nodes, struct err *err)
 {
 	struct submit *submit = warm->submit;
-	AUTO(target_room_done) struct target_room room = {0};
+	struct target_room *room = &warm->room;
+	AUTO_ERR struct err error = {0};
 	AUTO_SPEC struct spec spec = {0};
 
-	if (n_nodes > 0) {
-		warm->result->wanted = n_nodes;
-		return 0;
-	}
 	int r = spec_copy(&submit->spec, &spec, err);
 	if (r < 0)
 		return r;
 	spec.resources.nodes = 1;
 	const struct target_requirements requirements = {.run_id = warm->id, .spec = &spec};
-	r = target_room(submit->target, &requirements, WARM_CHECK_MS, &room, err);
-	if (r < 0)
-		return r;
-	warm->result->wanted = (int)room.n_nodes;
-	if (room.n_nodes)
+	r = target_room(submit->target, &requirements, WARM_CHECK_MS, room, &error);
+	/* Where their number is given the names are a help alone. */
+	if (r < 0 && (n_nodes == 0 || error.code == ERR_CANCELED))
+		return err_move(err, &error);
+	warm->result->wanted = n_nodes > 0 ? n_nodes : (int)room->nodes.n;
+	if (warm->result->wanted)
 		return 0;
 	err_set(err, E_CONFIG, "how many nodes of target %s could take the run is not known: %s",
-		submit->target->name, room.text ? room.text : "you may not list nodes");
+		submit->target->name, room->text ? room->text : "you may not list nodes");
 	return err_hint(err, "dlrun warm --nodes 8");
 }
 
@@ -114,7 +121,7 @@ static int warm_init(struct warm *warm, int n_nodes, struct err *err)
 	random_bytes(bytes, sizeof(bytes));
 	hex_encode(bytes, sizeof(bytes), key);
 	setup_make_id(key, warm->id);
-	int r = warm_count_nodes(warm, n_nodes, err);
+	int r = warm_find_nodes(warm, n_nodes, err);
 	if (r < 0)
 		return r;
 	*spec = (struct spec){
@@ -154,6 +161,7 @@ static int warm_start(struct warm *warm, struct err *err)
 		.run = warm->run,
 		.image_ref = warm->result->ref,
 		.is_warming = true,
+		.only_nodes = warm->room.nodes.n <= WARM_NAMED_MAX ? &warm->room.nodes : NULL,
 	};
 
 	/* The check, as that of a run, also finds out what pods have to be like. */
@@ -199,29 +207,57 @@ static void warm_read(struct warm *warm, const struct target_status *status)
 	tagged_note(warm->submit, text);
 }
 
+/* As a pull that fails, which the cluster tries again and again. */
+static void warm_report(struct warm *warm, const char *why)
+{
+	if (str_empty(why) || str_eq(why, warm->why) ||
+		clock_ms() - warm->reported_ms < WARM_REPORT_MS)
+		return;
+	warm->reported_ms = clock_ms();
+	free(warm->why);
+	warm->why = mem_strdup(why);
+	AUTO_FREE char *text = mem_printf("warm: %s", why);
+	tagged_note(warm->submit, text);
+}
+
+/* 1: no answer, which may come at the next time. */
+static int warm_poll(struct warm *warm, struct target_status *status, struct err *err)
+{
+	AUTO_ERR struct err error = {0};
+
+	if (target_state(warm->submit->target, warm->handle, WARM_STATE_MS, status, &error) == 0) {
+		warm->heard_ms = clock_ms();
+		warm_read(warm, status);
+		return 0;
+	}
+	return error.code == ERR_NET && clock_ms() - warm->heard_ms < WARM_SILENT_MS
+		       ? 1
+		       : err_move(err, &error);
+}
+
 static int warm_wait(struct warm *warm, struct err *err)
 {
 	struct warm_result *result = warm->result;
 	struct target *target = warm->submit->target;
-	int64_t moved_ms = clock_ms();
+	int64_t moved_ms = warm->reported_ms = warm->heard_ms = clock_ms();
 	size_t n_before = 0;
 
 	for (;;) {
 		AUTO(target_status_done) struct target_status status = {0};
-		int r = target_state(target, warm->handle, WARM_STATE_MS, &status, err);
+		int r = warm_poll(warm, &status, err);
 		if (r < 0)
 			return r;
-		warm_read(warm, &status);
-		bool is_moving = result->pulling.n || result->warm.n != n_before;
+		bool is_moving = r > 0 || result->pulling.n || result->warm.n != n_before;
 		n_before = result->warm.n;
 		moved_ms = is_moving ? clock_ms() : moved_ms;
-		bool is_over = run_state_is_final(status.state) ||
-			       result->warm.n >= (size_t)result->wanted ||
-			       clock_ms() - moved_ms > WARM_STALL_MS;
+		bool is_over = r == 0 && (run_state_is_final(status.state) ||
+						 result->warm.n >= (size_t)result->wanted ||
+						 clock_ms() - moved_ms > WARM_STALL_MS);
 		if (is_over && result->warm.n < (size_t)result->wanted)
 			result->why = mem_strdup(status.text ? status.text : "nothing says why");
 		if (is_over)
 			return 0;
+		warm_report(warm, status.text);
 		r = loop_pause(target->loop, WARM_POLL_MS, &warm->interrupted, err);
 		if (r < 0)
 			return r;

@@ -2,7 +2,7 @@
 /*
  * Warming: the image of a run (base, environment, data, the code of the tree as it is) on the
  * nodes of a cluster before there is a run. One Job, each pod of which is on a node of its own and
- * sleeps; nodes are those that could take the run, whether its GPUs are free or not. The Job has an
+ * sleeps; nodes are those that could take the run, whether they are free or not. The Job has an
  * id as that of an environment (setup_key.h), so no list of runs has it. It is removed at the end;
  * where this process was killed it ends after an hour at the latest, and the cluster removes it.
  */

@@ -30,6 +30,7 @@ void target_status_done(struct target_status *status)
 
 void target_room_done(struct target_room *room)
 {
+	strv_done(&room->nodes);
 	free(room->text);
 	*room = (struct target_room){0};
 }

@@ -55,6 +55,7 @@ struct target_job {
 	/* Only the image is wanted, on as many nodes as the spec has, each of which could take the
 	 * run: nothing is requested of them. */
 	bool is_warming;
+	const struct strv *only_nodes; /* with is_warming: some of these; none: any */
 	/* For check and preview of the first member of a study: all of it; or NULL. */
 	const struct target_study *study;
 };
@@ -177,10 +178,11 @@ struct target_requirements {
 
 /* Whether a run has room at a target, as far as could be asked. */
 struct target_room {
-	bool is_now;      /* it could begin at once; else it would wait there */
-	unsigned n_now;   /* as often as that, by free GPUs; 0: not known */
-	unsigned n_nodes; /* that could run one of its ranks if they were empty; 0: not known */
-	char *text;       /* what is free, or what it would wait for: a few words; or NULL */
+	bool is_now;    /* it could begin at once; else it would wait there */
+	unsigned n_now; /* as often as that, by free GPUs; 0: not known */
+	/* Names of those that could run one of its ranks if they were empty; none: not known. */
+	struct strv nodes;
+	char *text; /* what is free, or what it would wait for: a few words; or NULL */
 };
 void target_room_done(struct target_room *room);
 

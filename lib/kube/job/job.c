@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
@@ -397,6 +398,27 @@ static void job_set_choices(const struct kube_run *run, struct json *spec)
 		json_free(terms);
 }
 
+/* Names say more than the other terms of the affinity, by which they were found. */
+static void job_set_only_nodes(const struct kube_run *run, struct json *spec)
+{
+	struct json *terms = json_array(), *affinity;
+
+	for (size_t i = 0; i < run->only_nodes->n; i++) {
+		struct json *term = json_object(), *matches = json_array();
+		struct json *match = json_object(), *values = json_array();
+		json_set_str(match, "key", "metadata.name");
+		json_set_str(match, "operator", "In");
+		json_add_str(values, run->only_nodes->v[i]);
+		json_set(match, "values", values);
+		json_add(matches, match);
+		json_set(term, "matchFields", matches);
+		json_add(terms, term);
+	}
+	affinity = json_sub(json_sub(spec, "affinity"), "nodeAffinity");
+	json_set(json_sub(affinity, "requiredDuringSchedulingIgnoredDuringExecution"),
+		"nodeSelectorTerms", terms);
+}
+
 /* A node that has the image already is no use to another pod of the Job. */
 static void job_set_apart(const struct kube_run *run, struct json *spec)
 {
@@ -409,6 +431,8 @@ static void job_set_apart(const struct kube_run *run, struct json *spec)
 	json_add(terms, term);
 	json_set(json_sub(json_sub(spec, "affinity"), "podAntiAffinity"),
 		"requiredDuringSchedulingIgnoredDuringExecution", terms);
+	if (run->only_nodes && run->only_nodes->n)
+		job_set_only_nodes(run, spec);
 }
 
 /* Nodes with GPUs are for those who need them. */
@@ -637,6 +661,30 @@ static void job_set_gate(const struct job *job, struct json *spec)
 	json_set(spec, "containers", all);
 }
 
+/* The script removes what a run's tree has at the path of data that the image has elsewhere, so no
+ * volume may lie below it, and the link must not be made in one. */
+static int job_check_sent(const struct kube_run *run, const struct json *pod, struct err *err)
+{
+	const struct json *container = json_first(json_get(json_get(pod, "spec"), "containers"));
+	const struct json *mounts = json_get(container, "volumeMounts");
+
+	for (const struct json *item = mounts ? json_first(mounts) : NULL; item;
+		item = json_next(item)) {
+		const char *mount = json_get_str(item, "mountPath");
+		for (size_t i = 0; mount && run->sent && i < run->sent->n; i++) {
+			AUTO_FREE char *path = mem_printf("%s/%s", run->workdir, run->sent->v[i]);
+			if (!fs_below(mount, path) && !fs_below(path, mount))
+				continue;
+			AUTO_FREE char *shown = str_shown(run->sent->v[i]), *at = str_shown(mount);
+			return err_set(err, E_KUBE_STORAGE,
+				"data '%s' is sent with the image (sync), and the volume at %s "
+				"lies below or above it",
+				shown, at);
+		}
+	}
+	return 0;
+}
+
 /* {metadata, spec} of pods, the overlay laid over it. */
 static int job_pod(struct job *job, struct json **ret, struct err *err)
 {
@@ -667,6 +715,8 @@ static int job_pod(struct job *job, struct json **ret, struct err *err)
 	int r = job_make_spec(job, json_sub(pod, "spec"), err);
 	if (r == 0 && job->run->overlay)
 		r = kube_overlay(pod, job->run->overlay, err);
+	if (r == 0)
+		r = job_check_sent(job->run, pod, err);
 	if (r < 0)
 		return r;
 	if (job_is_gated(job->run))

@@ -204,7 +204,8 @@ struct kube_run {
 	int nodes, gpus;                                /* nodes: from 1; gpus: of each */
 	const char *gpu_resource;                       /* NULL: nvidia.com/gpu */
 	const struct json *node_selector, *tolerations; /* of the GPU type; or NULL */
-	bool is_warming; /* each pod is on a node of its own that has such GPUs, and gets none */
+	bool is_warming;               /* each pod is on a node of its own, and gets no GPUs */
+	const struct strv *only_nodes; /* with is_warming: one of these; or NULL, or none: any */
 	/* Of several GPU types, any of which will do, the first rather: [{node_selector,
 	 * tolerations}, …]; or NULL. */
 	const struct json *gpu_choices;

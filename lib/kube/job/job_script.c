@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -1017,10 +1018,21 @@ static void add_stay(const struct job *job, struct buf *script)
 	buf_adds(script, "exit \"$c\"");
 }
 
+/* Files of such data are among those of the other, which has the link. */
+static bool job_is_sent_inside(const struct strv *sent, const char *path)
+{
+	for (size_t i = 0; i < sent->n; i++)
+		if (!str_eq(sent->v[i], path) && fs_below(path, sent->v[i]))
+			return true;
+	return false;
+}
+
 static void add_sent(const struct kube_run *run, struct buf *out)
 {
 	buf_adds(out, sent_lines);
 	for (size_t i = 0; i < run->sent->n; i++) {
+		if (job_is_sent_inside(run->sent, run->sent->v[i]))
+			continue;
 		AUTO_FREE char *from = mem_printf(KUBE_DATA_DIR "/%s", run->sent->v[i]);
 		AUTO_FREE char *to = mem_printf("%s/%s", run->workdir, run->sent->v[i]);
 		buf_adds(out, "sent ");

@@ -271,6 +271,7 @@ struct room_part {
 	int64_t nodes;
 	struct kube_demand want; /* of one pod */
 	struct kube_free left;
+	struct strv names; /* of nodes that could run one */
 };
 
 static bool room_is_small(const struct room_part *part)
@@ -287,7 +288,6 @@ static int room_by_free(const struct room_part *part, struct kube_room *ret)
 {
 	bool is_now = room_has_part(part);
 
-	ret->n_nodes = part->left.known ? (unsigned)part->left.nodes : 0;
 	/* Most users may not list nodes; a run that asks for nothing special fits somewhere. */
 	if (!part->left.known)
 		return room_set(ret, is_now,
@@ -304,20 +304,25 @@ static int room_by_nodes(const struct kube_run *run, const struct kube_objects *
 	struct room_list nodes = {0}, pods = {0};
 	struct kube_facts cluster = {.nodes = room_items(facts->nodes, &nodes),
 		.node_pods = room_items(facts->pods, &pods)};
-	struct room_part part, chosen = {0};
+	struct room_part part = {0}, chosen = {0};
 	const struct json *spec;
 
 	for (size_t i = 0; (spec = kube_objects_pods(run, objects, i, &part.nodes)); i++) {
 		bool is_full = i > 0 && !room_has_part(&chosen);
 
 		kube_demand_of(spec, &part.want);
-		kube_free_of(&cluster, spec, &part.left);
-		if (i == 0 ||
-			(!is_full && (!room_has_part(&part) || part.want.gpus > chosen.want.gpus)))
+		kube_free_of(&cluster, spec, &part.left, &part.names);
+		bool is_chosen =
+			i == 0 ||
+			(!is_full && (!room_has_part(&part) || part.want.gpus > chosen.want.gpus));
+		strv_done(is_chosen ? &chosen.names : &part.names);
+		if (is_chosen)
 			chosen = part;
+		part.names = (struct strv){0};
 	}
 	vec_done(&nodes);
 	vec_done(&pods);
+	ret->nodes = chosen.names;
 	return room_by_free(&chosen, ret);
 }
 

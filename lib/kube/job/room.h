@@ -24,8 +24,10 @@ void kube_room_query_more(const struct kube_question *answered, const struct kub
 
 struct kube_room {
 	bool is_now;
-	unsigned n_nodes; /* that could run one of its pods if they were empty; 0: not known */
-	char *text;       /* what is free, or what it would wait for; the caller frees */
+	/* Names of those that could run one of its pods if they were empty; none: not known. The
+	 * caller frees. */
+	struct strv nodes;
+	char *text; /* what is free, or what it would wait for; the caller frees */
 };
 /* After a preflight without problems. E_SCHED_QUOTA: the queue never has so much;
  * E_TARGET_UNSUPPORTED: it hands Jobs to other clusters. */

@@ -431,21 +431,24 @@ static void free_take_model(const char *model, bool *has_model, struct kube_free
 	*has_model = true;
 }
 
-static void free_count(const struct node *node, const struct kube_demand *want,
+/* false: it is no node for such a pod. */
+static bool free_count(const struct node *node, const struct kube_demand *want,
 	const struct json *json, bool *has_model, struct kube_free *ret)
 {
 	int64_t gpus = schedule_node_free(node->gpus, node->gpus_taken);
 
 	if (!node->matches || *node->taint || node->off || !node_is_large(node, want))
-		return;
+		return false;
 	ret->nodes++;
 	ret->gpus = kube_add(ret->gpus, gpus);
 	ret->pods = kube_add(ret->pods, free_pods(node, want));
 	if (gpus > 0)
 		free_take_model(kube_gpu_model(json), has_model, ret);
+	return true;
 }
 
-void kube_free_of(const struct kube_facts *facts, const struct json *spec, struct kube_free *ret)
+void kube_free_of(const struct kube_facts *facts, const struct json *spec, struct kube_free *ret,
+	struct strv *ret_names)
 {
 	const struct kube_items *items = &facts->nodes;
 	struct node_list nodes = {0};
@@ -459,7 +462,9 @@ void kube_free_of(const struct kube_facts *facts, const struct json *spec, struc
 	if (ret->known)
 		nodes_take(&facts->node_pods, want.resource, &nodes);
 	for (size_t i = 0; i < nodes.n; i++)
-		free_count(&nodes.v[i], &want, items->v[i], &has_model, ret);
+		if (free_count(&nodes.v[i], &want, items->v[i], &has_model, ret) &&
+			kube_str_at(items->v[i], "metadata.name"))
+			strv_add(ret_names, kube_str_at(items->v[i], "metadata.name"));
 	vec_done(&nodes);
 }
 

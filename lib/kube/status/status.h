@@ -109,7 +109,9 @@ struct kube_free {
 	int64_t gpus;   /* free ones */
 	char model[64]; /* of all of them; "": not known, or several */
 };
-void kube_free_of(const struct kube_facts *facts, const struct json *spec, struct kube_free *ret);
+/* ret_names: of those nodes. */
+void kube_free_of(const struct kube_facts *facts, const struct json *spec, struct kube_free *ret,
+	struct strv *ret_names);
 
 struct kube_status {
 	enum kube_phase phase;

@@ -351,6 +351,7 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	run->linger_ms = runtime->linger_ms;
 	run->carries_over = job->carries_over;
 	run->is_warming = job->is_warming;
+	run->only_nodes = job->only_nodes;
 	run->ports = spec->ports.v;
 	run->n_ports = spec->ports.n;
 	run->signal = keep_signal(plan, runtime->signal);
@@ -813,7 +814,7 @@ static int kube_submit_find_room(struct check *check, const struct kube_objects 
 		&check->plan.run, objects, &check->questions, replies, &room, err);
 
 	check->room->is_now = room.is_now;
-	check->room->n_nodes = room.n_nodes;
+	check->room->nodes = room.nodes;
 	check->room->text = room.text;
 	return r;
 }

@@ -580,6 +580,36 @@ static void test_warming(void **state)
 	assert_non_null(strstr(text.data, "\"gpu\":\"h100\""));
 	assert_non_null(strstr(text.data, "\"key\":\"nvidia.com/mig-1g.10gb\""));
 	assert_null(strstr(text.data, "\"nvidia.com/mig-1g.10gb\":"));
+	assert_null(strstr(text.data, "metadata.name"));
+}
+
+/* GPUs that no label tells of: the nodes that have them are named. */
+static void test_warming_of_named_nodes(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"gpu-1", "gpu-2"};
+	const struct strv nodes = {.v = (char **)names, .n = 2};
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+	sample_init(&sample);
+	sample.run.queue = NULL;
+	sample.run.gpus = 0;
+	sample.run.nodes = 2;
+	sample.run.retries = 0;
+	sample.run.is_warming = true;
+	sample.run.only_nodes = &nodes;
+	make(&sample.run, &objects);
+	const struct json *pod = json_get(json_get(objects.job, "spec"), "template");
+	const struct json *affinity =
+		json_get(json_get(json_get(pod, "spec"), "affinity"), "nodeAffinity");
+	AUTO_BUF struct buf text = {0};
+	buf_init(&text, 1 << 20);
+	json_print(json_get(affinity, "requiredDuringSchedulingIgnoredDuringExecution"), &text);
+	assert_string_equal(text.data,
+		"{\"nodeSelectorTerms\":["
+		"{\"matchFields\":[{\"key\":\"metadata.name\",\"operator\":\"In\",\"values\":[\"gpu-1\"]}]},"
+		"{\"matchFields\":[{\"key\":\"metadata.name\",\"operator\":\"In\",\"values\":[\"gpu-2\"]}]}]}");
 }
 
 static void test_no_shell(void **state)
@@ -796,6 +826,33 @@ static void test_two_places(void **state)
 	sample.run.volumes = volumes;
 	sample.run.n_volumes = 2;
 	refuse(&sample, E_KUBE_STORAGE, "two volumes");
+}
+
+/* What the tree has at its path is removed. */
+static void test_sent_beside_volumes(void **state)
+{
+	(void)state;
+	static const char *const paths[] = {"data/set"};
+	static const char *const bad[] = {"data", "data/set", "data/set/x"};
+	static const struct kube_output output = {"data/set/out", false};
+	const struct strv sent = {.v = (char **)paths, .n = 1};
+	struct kube_mount data = {.place = {.kind = KUBE_PLACE_PVC, .name = "p"}};
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+	sample_init(&sample);
+	sample.run.sent = &sent;
+	sample.run.data = &data;
+	sample.run.n_data = 1;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		data.path = bad[i];
+		refuse(&sample, E_KUBE_STORAGE, "data 'data/set' is sent with the image");
+	}
+	data.path = "data/set2";
+	make(&sample.run, &objects);
+	sample.run.outputs = &output;
+	sample.run.n_outputs = 1;
+	refuse(&sample, E_KUBE_STORAGE, "data 'data/set' is sent with the image");
 }
 
 static void test_study_limits(void **state)
@@ -1028,12 +1085,14 @@ int main(void)
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_labels),
 		cmocka_unit_test(test_warming),
+		cmocka_unit_test(test_warming_of_named_nodes),
 		cmocka_unit_test(test_no_shell),
 		cmocka_unit_test(test_collector),
 		cmocka_unit_test(test_keeper_mounts),
 		cmocka_unit_test(test_results_s3),
 		cmocka_unit_test(test_places),
 		cmocka_unit_test(test_two_places),
+		cmocka_unit_test(test_sent_beside_volumes),
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_study_limits),
 		cmocka_unit_test(test_member_paths),

@@ -65,6 +65,7 @@ static void asked_done(struct asked *asked)
 		json_free(asked->owned[i]);
 	kube_objects_done(&asked->objects);
 	free(asked->room.text);
+	strv_done(&asked->room.nodes);
 	err_done(&asked->err);
 }
 #define AUTO_ASKED AUTO(asked_done)
@@ -147,9 +148,11 @@ static void test_nodes(void **state)
 		assert_int_equal(asked.r, 0);
 		assert_string_equal(asked.room.text, cases[i].text);
 		assert_int_equal(asked.room.is_now, cases[i].is_now);
-		assert_int_equal(asked.room.n_nodes, !cases[i].pods       ? 0
+		assert_int_equal(asked.room.nodes.n, !cases[i].pods       ? 0
 						     : cases[i].gpus == 8 ? 1
 									  : 2);
+		if (asked.room.nodes.n)
+			assert_string_equal(asked.room.nodes.v[0], cases[i].gpus == 8 ? "b" : "a");
 	}
 }
 

@@ -313,6 +313,7 @@ static void test_sent(void **state)
 	AUTO_TEST struct test test;
 
 	strv_add(&sent, "set");
+	strv_add(&sent, "set/it's");
 	strv_add(&sent, "a/b");
 	test_init(&test, "sh", "-c", "cat \"src/set/it's/file\" src/a/b/file; ls src/set");
 	test.run.sent = &sent;

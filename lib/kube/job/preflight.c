@@ -660,6 +660,7 @@ static void evaluate_claim_modes(
 	struct evaluation *evaluation, const char *name, const struct json *modes)
 {
 	const struct kube_run *run = evaluation->run;
+	const char *mode = modes ? json_str(json_first(modes)) : NULL;
 	bool is_results = run->results.kind == KUBE_PLACE_PVC && str_eq(run->results.name, name);
 	bool is_shared = false;
 
@@ -674,12 +675,12 @@ static void evaluate_claim_modes(
 			"written",
 			name, is_results ? "results" : "caches");
 		err_hint(err, "kubectl -n %s get persistentvolumeclaims", run->kube_namespace);
-	} else if (is_shared && run->nodes == 1 && json_count(modes) == 1 &&
-		   str_starts(json_str(json_first(modes)), "ReadWriteOnce")) {
+	} else if (is_shared && run->nodes == 1 && json_count(modes) == 1 && mode &&
+		   str_starts(mode, "ReadWriteOnce")) {
 		strv_addf(&evaluation->ret->notes,
 			"claim %s is for one node at a time (%s): runs that share its caches wait "
 			"for that node",
-			name, json_str(json_first(modes)));
+			name, mode);
 	}
 }
 

@@ -679,6 +679,14 @@ static void test_claims_that_are_written(void **state)
 		check_problem(&flight, 1, E_KUBE_STORAGE,
 			"claim caches can only be read (ReadOnlyMany), and caches: is written");
 	}
+	{
+		AUTO_FLIGHT struct flight flight;
+		query(&flight, &run);
+		response(&flight, "/persistentvolumeclaims/caches", 200,
+			"{\"spec\":{\"accessModes\":[1]}}");
+		evaluate(&flight, &run);
+		assert_int_equal(flight.findings.problems.n, 0);
+	}
 	AUTO_FLIGHT struct flight flight;
 	query(&flight, &run);
 	response(&flight, "/persistentvolumeclaims/caches", 200, one);

@@ -281,6 +281,9 @@ static void cancel_members(
 		*vec_push(&members) = run_copy(endings[i].run);
 	}
 	int r = cancel_end_members(session, &members, &err);
+	/* One was removed meanwhile: each by itself. */
+	if (err.id == E_RUN_NOT_FOUND)
+		return;
 	for (size_t i = 0; i < members.n; i++) {
 		struct ending *ending = &endings[indexes[i]];
 		run_replace(ending->run, TAKE(members.v[i]));

@@ -1111,11 +1111,13 @@ static int send_each(struct send_turn *turn, struct run *run, struct err *err)
 	AUTO_FREE char *needs = send_needs(run);
 	AUTO_ERR struct err why = {0};
 	struct send_result result = {0};
+	/* Without its target, and whatever the other members wait for. */
+	bool is_ending = run_is_unsent(run) && run_cancelling(run);
 
-	if (study && strv_find(&turn->over, study) >= 0)
+	if (!is_ending && study && strv_find(&turn->over, study) >= 0)
 		return 0;
 	int r = send_turn_after(turn, run, &why);
-	if (r > 0 && strv_find(&turn->silent, needs) >= 0)
+	if (r > 0 && !is_ending && strv_find(&turn->silent, needs) >= 0)
 		return 0;
 	result.goes_on = r > 0;
 	/* A place that has refused it is not asked again. */

@@ -289,15 +289,14 @@ static void test_each_for_itself(void **state)
  * Members of a study
  */
 
-/* Kept for a tree that is not there, or waiting for a run that is gone. */
-static void hold_member(const char *study, size_t index, bool is_after)
+/* Kept for a tree that is not there, or (list) waiting for others. */
+static void hold_member_after(const char *study, size_t index, const char *list)
 {
-	static const char list[] = "[{\"run\":\"gone-22222\",\"when\":\"ok\"}]";
 	AUTO_RUN struct run *run = NULL;
 	char id[RUN_ID_SIZE];
 
 	run_member_id(study, index, id);
-	if (is_after)
+	if (list)
 		hold_after(id, list);
 	else
 		hold(id, false);
@@ -308,6 +307,13 @@ static void hold_member(const char *study, size_t index, bool is_after)
 	json_set_int(json_sub(run->doc, "study"), "index", (int64_t)index);
 	json_set_str(json_sub(run->doc, "origin"), "root", "/nonexistent/tree");
 	ok(store_update_known(open_store(), run, error));
+}
+
+/* The same, or waiting for a run that is gone. */
+static void hold_member(const char *study, size_t index, bool is_after)
+{
+	hold_member_after(
+		study, index, is_after ? "[{\"run\":\"gone-22222\",\"when\":\"ok\"}]" : NULL);
 }
 
 static enum run_state state_of(const char *id)
@@ -335,6 +341,37 @@ static void test_a_study_ends_as_one(void **state)
 	assert_int_equal(state_of("w-1-22222"), RUN_CANCELLED);
 	assert_int_equal(state_of("w-2-22222"), RUN_CANCELLED);
 	assert_false(exists("state/dlrun/queue/w-22222"));
+}
+
+/* One whose cancel died before its end: the others still wait. */
+static void test_a_member_ends_while_the_others_wait(void **state)
+{
+	const struct queue_events events = {0};
+	AUTO_RUN struct run *before = new_run("c-33333");
+	AUTO_RUN struct run *member = NULL;
+
+	(void)state;
+	run_set_state(before, RUN_PREPARING);
+	json_set(before->doc, "attempts", json_array());
+	held_set_after(before, &(struct after_list){0});
+	ok(store_insert(open_store(), before, error));
+	ok(held_mark(&session.dirs, "b-22222", error));
+	for (size_t i = 0; i < 3; i++)
+		hold_member_after("b-22222", i, "[{\"run\":\"c-33333\",\"when\":\"any\"}]");
+	ok(store_get(open_store(), "b-1-22222", &member, error));
+	json_set_bool(member->doc, "cancelling", true);
+	ok(store_update_known(open_store(), member, error));
+	ok(queue_send(&session, &events, NULL, error));
+	assert_int_equal(state_of("b-0-22222"), RUN_QUEUED);
+	assert_int_equal(state_of("b-1-22222"), RUN_CANCELLED);
+	assert_int_equal(state_of("b-2-22222"), RUN_QUEUED);
+	for (size_t i = 0; i < 3; i++) {
+		char id[RUN_ID_SIZE];
+		run_member_id("b-22222", i, id);
+		ok(store_remove(open_store(), id, error));
+	}
+	ok(store_remove(open_store(), "c-33333", error));
+	held_unmark(&session.dirs, "b-22222");
 }
 
 static void on_member_kept(void *ctx, const struct run *run, const struct err *why)
@@ -394,6 +431,30 @@ static void test_a_study_is_taken_back(void **state)
 	assert_true(endings[3].ended_before);
 	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
 		assert_int_equal(err_is_set(&endings[i].err), i == 1);
+		err_done(&endings[i].err);
+	}
+}
+
+/* The others end, and that one is named. */
+static void test_a_member_is_removed_while_all_are_taken_back(void **state)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct ending endings[3] = {{0}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+		char id[RUN_ID_SIZE];
+		hold_member("r-22222", i, false);
+		run_member_id("r-22222", i, id);
+		ok(store_get(open_store(), id, vec_push(&runs), error));
+		endings[i].run = runs.v[i];
+	}
+	ok(store_remove(open_store(), "r-1-22222", error));
+	ok(runs_cancel(&session, endings, 3, 0, NULL, NULL, error));
+	assert_int_equal(state_of("r-0-22222"), RUN_CANCELLED);
+	assert_int_equal(state_of("r-2-22222"), RUN_CANCELLED);
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+		assert_int_equal(endings[i].err.id, i == 1 ? E_RUN_NOT_FOUND : E_NONE);
 		err_done(&endings[i].err);
 	}
 }
@@ -560,8 +621,10 @@ int main(void)
 		cmocka_unit_test(test_it_stays_without_its_tree),
 		cmocka_unit_test(test_each_for_itself),
 		cmocka_unit_test(test_a_study_ends_as_one),
+		cmocka_unit_test(test_a_member_ends_while_the_others_wait),
 		cmocka_unit_test(test_a_study_has_one_mark),
 		cmocka_unit_test(test_a_study_is_taken_back),
+		cmocka_unit_test(test_a_member_is_removed_while_all_are_taken_back),
 		cmocka_unit_test(test_members_have_one_lock),
 		cmocka_unit_test(test_a_refresh_keeps_a_cancel),
 		cmocka_unit_test(test_an_end_lets_a_sender_start),

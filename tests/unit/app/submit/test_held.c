@@ -324,22 +324,31 @@ static enum run_state state_of(const char *id)
 	return run_state(run);
 }
 
-/* A run that ended otherwise ends all of them, and is told once. */
+/* A run that ended otherwise ends all of them, and is told once; not one of the same group that is
+ * none of them. */
 static void test_a_study_ends_as_one(void **state)
 {
 	struct told told = {{0}};
 	const struct queue_events events = {.failed = on_failed, .ended = on_ended, .ctx = &told};
+	AUTO_RUN struct run *other = NULL;
 
 	(void)state;
 	ok(held_mark(&session.dirs, "w-22222", error));
 	for (size_t i = 0; i < 3; i++)
 		hold_member("w-22222", i, true);
+	hold_member("w-22222", 3, false);
+	ok(store_get(open_store(), "w-3-22222", &other, error));
+	json_remove(other->doc, "study");
+	ok(store_update_known(open_store(), other, error));
 	ok(queue_send(&session, &events, NULL, error));
 	assert_string_equal(told.ended, "w-0-22222");
 	assert_int_equal(told.n, 1);
 	assert_int_equal(state_of("w-0-22222"), RUN_CANCELLED);
 	assert_int_equal(state_of("w-1-22222"), RUN_CANCELLED);
 	assert_int_equal(state_of("w-2-22222"), RUN_CANCELLED);
+	assert_int_equal(state_of("w-3-22222"), RUN_QUEUED);
+	ok(store_remove(open_store(), "w-3-22222", error));
+	ok(queue_send(&session, &events, NULL, error));
 	assert_false(exists("state/dlrun/queue/w-22222"));
 }
 
@@ -455,6 +464,47 @@ static void test_a_member_is_removed_while_all_are_taken_back(void **state)
 	assert_int_equal(state_of("r-2-22222"), RUN_CANCELLED);
 	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
 		assert_int_equal(endings[i].err.id, i == 1 ? E_RUN_NOT_FOUND : E_NONE);
+		err_done(&endings[i].err);
+	}
+}
+
+static int n_opened;
+
+static int open_no_host(
+	void *ctx, struct loop *loop, const char *host, struct channel_opener *ret, struct err *err)
+{
+	(void)ctx;
+	(void)loop;
+	(void)ret;
+	n_opened++;
+	return err_set(err, E_SSH_UNREACHABLE, "no route to %s", host);
+}
+
+/* For one member: the others are marked. For a run of its own it is asked again. */
+static void test_a_silent_target_is_asked_once(void **state)
+{
+	static const char *const ids[] = {"g-0-44444", "g-1-44444", "g-2-44444", "h-44444"};
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct ending endings[ARRAY_LEN(ids)] = {{0}};
+
+	(void)state;
+	session.env.open_host = open_no_host;
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		AUTO_RUN struct run *run = silent_run(ids[i]);
+		if (i < 3)
+			json_set_str(json_sub(run->doc, "study"), "id", "g-44444");
+		set_cause(E_SSH_UNREACHABLE, run);
+		ok(store_insert(open_store(), run, error));
+		ok(store_get(open_store(), ids[i], vec_push(&runs), error));
+		endings[i].run = runs.v[i];
+	}
+	ok(runs_cancel(&session, endings, ARRAY_LEN(ids), 0, NULL, NULL, error));
+	session.env.open_host = silent_open_host;
+	assert_int_equal(n_opened, 2);
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		assert_int_equal(endings[i].err.id, E_SSH_UNREACHABLE);
+		assert_true(run_is_held(runs.v[i]) && run_cancelling(runs.v[i]));
+		ok(store_remove(open_store(), ids[i], error));
 		err_done(&endings[i].err);
 	}
 }
@@ -625,6 +675,7 @@ int main(void)
 		cmocka_unit_test(test_a_study_has_one_mark),
 		cmocka_unit_test(test_a_study_is_taken_back),
 		cmocka_unit_test(test_a_member_is_removed_while_all_are_taken_back),
+		cmocka_unit_test(test_a_silent_target_is_asked_once),
 		cmocka_unit_test(test_members_have_one_lock),
 		cmocka_unit_test(test_a_refresh_keeps_a_cancel),
 		cmocka_unit_test(test_an_end_lets_a_sender_start),

@@ -195,6 +195,10 @@ def test_a_run_that_is_kept_here_takes_its_data_along_later(w):
             assert s.ended(run)["state"] == "succeeded", s.why(run)
             assert w.ok("logs", run).out.strip().splitlines()[-1] == summed(w, "data/small"), w.ok("logs", run)
             assert w.show(run)["data"] == w.show(held)["data"], w.show(run)
+        last = s.submit("--from", runs[0])
+        assert s.ended(last)["state"] == "succeeded" and w.show(last)["data"] == w.show(held)["data"], w.show(last)
+        last = s.submit("--from", runs[1])
+        assert s.ended(last)["state"] == "succeeded" and w.show(last)["data"] == w.show(held)["data"], w.show(last)
 
 
 if __name__ == "__main__":

@@ -225,6 +225,20 @@ static int image_data_get_image(
 	return r;
 }
 
+/* The specification of a run that was accepted before is in its row. */
+static void image_data_set_digest(struct data *data)
+{
+	struct submit *submit = data->submit;
+
+	free(data->runtime->digest);
+	data->runtime->digest = mem_strdup(data->snapshot->id);
+	if (!submit->is_held)
+		return;
+	AUTO_JSON struct json *spec = spec_to_json(&submit->spec);
+	json_set(submit->run->spec, "data", json_clone(json_get(spec, "data")));
+	runtime_name_data(&submit->spec.runtime, submit->run->doc);
+}
+
 static int image_data_push_one(
 	struct submit *submit, struct runtime_data *runtime, struct strv *tags, struct err *err)
 {
@@ -247,8 +261,7 @@ static int image_data_push_one(
 	}
 	if (r < 0)
 		return err_move(err, &error);
-	free(runtime->digest);
-	runtime->digest = mem_strdup(data.snapshot->id);
+	image_data_set_digest(&data);
 	return tagged_set_base(submit, &data.to, digest, err);
 }
 

@@ -680,17 +680,6 @@ static void send_add_warnings(const struct submit *submit, struct run *run)
 	json_set(run->doc, "warnings", array);
 }
 
-/* Data that has gone into the image was not known when the run was accepted. */
-static void send_set_data(const struct spec *spec, struct run *run)
-{
-	AUTO_JSON struct json *json = spec_to_json(spec);
-	const struct json *data = json_get(json, RUNTIME_DATA);
-
-	if (data)
-		json_set(run->spec, RUNTIME_DATA, json_clone(data));
-	runtime_name_data(&spec->runtime, run->doc);
-}
-
 static void send_set_row(
 	const struct submit *submit, const struct spec *spec, const char *handle, struct run *run)
 {
@@ -703,7 +692,6 @@ static void send_set_row(
 	run_set_state(run, RUN_QUEUED);
 	if (submit->places.n)
 		send_move(submit, spec, run);
-	send_set_data(spec, run);
 	send_add_warnings(submit, run);
 	if (target->ops->describe)
 		target->ops->describe(target, json_sub(run->doc, "target"));

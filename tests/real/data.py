@@ -298,6 +298,47 @@ def test_a_place_without_room_says_so(w):
     assert done.returncode == 1 and "[data.place]" in done.stderr and "No space left on device" in done.stderr, done.stderr
 
 
+def test_a_place_without_hard_links(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    w.write("data/set/a", "a")
+    w.write("data/set/b", "b")
+    push(w)
+    (w.tree / "data/set/a").rename(w.tree / "data/set/c")
+    tools = w.dir / "tools"
+    tools.mkdir()
+    # As on a file system that has none: cp and tar fail at a link.
+    (tools / "cp").write_text(f'#!/bin/sh\n[ "$1" != -al ] || exit 1\nexec {shutil.which("cp")} "$@"\n')
+    (tools / "tar").write_text(f"""#!{sys.executable}
+import sys, tarfile
+with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as tar:
+    for item in tar:
+        if item.islnk():
+            print("tar: Cannot hard link", file=sys.stderr)
+            sys.exit(2)
+        tar.extract(item, filter="fully_trusted")
+""")
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    done = push(w, env={"PATH": f"{tools}:{w.env['PATH']}"})
+    assert done["files_sent"] == 1, done
+    check(w, place)
+
+
+def test_hosts_that_share_the_place(w):
+    with site(w, "gpu1", "gpu2", home=w.dir / "homes", files={".gitignore": "data/\n"}) as s:
+        here(w, {"lab": {"kind": "ssh", "hosts": ["gpu1", "gpu2"], "data": {"data/set": "~/sets"}}})
+        w.write("data/set/a", "a")
+        first = push(w, "-t", "lab")
+        assert first["files_sent"] == 1, first
+        w.write("data/set/a", "b")
+        push(w, "-t", "lab")
+        w.ok("data", "rm", f"data/set@{first['version']}", "-t", "lab")
+        w.ok("data", "rm", "data/set", "-t", "lab")
+        assert not list((s["gpu1"].home / "sets").iterdir())
+        w.refused("data", "rm", "data/set", "-t", "lab", id="data.version", rc=5)
+
+
 def killed(w, args, after_s):
     """A push of a process that is killed after a while; whether it was in time."""
     child = subprocess.Popen([w.dlrun, "data", "push", "data/set", *args], cwd=w.tree, env=w.env, stdout=subprocess.DEVNULL,

@@ -337,12 +337,15 @@ static void data_count(struct data_push *push, const struct bundle *bundle)
 }
 
 /* Whether it could succeed in another way: by chunks that are not what the list of their version
- * says, files in its directories that are not in the list, a place without hard links. */
-static bool data_has_other_way(
-	const struct data_push *push, const struct bundle *bundle, int status)
+ * says, files in its directories that are not in the list, a place without hard links (some tars
+ * end at the first, and then nobody knows that the stream was not cut). */
+static bool data_has_other_way(const struct data_push *push, const struct bundle *bundle,
+	int status, const struct buf *said)
 {
-	return (status == DATA_DIFFERS && push->way < DATA_ANEW) ||
-	       (status == DATA_FAILED && push->way == DATA_SHARES && bundle->n_hard);
+	if (status == DATA_DIFFERS)
+		return push->way < DATA_ANEW;
+	return (status == DATA_FAILED || status == DATA_CUT) && push->way == DATA_SHARES &&
+	       bundle->n_hard && said->data && strstr(said->data, "link");
 }
 
 /* 1: once more, in another way. */
@@ -357,7 +360,7 @@ static int data_put(struct data_push *push, struct bundle *bundle, struct err *e
 	if (r < 0)
 		return r;
 	int status = data_send(push, bundle, &said, err);
-	if (data_has_other_way(push, bundle, status)) {
+	if (data_has_other_way(push, bundle, status, &said)) {
 		push->way++;
 		return 1;
 	}
@@ -460,7 +463,7 @@ static int data_push_host(struct data_push *push, struct err *err)
 		if (push->options->note)
 			push->options->note(push->options->ctx,
 				r < 0 ? error.message
-				      : "what is there is not what its list says: more is sent");
+				      : "what the place has cannot be used for it: more is sent");
 		r = loop_pause(push->place.target->loop, r < 0 ? DATA_RETRY_MS * tries : 0,
 			push->options->interrupted, err);
 		if (r < 0)
@@ -659,6 +662,7 @@ static int data_check_unused(const struct data_place *place, size_t i,
 	const struct data_there *there, size_t first, size_t end, struct err *err)
 {
 	const struct store_filter filter = {.unfinished_only = true, .target = place->target->name};
+	AUTO_FREE char *path = str_escaped(place->paths.v[i]);
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct store *store;
 
@@ -669,14 +673,14 @@ static int data_check_unused(const struct data_place *place, size_t i,
 		r = runs_refresh(place->session, &runs, DATA_REFRESH_MS, err);
 	for (size_t k = 0; r == 0 && k < runs.n; k++) {
 		const struct json *data = json_get(runs.v[k]->doc, RUNTIME_DATA);
-		const char *id = json_get_str(data, place->paths.v[i]);
+		const char *id = json_get_str(data, path);
 		ptrdiff_t at = id ? strv_find(&there->ids, id) : -1;
 		if (at < (ptrdiff_t)first || at >= (ptrdiff_t)end ||
 			run_state_is_final(run_state(runs.v[k])))
 			continue;
 		const char *run = run_id(runs.v[k]);
-		err_set(err, E_DATA_PLACE, "%s@%s is read by %s, which has not ended",
-			place->paths.v[i], id, run);
+		err_set(err, E_DATA_PLACE, "%s@%s is read by %s, which has not ended", path, id,
+			run);
 		return err_hint(err, "dlrun wait %s", run);
 	}
 	return r;

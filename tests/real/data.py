@@ -339,6 +339,18 @@ def test_hosts_that_share_the_place(w):
         w.refused("data", "rm", "data/set", "-t", "lab", id="data.version", rc=5)
 
 
+def test_a_place_without_a_version_yet(w):
+    with site(w, files={".gitignore": "data/\n"}) as s:
+        place = here(w, {"local": {"kind": "local", "data": {"data/set": str(w.dir / "place")}},
+                         "lab": {"kind": "ssh", "hosts": ["gpu1"], "data": {"data/set": "~/sets"}}})
+        for made in (place, s["gpu1"].home / "sets"):
+            (made / ".dlrun").mkdir(parents=True)
+        w.refused("submit", "-d", "-t", "local", "--", "true", id="run.data", rc=2, says=".dlrun/current")
+        run = w.ok("submit", "-d", "-t", "lab", "--", "true").out.strip()
+        assert s.ended(run)["state"] == "failed"
+        assert "no version" in json.dumps(w.show(run)), w.show(run)
+
+
 def killed(w, args, after_s):
     """A push of a process that is killed after a while; whether it was in time."""
     child = subprocess.Popen([w.dlrun, "data", "push", "data/set", *args], cwd=w.tree, env=w.env, stdout=subprocess.DEVNULL,

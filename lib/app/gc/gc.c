@@ -472,7 +472,7 @@ static int gc_stat_caches(struct gc *gc, struct err *err)
 	return gc_each(gc, gc->session->dirs.cache, drop_stat_cache, &trees, err);
 }
 
-/* What `dlrun data push` remembers of directories and versions: all of it can be asked for anew. */
+/* `dlrun data push` remembers directories and versions there: all of it can be asked for anew. */
 static int gc_drop_data_list(
 	struct gc *gc, const char *path, const char *name, void *ctx, struct err *err)
 {

@@ -167,19 +167,20 @@ static int s3_login_fail_response(
  * HTTP
  */
 
-static int s3_login_send(struct s3_login *login, struct http_request *request, const char *text,
-	int64_t limit_ms, struct err *err)
+static int s3_login_send(struct s3_login *login, const struct http_request *request,
+	const char *text, int64_t limit_ms, struct err *err)
 {
 	AUTO_URL struct url url = {0};
+	struct http_request own = *request;
 	int r = url_parse(text, "the source of keys for S3", &url, err);
 
 	if (r < 0)
 		return r;
-	request->url = &url;
-	request->max_body = S3_LOGIN_BODY_MAX;
-	request->deadline_ms = clock_deadline(limit_ms);
-	request->ctx = login;
-	login->call = http_start(login->http, request);
+	own.url = &url;
+	own.max_body = S3_LOGIN_BODY_MAX;
+	own.deadline_ms = clock_deadline(limit_ms);
+	own.ctx = login;
+	login->call = http_start(login->http, &own);
 	return 0;
 }
 
@@ -358,6 +359,7 @@ static void s3_form_add(struct buf *form, const char *key, const char *value)
 static int s3_login_web(struct s3_login *login, struct err *err)
 {
 	const char *session = env_get(login->env, "AWS_ROLE_SESSION_NAME");
+	const char *role = env_get(login->env, "AWS_ROLE_ARN");
 	const char *region = login->profile->region;
 	AUTO_FREE char *token = NULL;
 	AUTO_FREE char *url = login->profile->sts
@@ -371,9 +373,11 @@ static int s3_login_web(struct s3_login *login, struct err *err)
 	int r = s3_login_token(login, "AWS_WEB_IDENTITY_TOKEN_FILE", NULL, &token, err);
 	if (r < 0)
 		return r;
+	if (!role || !token)
+		return err_set(err, E_S3_CREDENTIALS, "a web identity has no role or no token");
 	s3_form_add(&form, "Action", "AssumeRoleWithWebIdentity");
 	s3_form_add(&form, "Version", "2011-06-15");
-	s3_form_add(&form, "RoleArn", env_get(login->env, "AWS_ROLE_ARN"));
+	s3_form_add(&form, "RoleArn", role);
 	s3_form_add(&form, "RoleSessionName", str_empty(session) ? "dlrun" : session);
 	s3_form_add(&form, "WebIdentityToken", token);
 	strv_add(&headers, "Content-Type: application/x-www-form-urlencoded");

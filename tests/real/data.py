@@ -166,6 +166,191 @@ def test_places_that_are_not_ours(w):
     w.refused("data", "push", id="usage", rc=2)
 
 
+def script(w, *words, **more):
+    """The script of versions by itself, at the place."""
+    parts = [(Path(__file__).parents[2] / "lib/node/runner" / name).read_text() for name in ("73-store.sh", "store.sh")]
+    return subprocess.Popen(["sh", "-c", "".join(parts), "dlrun", words[0], str(w.dir / "place"), *words[1:]], env=w.env,
+                            stderr=subprocess.PIPE, stdout=subprocess.PIPE, **more)
+
+
+def packed(*members):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for name, data in members:
+            item = tarfile.TarInfo(name)
+            item.size, item.mode = len(data), 0o444
+            tar.addfile(item, io.BytesIO(data))
+    return out.getvalue()
+
+
+ID = "d-0123456789abcdef"
+LIST = b"dlrun-data 1 1 1 0 h\nf 444 1 " + b"0" * 64 + b" b\nend\n"
+
+
+def ending(name, entries):
+    return (f"{name}.in/list", LIST), (f"{name}.in/do", f"store_commit {ID} {entries}\n".encode())
+
+
+def test_nothing_comes_of_a_transfer_that_another_took_over(w):
+    place = w.dir / "place"
+    script(w, "begin", "key", "one").communicate()
+    first = script(w, "put", "key", "one", "-", "0", stdin=subprocess.PIPE)
+    whole = packed(("part-key-one/a", b"x" * MIB), ("part-key-one/b", b"b"), *ending("part-key-one", 1))
+    cut = whole.index(b"part-key-one/b")
+    first.stdin.write(whole[:cut])
+    first.stdin.flush()
+    wait_for(lambda: (place / ".dlrun/part-key-one/a").exists(), "the first file", 20)
+    second = script(w, "begin", "key", "two")
+    said = second.communicate()[0]
+    assert second.returncode == 0 and said.startswith(b"part -\n"), said
+    first.communicate(whole[cut:])
+    assert first.returncode == 46, first.returncode
+    assert not list(place.glob(".dlrun/d-*"))
+
+
+def test_a_version_is_what_its_list_says(w):
+    place = w.dir / "place"
+    script(w, "begin", "key", "one").communicate()
+    put = script(w, "put", "key", "one", "-", "0", stdin=subprocess.PIPE)
+    put.communicate(packed(("part-key-one/a", b"a"), *ending("part-key-one", 2)))
+    assert put.returncode == 45 and not list(place.glob(".dlrun/d-*")), put.returncode
+    script(w, "begin", "key", "two").communicate()
+    put = script(w, "put", "key", "two", "-", "0", stdin=subprocess.PIPE)
+    put.communicate(packed(*ending("part-key-two", 1)))
+    assert put.returncode == 0 and (place / ".dlrun/current/a").read_text() == "a", put.returncode
+
+
+def test_what_a_run_makes_in_a_version_is_in_no_other(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    w.write("data/set/sub/b", "b")
+    version = push(w)["version"]
+    (place / ".dlrun" / version / "sub/cache").write_text("made by a run")
+    w.write("data/set/c", "c")
+    push(w)
+    check(w, place)
+    (place / ".dlrun/current/sub/b").unlink()
+    w.write("data/set/c", "d")
+    push(w)
+    check(w, place)
+
+
+def test_old_directories_make_no_old_transfer(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    w.write("data/set/sub/a", "a")
+    version = push(w)["version"]
+    os.utime(place / ".dlrun" / version, (time.time() - 40 * 86400,) * 2)
+    script(w, "begin", "key", "one").communicate()
+    script(w, "put", "key", "one", version, "0", stdin=subprocess.PIPE).communicate(packed(("part-key-one/sub/more", b"came")))
+    assert script(w, "begin", "other", "two").wait() == 0
+    assert (place / ".dlrun/part-key-one/sub/more").exists()
+
+
+def test_what_a_kill_left_is_removed(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    w.write("data/set/a", "a")
+    script(w, "begin", "key", "one").communicate()
+    script(w, "put", "key", "one", "-", "0", stdin=subprocess.PIPE).communicate(packed(("part-key-one/a", b"half")))
+    assert (place / ".dlrun/part-key-one/a").exists()
+    w.ok("data", "rm", "data/set")
+    assert not list(place.iterdir())
+    first = push(w)["version"]
+    w.write("data/set/a", "b")
+    second = push(w)["version"]
+    # A removal between its steps: a directory without its list, a list without its directory.
+    (place / ".dlrun" / f"{first}.list").unlink()
+    (place / ".dlrun" / f"{ID}.list").write_bytes(LIST)
+    assert push(w)["was_there"]
+    left = sorted(p.name for p in (place / ".dlrun").iterdir())
+    assert left == sorted(["current", second, f"{second}.list"]), left
+
+
+def test_a_file_that_goes_away_is_no_lost_connection(w):
+    w.repo({".gitignore": "data/\n"})
+    here(w)
+    large(w, path="data/set/b", size=3 * MIB)
+    w.write("data/set/c", "c")
+    # The push waits in the middle of `b` until tar reads.
+    slow = w.dir / "slow"
+    slow.mkdir()
+    (slow / "tar").write_text(f"#!/bin/sh\n: >{slow}/at\nuntil [ -e {slow}/go ]; do sleep 0.05; done\nexec {shutil.which('tar')} \"$@\"\n")
+    (slow / "tar").chmod(0o755)
+    child = subprocess.Popen([w.dlrun, "data", "push", "data/set"], cwd=w.tree, env={**w.env, "PATH": f"{slow}:{w.env['PATH']}"},
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: (slow / "at").exists(), "tar", 30)
+    (w.tree / "data/set/c").unlink()
+    (slow / "go").touch()
+    said = child.communicate()[1]
+    assert child.returncode == 1 and "was cut" not in said and "data/set/c" in said, said
+
+
+def test_a_place_without_room_says_so(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    for number in range(20):
+        w.write(f"data/set/{number}", os.urandom(MIB))
+    place.mkdir()
+    inside = f'mount -t tmpfs -o size=4m none {place} && exec "$@"'
+    done = subprocess.run([needs("unshare"), "--mount", "--map-root-user", "sh", "-c", inside, "sh", w.dlrun, "data", "push", "data/set"],
+                          cwd=w.tree, env=w.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1 and "[data.place]" in done.stderr and "No space left on device" in done.stderr, done.stderr
+
+
+def test_a_place_without_hard_links(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    w.write("data/set/a", "a")
+    w.write("data/set/b", "b")
+    push(w)
+    (w.tree / "data/set/a").rename(w.tree / "data/set/c")
+    tools = w.dir / "tools"
+    tools.mkdir()
+    # As on a file system that has none: cp and tar fail at a link.
+    (tools / "cp").write_text(f'#!/bin/sh\n[ "$1" != -al ] || exit 1\nexec {shutil.which("cp")} "$@"\n')
+    (tools / "tar").write_text(f"""#!{sys.executable}
+import sys, tarfile
+with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as tar:
+    for item in tar:
+        if item.islnk():
+            print("tar: Cannot hard link", file=sys.stderr)
+            sys.exit(2)
+        tar.extract(item, filter="fully_trusted")
+""")
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    done = push(w, env={"PATH": f"{tools}:{w.env['PATH']}"})
+    assert done["files_sent"] == 1, done
+    check(w, place)
+
+
+def test_hosts_that_share_the_place(w):
+    with site(w, "gpu1", "gpu2", home=w.dir / "homes", files={".gitignore": "data/\n"}) as s:
+        here(w, {"lab": {"kind": "ssh", "hosts": ["gpu1", "gpu2"], "data": {"data/set": "~/sets"}}})
+        w.write("data/set/a", "a")
+        first = push(w, "-t", "lab")
+        assert first["files_sent"] == 1, first
+        w.write("data/set/a", "b")
+        push(w, "-t", "lab")
+        w.ok("data", "rm", f"data/set@{first['version']}", "-t", "lab")
+        w.ok("data", "rm", "data/set", "-t", "lab")
+        assert not list((s["gpu1"].home / "sets").iterdir())
+        w.refused("data", "rm", "data/set", "-t", "lab", id="data.version", rc=5)
+
+
+def test_a_place_without_a_version_yet(w):
+    with site(w, files={".gitignore": "data/\n"}) as s:
+        place = here(w, {"local": {"kind": "local", "data": {"data/set": str(w.dir / "place")}},
+                         "lab": {"kind": "ssh", "hosts": ["gpu1"], "data": {"data/set": "~/sets"}}})
+        for made in (place, s["gpu1"].home / "sets"):
+            (made / ".dlrun").mkdir(parents=True)
+        w.refused("submit", "-d", "-t", "local", "--", "true", id="run.data", rc=2, says=".dlrun/current")
+        run = w.ok("submit", "-d", "-t", "lab", "--", "true").out.strip()
+        assert s.ended(run)["state"] == "failed"
+        assert "no version" in json.dumps(w.show(run)), w.show(run)
+
+
 def killed(w, args, after_s):
     """A push of a process that is killed after a while; whether it was in time."""
     child = subprocess.Popen([w.dlrun, "data", "push", "data/set", *args], cwd=w.tree, env=w.env, stdout=subprocess.DEVNULL,

@@ -43,6 +43,7 @@ void bundle_part_done(struct bundle_part *part)
 {
 	map_done(&part->files);
 	map_done(&part->gone);
+	map_done(&part->dirs);
 	map_done(&part->others);
 	arena_done(&part->arena);
 }
@@ -88,7 +89,8 @@ static bool bundle_names(struct bundle_text *text, const char *what, struct map 
 	return true;
 }
 
-/* GNU's sha256sum puts a backslash before a line whose name has one, or a newline. */
+/* GNU's sha256sum puts a backslash before a line whose name has one, a newline, or (from 8.25 on) a
+ * carriage return. */
 static char *bundle_sum_name(const char *line, const char *name)
 {
 	AUTO_BUF struct buf out = {0};
@@ -99,6 +101,8 @@ static char *bundle_sum_name(const char *line, const char *name)
 	for (const char *s = name; *s; s++) {
 		if (*s == '\\' && s[1] == 'n')
 			buf_addc(&out, '\n');
+		else if (*s == '\\' && s[1] == 'r')
+			buf_addc(&out, '\r');
 		else
 			buf_addc(&out, *s);
 		s += *s == '\\' && s[1];
@@ -130,7 +134,7 @@ static bool bundle_take_size(const char *line, struct bundle_file *file)
 	return true;
 }
 
-static void bundle_files(struct bundle_text *text, struct bundle_part *part)
+static bool bundle_files(struct bundle_text *text, struct bundle_part *part)
 {
 	struct VEC_OF(struct bundle_file *) files = {0};
 	AUTO_FREE char *line = NULL;
@@ -150,25 +154,26 @@ static void bundle_files(struct bundle_text *text, struct bundle_part *part)
 		free(TAKE(line));
 	}
 	/* Sizes and digests belong together only where there are as many. */
-	if (n != files.n || text->at != text->end)
-		map_done(&part->files);
+	bool is_whole = n == files.n && text->at == text->end && part->files.n == n;
 	vec_done(&files);
+	return is_whole;
 }
 
-void bundle_part_parse(const char *data, size_t len, struct bundle_part *ret)
+bool bundle_part_parse(const char *data, size_t len, struct bundle_part *ret)
 {
 	struct bundle_text text = {data, data + len};
 	AUTO_FREE char *line = NULL;
 
+	if (!len)
+		return true;
 	if (!bundle_line(&text, &line) || !str_starts(line, "part "))
-		return;
+		return false;
 	const char *base = line + strlen("part ");
 	if (!str_eq(base, "-") && !version_id_is(base))
-		return;
-	if (!bundle_names(&text, "gone", &ret->gone) || !bundle_names(&text, "other", &ret->others))
-		return;
+		return false;
 	snprintf(ret->base, sizeof(ret->base), "%s", base);
-	bundle_files(&text, ret);
+	return bundle_names(&text, "gone", &ret->gone) && bundle_names(&text, "dirs", &ret->dirs) &&
+	       bundle_names(&text, "other", &ret->others) && bundle_files(&text, ret);
 }
 
 /*
@@ -307,6 +312,7 @@ static struct bundle_step *bundle_add(
 		bundle->n_files++;
 		bundle->bytes += bytes;
 	}
+	bundle->n_hard += kind == BUNDLE_HARD;
 	return step;
 }
 
@@ -411,7 +417,7 @@ static void bundle_plan_file(
 		*vec_push(&step->pieces) = rest;
 	} else if (!file && before && bundle_is_same(before, entry)) {
 		return;
-	} else if (same) {
+	} else if (same && !bundle->whole) {
 		bundle_add(bundle, BUNDLE_HARD, entry, 0)->from = same;
 	} else if (bundle->whole || !entry->has_digest ||
 		   !bundle_add_pieces(bundle, index, entry)) {
@@ -419,29 +425,52 @@ static void bundle_plan_file(
 	}
 }
 
-static void bundle_plan_removals(struct bundle *bundle)
+/* Whether the transfer has brought what is wanted. */
+static bool bundle_has_come(const struct bundle_part *part, const struct version_entry *wanted)
+{
+	const struct bundle_file *file = map_get(&part->files, wanted->path);
+
+	return wanted->kind == 'd' ? map_get(&part->dirs, wanted->path) != NULL
+				   : file && file->is_used;
+}
+
+/* A path that the transfer was about to remove when it was cut may still be there. */
+static void bundle_remove_of_base(struct bundle *bundle)
+{
+	for (size_t i = 0; bundle->base && i < bundle->base->entries.n; i++) {
+		const struct version_entry *before = &bundle->base->entries.v[i];
+		const struct version_entry *wanted = version_find(bundle->now, before->path);
+		bool is_gone = map_get(&bundle->part->gone, before->path);
+		if (!wanted || !(is_gone ? bundle_has_come(bundle->part, wanted)
+					 : bundle_is_same(before, wanted)))
+			bundle_remove(bundle, before->path);
+	}
+}
+
+static void bundle_remove_of_part(struct bundle *bundle)
 {
 	const struct bundle_part *part = bundle->part;
 	const char *path;
 	size_t pos = 0;
 	void *value;
 
-	for (size_t i = 0; bundle->base && i < bundle->base->entries.n; i++) {
-		const struct version_entry *before = &bundle->base->entries.v[i];
-		const struct version_entry *wanted = version_find(bundle->now, before->path);
-		if (!map_get(&part->gone, before->path) &&
-			(!wanted || !bundle_is_same(before, wanted)))
-			bundle_remove(bundle, before->path);
-	}
 	while (map_each(&part->files, &pos, &path, &value)) {
 		const struct bundle_file *file = value;
 		if (!file->is_used)
 			bundle_remove(bundle, path);
 	}
 	pos = 0;
+	while (map_each(&part->dirs, &pos, &path, &value)) {
+		const struct version_entry *wanted = version_find(bundle->now, path);
+		if (!str_eq(path, ".") && (!wanted || wanted->kind != 'd'))
+			bundle_remove(bundle, path);
+	}
+	/* Not every tar puts a directory where a link is, and not through it elsewhere. */
+	pos = 0;
 	while (map_each(&part->others, &pos, &path, &value)) {
 		const struct version_entry *wanted = version_find(bundle->now, path);
-		if (!str_eq(path, ".") && (!wanted || wanted->kind == 'f'))
+		const struct version_entry *before = bundle_before(bundle, path);
+		if (!wanted || !before || !bundle_is_same(before, wanted))
 			bundle_remove(bundle, path);
 	}
 }
@@ -463,7 +492,8 @@ int bundle_plan(struct bundle *bundle, struct err *err)
 		else if (!before || !bundle_is_same(before, entry))
 			bundle_add(bundle, entry->kind == 'd' ? BUNDLE_DIR : BUNDLE_LINK, entry, 0);
 	}
-	bundle_plan_removals(bundle);
+	bundle_remove_of_base(bundle);
+	bundle_remove_of_part(bundle);
 	return buf_check(&bundle->removed, "the list of removed files", err);
 }
 
@@ -476,9 +506,17 @@ size_t bundle_blocks(const struct bundle *bundle)
  * The stream
  */
 
+static int bundle_send(struct bundle *bundle, const void *data, size_t len, struct err *err)
+{
+	int r = fs_write_fd(bundle->fd, "the stream", data, len, err);
+
+	bundle->has_no_reader = r < 0;
+	return r;
+}
+
 static int bundle_flush(struct bundle *bundle, struct err *err)
 {
-	int r = fs_write_fd(bundle->fd, "the stream", bundle->out.data, bundle->out.len, err);
+	int r = bundle_send(bundle, bundle->out.data, bundle->out.len, err);
 
 	buf_reset(&bundle->out);
 	return r;
@@ -492,7 +530,7 @@ static int bundle_emit(struct bundle *bundle, const void *data, size_t len, stru
 	if (bundle->out.len + len > BUNDLE_OUT)
 		r = bundle_flush(bundle, err);
 	if (r == 0 && len > BUNDLE_OUT)
-		return fs_write_fd(bundle->fd, "the stream", data, len, err);
+		return bundle_send(bundle, data, len, err);
 	buf_add(&bundle->out, data, len);
 	return r;
 }
@@ -757,7 +795,7 @@ static int bundle_emit_end(struct bundle *bundle, struct err *err)
 	buf_init(&list, VERSION_TEXT_MAX);
 	version_print(bundle->now, clock_wall_ms(), bundle->host, false, &list);
 	version_id(bundle->now, bundle->id);
-	buf_addf(&bundle->script, "store_commit %s\n", bundle->id);
+	buf_addf(&bundle->script, "store_commit %s %zu\n", bundle->id, bundle->now->entries.n);
 	int r = bundle_emit_text(bundle, "list", &list, err);
 	if (r == 0)
 		r = bundle_emit_text(bundle, "do", &bundle->script, err);

@@ -27,7 +27,8 @@ struct bundle_part {
 	char base[VERSION_ID_SIZE]; /* that it began with, "-" for none; "": there is no such
 	                             * transfer */
 	struct map files;           /* of path: struct bundle_file */
-	struct map gone, others;    /* of path; others: directories and links */
+	struct map gone;            /* of path, as the next */
+	struct map dirs, others;    /* others: links, and what is no part of data */
 	struct arena arena;
 };
 struct bundle_file {
@@ -37,9 +38,9 @@ struct bundle_file {
 	bool is_used; /* all of it, or its beginning, is what is wanted */
 	uint64_t have;
 };
-/* text: the output of `begin` behind the versions. A part that cannot be understood is as if it
- * were not there. */
-void bundle_part_parse(const char *text, size_t len, struct bundle_part *ret);
+/* text: the output of `begin` behind the versions. false: there is a part that cannot be
+ * understood, and so cannot be gone on with. */
+bool bundle_part_parse(const char *text, size_t len, struct bundle_part *ret);
 void bundle_part_done(struct bundle_part *part);
 
 struct bundle_piece {
@@ -64,17 +65,19 @@ struct bundle {
 	const char *part_name, *host; /* part-KEY-TOKEN there; this machine */
 	const struct chunker *chunker;
 	struct bundle_part *part;
-	bool whole; /* no file is put together from chunks */
+	bool whole; /* no file is put together from chunks, or is another name of one of base */
 
 	struct VEC_OF(struct bundle_step) steps;
 	struct buf removed; /* names, each with its NUL */
 	struct buf script;
 	size_t n_files;     /* that have something sent */
+	size_t n_hard;      /* that are other names */
 	uint64_t bytes;     /* of them */
 	atomic_ullong sent; /* so far */
 	char id[VERSION_ID_SIZE];
 	/* Of bundle_write. */
 	int fd;
+	bool has_no_reader; /* that is why it failed */
 	uint64_t written;
 	struct buf out;
 };

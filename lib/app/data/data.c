@@ -18,6 +18,7 @@
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
+#include "app/runs/refresh.h"
 #include "core/record/runtime.h"
 #include "core/store/store.h"
 #include "snap/tree/snapshot.h"
@@ -28,6 +29,7 @@ enum {
 	DATA_TRIES = 5,
 	DATA_RETRY_MS = 1000,
 	DATA_TICK_MS = 200,
+	DATA_REFRESH_MS = 10000,
 	DATA_SAID_MAX = 64 << 10,
 };
 
@@ -50,7 +52,9 @@ struct data_push {
 	struct chunker chunker;
 	struct version now;
 	int64_t begun_wall_ms;
-	bool whole;
+	/* Where the first way makes something else, or nothing: no file is put together from what
+	 * the version before has, or linked to it, then nothing there is built upon. */
+	enum { DATA_SHARES, DATA_WHOLE, DATA_ANEW } way;
 	struct data_pushed *ret;
 };
 
@@ -318,7 +322,7 @@ static int data_send(
 	close(fds[0]);
 	task_free(task);
 	/* A failure here is the cause of one there, but that nobody reads any more. */
-	if (sending.r < 0 && (status == DATA_CUT || !err_is_set(err)) && sending.error.id != E_IO)
+	if (sending.r < 0 && (status == DATA_CUT || !err_is_set(err)) && !bundle->has_no_reader)
 		status = err_move(err, &sending.error);
 	err_done(&sending.error);
 	return status;
@@ -332,20 +336,32 @@ static void data_count(struct data_push *push, const struct bundle *bundle)
 	push->ret->was_there = false;
 }
 
-/* 1: chunks of the earlier version were not what its list says. */
+/* Whether it could succeed in another way: by chunks that are not what the list of their version
+ * says, files in its directories that are not in the list, a place without hard links (some tars
+ * end at the first, and then nobody knows that the stream was not cut). */
+static bool data_has_other_way(const struct data_push *push, const struct bundle *bundle,
+	int status, const struct buf *said)
+{
+	if (status == DATA_DIFFERS)
+		return push->way < DATA_ANEW;
+	return (status == DATA_FAILED || status == DATA_CUT) && push->way == DATA_SHARES &&
+	       bundle->n_hard && said->data && strstr(said->data, "link");
+}
+
+/* 1: once more, in another way. */
 static int data_put(struct data_push *push, struct bundle *bundle, struct err *err)
 {
 	AUTO_BUF struct buf said = {0};
 	AUTO_FREE char *path = NULL;
 
 	buf_init(&said, DATA_SAID_MAX);
-	bundle->whole = push->whole;
+	bundle->whole = push->way != DATA_SHARES;
 	int r = bundle_plan(bundle, err);
 	if (r < 0)
 		return r;
 	int status = data_send(push, bundle, &said, err);
-	if (status == DATA_DIFFERS && !push->whole) {
-		push->whole = true;
+	if (data_has_other_way(push, bundle, status, &said)) {
+		push->way++;
 		return 1;
 	}
 	if (status != DATA_OK)
@@ -356,41 +372,35 @@ static int data_put(struct data_push *push, struct bundle *bundle, struct err *e
 	return 0;
 }
 
-static int data_drop(struct data_push *push, struct err *err)
+/* A verb of the script with one word. */
+static int data_tell(struct data_push *push, const char *verb, const char *word, struct err *err)
 {
 	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, DATA_SAID_MAX);
-	data_words(&words, "drop", push->key);
+	data_words(&words, verb, word);
 	return data_place_do(&push->place, 0, &words, &out, err);
 }
 
 /* The version that the transfer that was cut began with, else the newest; one that is gone cannot
  * be gone on with. */
-static int data_choose_base(struct data_push *push, const struct data_there *there,
+static int data_choose_base(struct data_push *push, const struct data_there *there, bool is_good,
 	struct bundle_part *part, const char **ret, struct err *err)
 {
-	*ret = there->ids.n ? there->ids.v[0] : "-";
-	if (!*part->base)
+	bool is_anew = push->way == DATA_ANEW;
+
+	*ret = there->ids.n && !is_anew ? there->ids.v[0] : "-";
+	if (is_good && !*part->base)
 		return 0;
-	if (str_eq(part->base, "-") || strv_find(&there->ids, part->base) >= 0) {
+	if (is_good && (str_eq(part->base, "-") ||
+			       (strv_find(&there->ids, part->base) >= 0 && !is_anew))) {
 		*ret = part->base;
 		return 0;
 	}
 	bundle_part_done(part);
 	*part = (struct bundle_part){0};
-	return data_drop(push, err);
-}
-
-static int data_use(struct data_push *push, const char *id, struct err *err)
-{
-	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf out = {0};
-
-	buf_init(&out, DATA_SAID_MAX);
-	data_words(&words, "use", id);
-	return data_place_do(&push->place, 0, &words, &out, err);
+	return data_tell(push, "drop", push->key, err);
 }
 
 /* 1: once more. */
@@ -415,7 +425,7 @@ static int data_push_once(struct data_push *push, struct err *err)
 	if (r < 0)
 		return r;
 	data_there_parse(&text, &there);
-	bundle_part_parse(text.data + there.len, text.len - there.len, &part);
+	bool is_good = bundle_part_parse(text.data + there.len, text.len - there.len, &part);
 	AUTO(bundle_done)
 	struct bundle bundle = {.dir = push->from,
 		.now = &push->now,
@@ -423,7 +433,7 @@ static int data_push_once(struct data_push *push, struct err *err)
 		.host = push->host,
 		.chunker = &push->chunker,
 		.part = &part};
-	r = data_choose_base(push, &there, &part, &bundle.base_id, err);
+	r = data_choose_base(push, &there, is_good, &part, &bundle.base_id, err);
 	if (r == 0 && !str_eq(bundle.base_id, "-")) {
 		r = data_get_base(push, bundle.base_id, &base, err);
 		bundle.base = &base;
@@ -431,7 +441,7 @@ static int data_push_once(struct data_push *push, struct err *err)
 	if (r == 0)
 		r = bundle_hash(&bundle, err);
 	if (r == 0 && bundle_is_known(&bundle) && strv_find(&there.ids, bundle.id) >= 0)
-		r = str_eq(there.current, bundle.id) ? 0 : data_use(push, bundle.id, err);
+		r = str_eq(there.current, bundle.id) ? 0 : data_tell(push, "use", bundle.id, err);
 	else if (r == 0)
 		r = data_put(push, &bundle, err);
 	data_save_stat(push);
@@ -450,8 +460,10 @@ static int data_push_host(struct data_push *push, struct err *err)
 			return 0;
 		if (r < 0 && (error.code != ERR_NET || tries == DATA_TRIES))
 			return err_move(err, &error);
-		if (r < 0 && push->options->note)
-			push->options->note(push->options->ctx, error.message);
+		if (push->options->note)
+			push->options->note(push->options->ctx,
+				r < 0 ? error.message
+				      : "what the place has cannot be used for it: more is sent");
 		r = loop_pause(push->place.target->loop, r < 0 ? DATA_RETRY_MS * tries : 0,
 			push->options->interrupted, err);
 		if (r < 0)
@@ -543,13 +555,16 @@ static void data_add_version(struct data_place *place, size_t i, const struct da
 	*vec_push(&ret->list) = version;
 }
 
-/* Calls fn for each path of each host. */
+/* Calls fn for each path of each host. E_DATA_VERSION only if all return that: hosts may share the
+ * place. */
 static int data_each(struct session *session, const struct data_options *options, const char *id,
 	int (*fn)(struct data_place *place, size_t i, const char *id, struct data_versions *ret,
 		struct err *err),
 	struct data_versions *ret, struct err *err)
 {
 	AUTO(data_place_done) struct data_place place = {0};
+	AUTO_ERR struct err missing = {0};
+	size_t n_done = 0;
 
 	int r = data_place_open(session, options->target, options->path, options->note,
 		options->ctx, options->interrupted, &place, err);
@@ -557,9 +572,20 @@ static int data_each(struct session *session, const struct data_options *options
 		return r;
 	ret->target = mem_strdup(place.target->name);
 	for (size_t i = 0; i < place.paths.n; i++)
-		for (place.host = 0; r == 0 && place.host < data_place_hosts(&place); place.host++)
-			r = fn(&place, i, id, ret, err);
-	return r;
+		for (place.host = 0; r == 0 && place.host < data_place_hosts(&place);
+			place.host++) {
+			AUTO_ERR struct err error = {0};
+			r = fn(&place, i, id, ret, &error);
+			n_done += r == 0;
+			if (r < 0 && error.id != E_DATA_VERSION) {
+				r = err_move(err, &error);
+			} else if (r < 0) {
+				err_done(&missing);
+				err_move(&missing, &error);
+				r = 0;
+			}
+		}
+	return r == 0 && !n_done && err_is_set(&missing) ? err_move(err, &missing) : r;
 }
 
 static int data_list_one(struct data_place *place, size_t i, const char *id,
@@ -631,31 +657,36 @@ static int data_find_version(const struct data_place *place, size_t i,
 }
 
 /* A run of this machine's list that goes on reads one of the versions from `first` to before `end`:
- * it would lose files under way. */
+ * it would lose files under way. Which one it reads is known only since its target was asked. */
 static int data_check_unused(const struct data_place *place, size_t i,
 	const struct data_there *there, size_t first, size_t end, struct err *err)
 {
 	const struct store_filter filter = {.unfinished_only = true, .target = place->target->name};
+	AUTO_FREE char *path = str_escaped(place->paths.v[i]);
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct store *store;
 
 	int r = session_store(place->session, &store, err);
 	if (r == 0)
 		r = store_list(store, &filter, &runs, err);
+	if (r == 0)
+		r = runs_refresh(place->session, &runs, DATA_REFRESH_MS, err);
 	for (size_t k = 0; r == 0 && k < runs.n; k++) {
 		const struct json *data = json_get(runs.v[k]->doc, RUNTIME_DATA);
-		const char *id = json_get_str(data, place->paths.v[i]);
+		const char *id = json_get_str(data, path);
 		ptrdiff_t at = id ? strv_find(&there->ids, id) : -1;
-		if (at < (ptrdiff_t)first || at >= (ptrdiff_t)end)
+		if (at < (ptrdiff_t)first || at >= (ptrdiff_t)end ||
+			run_state_is_final(run_state(runs.v[k])))
 			continue;
 		const char *run = run_id(runs.v[k]);
-		err_set(err, E_DATA_PLACE, "%s@%s is read by %s, which has not ended",
-			place->paths.v[i], id, run);
+		err_set(err, E_DATA_PLACE, "%s@%s is read by %s, which has not ended", path, id,
+			run);
 		return err_hint(err, "dlrun wait %s", run);
 	}
 	return r;
 }
 
+/* E_DATA_VERSION: it is not there, or is not one. */
 static int data_remove_one(struct data_place *place, size_t i, const char *id,
 	struct data_versions *ret, struct err *err)
 {
@@ -669,9 +700,6 @@ static int data_remove_one(struct data_place *place, size_t i, const char *id,
 		r = data_find_version(place, i, &there, id, &at, err);
 	if (r < 0)
 		return r;
-	if (!id && !there.ids.n)
-		return err_set(err, E_DATA_VERSION, "%s has no versions of %s", place->target->name,
-			place->paths.v[i]);
 	buf_init(&out, DATA_SAID_MAX);
 	size_t first = id ? at : 0, end = id ? at + 1 : there.ids.n;
 	r = data_check_unused(place, i, &there, first, end, err);

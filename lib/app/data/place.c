@@ -170,11 +170,19 @@ static int place_temp(const struct data_place *place, int *ret_fd, struct err *e
 	return 0;
 }
 
-static int place_read(int fd, size_t max, struct buf *out, struct err *err)
+static int place_read(int fd, off_t from, size_t max, struct buf *out, struct err *err)
 {
-	if (lseek(fd, 0, SEEK_SET) < 0)
+	if (lseek(fd, from, SEEK_SET) < 0)
 		return fs_error(err, errno, "a file of the cache");
 	return fs_read_fd(fd, "a file of the cache", max, out, err);
+}
+
+/* The end of it: a tar that finds no room says so of each file. */
+static int place_read_end(int fd, size_t max, struct buf *out, struct err *err)
+{
+	off_t size = lseek(fd, 0, SEEK_END);
+
+	return place_read(fd, size > (off_t)max ? size - (off_t)max : 0, max, out, err);
 }
 
 int data_place_run(struct data_place *place, size_t i, const struct strv *words, int in_fd,
@@ -200,20 +208,24 @@ int data_place_run(struct data_place *place, size_t i, const struct strv *words,
 	else
 		r = target_store(place->target, &request, &status, place->interrupted, err);
 	if (r == 0)
-		r = place_read(out_fd, out->max, out, err);
+		r = place_read(out_fd, 0, out->max, out, err);
 	if (r == 0 && said)
-		r = place_read(said_fd, PLACE_SAID_MAX, said, err);
+		r = place_read_end(said_fd, PLACE_SAID_MAX, said, err);
 	return r < 0 ? r : status;
 }
 
+/* The last line that says something: GNU's tar ends with one that does not. */
 static const char *place_last_line(char *text)
 {
-	size_t len = strlen(text);
-
-	while (len && (text[len - 1] == '\n' || text[len - 1] == '\r'))
-		text[--len] = '\0';
-	char *newline = strrchr(text, '\n');
-	return newline ? newline + 1 : text;
+	for (;;) {
+		size_t len = strlen(text);
+		while (len && (text[len - 1] == '\n' || text[len - 1] == '\r'))
+			text[--len] = '\0';
+		char *newline = strrchr(text, '\n');
+		if (!newline || !strstr(newline, "Exiting with failure status"))
+			return newline ? newline + 1 : text;
+		*newline = '\0';
+	}
 }
 
 int data_place_fail(

@@ -472,6 +472,23 @@ static int gc_stat_caches(struct gc *gc, struct err *err)
 	return gc_each(gc, gc->session->dirs.cache, drop_stat_cache, &trees, err);
 }
 
+/* `dlrun data push` remembers directories and versions there: all of it can be asked for anew. */
+static int gc_drop_data_list(
+	struct gc *gc, const char *path, const char *name, void *ctx, struct err *err)
+{
+	(void)ctx;
+	return (str_ends(name, ".list") || str_ends(name, ".stat")) && gc_is_old(gc, path)
+		       ? gc_drop(gc, path, &gc->report->files, err)
+		       : 0;
+}
+
+static int gc_data_lists(struct gc *gc, struct err *err)
+{
+	AUTO_FREE char *dir = fs_join(gc->session->dirs.cache, "data");
+
+	return gc_each(gc, dir, gc_drop_data_list, NULL, err);
+}
+
 /*
  * Registries: a file for each repository, one for each tree that goes there, and small blobs, for
  * as long as somebody pushes there
@@ -639,8 +656,8 @@ static void run_steps(struct gc *gc, struct err *err)
 {
 	/* Plans last of what knows blobs: one whose layer has gone just now goes with it. */
 	static int (*const steps[])(struct gc *, struct err *) = {gc_trees, gc_strays, gc_studies,
-		gc_spares, gc_blobs, gc_plans, gc_stat_caches, drop_setups, gc_mirrors,
-		gc_registries, gc_repositories};
+		gc_spares, gc_blobs, gc_plans, gc_stat_caches, gc_data_lists, drop_setups,
+		gc_mirrors, gc_registries, gc_repositories};
 
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
 		AUTO_ERR struct err error = {0};

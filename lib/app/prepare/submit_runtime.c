@@ -112,17 +112,18 @@ static char *place_text(const struct json *place)
 	return buf_take(&text);
 }
 
-/* A place of versions (app/data/place.h) stands for the current one, which the run keeps. */
+/* A place of versions (app/data/place.h) stands for the current one, which the run keeps; one
+ * without any for that of the link, which is not there. */
 static char *data_version(char *take)
 {
-	AUTO_FREE char *place = take, *link = fs_join(place, ".dlrun/current");
-	char name[RUNTIME_VERSION_DIGITS + 3];
+	AUTO_FREE char *place = take, *ours = fs_join(place, ".dlrun");
+	AUTO_FREE char *link = fs_join(ours, "current");
+	char name[RUNTIME_VERSION_DIGITS + 4] = "";
 	ssize_t len = readlink(link, name, sizeof(name) - 1);
 
-	if (len <= 0)
-		return TAKE(place);
-	name[len] = '\0';
-	return mem_printf("%s/.dlrun/%s", place, name);
+	if (len == RUNTIME_VERSION_DIGITS + 2 && str_starts(name, "d-") && !strchr(name, '/'))
+		return fs_join(ours, name);
+	return access(ours, F_OK) == 0 ? TAKE(link) : TAKE(place);
 }
 
 /* The source of data that the target configures for path, "~/…" resolved; else path in the tree;

@@ -51,6 +51,8 @@ links_version() {
 			[ "${links_other%@*}" != "$coded" ] || links_text=${links_other##*@}
 		done
 		links_from=$links_from/.dlrun/$links_text
+	elif [ -d "$links_from/.dlrun" ]; then
+		links_fail "data '$1': there is no version of it in $links_from: dlrun data push"
 	fi
 	case $links_from in
 	*/.dlrun/d-*) links_versions="$links_versions $coded@${links_from##*/}" ;;

@@ -7,8 +7,9 @@
 #	DIR/.dlrun/current       a link to the version that programs get
 #	DIR/.dlrun/part-KEY-TOKEN/      what has come of a version, .base: which one it began as, .gone: paths of that one
 #	                         which were removed since, .in/: of this transfer, with `do`, what is done with the rest of
-#	                         it, which comes last. Each transfer takes over what the one before has left by another
-#	                         TOKEN, so that nothing of that one can still come in between
+#	                         it, which comes last, and `own`. Each transfer takes over what the one before has left by
+#	                         another TOKEN, and the `own` of that one is gone first: a tar that still has bytes to
+#	                         unpack makes its directories anew, but no version of them
 # The exit status tells what is wrong (enum data_status in lib/app/data/place.h), stderr the rest.
 
 # VERB DIR ARGS...: alone, not as a request.
@@ -57,11 +58,20 @@ store_check_tools() {
 	done
 }
 
-# A version whose list was complete when somebody was killed.
+# A version whose list was complete when somebody was killed; a list or a directory that is alone is none. A version
+# that somebody makes now has .d-HEX.list, then d-HEX, then d-HEX.list: so they are looked for in this order.
 store_mend() {
 	for store_file in .d-*.list; do
 		store_id=${store_file#.}
 		[ -d "${store_id%.list}" ] && [ -f "$store_file" ] && mv -f "$store_file" "$store_id"
+	done
+	for store_file in d-*; do
+		store_id=${store_file%.list}
+		if [ "$store_id" != "$store_file" ]; then
+			[ -d "$store_id" ] || rm -f "$store_file"
+		elif [ -d "$store_id" ] && [ ! -e ".$store_id.list" ] && [ ! -e "$store_id.list" ]; then
+			mv "$store_id" ".gone-$store_id-$$"
+		fi
 	done
 	for store_file in .gone-*; do
 		[ ! -e "$store_file" ] || rm -rf "$store_file"
@@ -90,8 +100,9 @@ store_list() {
 	store_versions
 }
 
-# KEY TOKEN: then what has come of a transfer: part ID; gone BYTES, removed paths; other BYTES, paths of all that is no
-# file; size and mode of each file that is no version's, "sums", their digests.
+# KEY TOKEN: then what has come of a transfer: part ID; gone BYTES, removed paths; dirs BYTES, other BYTES, paths of
+# directories, and of all that is neither that nor a file; size and mode of each file that is no version's, "sums",
+# their digests.
 store_begin() {
 	store_check_tools
 	store_make
@@ -106,8 +117,9 @@ store_begin() {
 	[ -d "$store_part" ] && read -r store_base <"$store_part.base" || return 0
 	printf 'part %s\n' "$store_base"
 	[ -f "$store_part.gone" ] || : >"$store_part.gone"
-	(cd "$store_part" && find . ! -type f -print0) >"$store_part.other" || exit 40
-	for store_file in gone other; do
+	(cd "$store_part" && find . -type d -print0) >"$store_part.dirs" || exit 47
+	(cd "$store_part" && find . ! -type f ! -type d -print0) >"$store_part.other" || exit 47
+	for store_file in gone dirs other; do
 		printf '%s %s\n' "$store_file" "$(($(wc -c <"$store_part.$store_file")))"
 		cat "$store_part.$store_file"
 	done
@@ -119,9 +131,10 @@ store_begin() {
 
 # PART: of an earlier transfer.
 store_take() {
+	rm -f "$1.in/own"
 	if [ -d "$1" ] && [ ! -d "$store_part" ]; then
 		[ ! -f "$1.gone" ] || cp "$1.gone" "$store_part.gone" || exit 47
-		cp "$1.base" "$store_part.base" && mv "$1" "$store_part" || exit 47
+		cp "$1.base" "$store_part.base" && touch "$1" && mv "$1" "$store_part" || exit 47
 	fi
 	rm -rf "$1" "$1".*
 }
@@ -145,6 +158,7 @@ store_use() {
 # KEY
 store_drop() {
 	store_enter
+	rm -f "part-$1-"*.in/own
 	rm -rf "part-$1-"*
 }
 
@@ -152,7 +166,7 @@ store_drop() {
 store_put() {
 	store_enter
 	store_part=part-$1-$2 store_in=part-$1-$2.in
-	mkdir "$store_in" || exit 47
+	mkdir "$store_in" && : >"$store_in/own" || exit 47
 	[ -d "$store_part" ] || store_part_make "$3"
 	if [ "$4" -gt 0 ]; then
 		dd bs=65536 count="$4" iflag=fullblock 2>/dev/null | tr -s '\0' >"$store_in/gone"
@@ -160,11 +174,17 @@ store_put() {
 		(cd "$store_part" && xargs -0 rm -rf --) <"$store_in/gone" || exit 47
 	fi
 	tar -xpof - || store_cut=1
-	[ -f "$store_in/do" ] || exit 46
+	[ -f "$store_in/own" ] || exit 46
+	if [ ! -f "$store_in/do" ]; then
+		# The stream was cut, or what came of it has no room here.
+		head -c 65536 /dev/zero >"$store_in/room" || exit 47
+		exit 46
+	fi
 	[ -z "${store_cut-}" ] || exit 47
 	. "./$store_in/do"
 }
 
+# Its own time: store_mend goes by that, and cp takes over the one of the version.
 store_part_make() {
 	rm -rf "$store_part.gone" "$store_part.new"
 	if [ "$1" = - ]; then
@@ -175,7 +195,8 @@ store_part_make() {
 			cp -a "$1" "$store_part.new"
 		}
 	fi || exit 47
-	printf '%s\n' "$1" >"$store_part.base" && mv "$store_part.new" "$store_part" || exit 47
+	printf '%s\n' "$1" >"$store_part.base" && touch "$store_part.new" && mv "$store_part.new" "$store_part" ||
+		exit 47
 }
 
 # FILE OFFSET LENGTH: by tail where dd does not know bytes.
@@ -202,41 +223,35 @@ store_more() {
 	chmod "$3" "$1" && touch -d "@$5" "$1" || exit 47
 }
 
-# ID
+# ID ENTRIES: of so many its list consists. What a run has made or removed in the version before, or who else was here,
+# shows by their number.
 store_commit() {
 	if [ ! -f "$1.list" ]; then
+		[ "$(($(find "$store_part" -print0 | tr -dc '\0' | wc -c)))" -eq $(($2 + 1)) ] || exit 45
 		sync -f . 2>/dev/null || sync
-		[ ! -d "$1" ] || mv "$1" ".gone-$1-$$" || exit 47
-		touch "$store_in/list" && mv -f "$store_in/list" ".$1.list" && mv "$store_part" "$1" || exit 47
+		touch "$store_in/list" && mv -f "$store_in/list" ".$1.list" || exit 47
+		# Somebody else may make the same version now.
+		[ -d "$1" ] || mv "$store_part" "$1" || exit 47
+		rm -rf "$1/$store_part"
 		mv -f ".$1.list" "$1.list" || [ -f "$1.list" ] || exit 47
 	fi
 	store_use "$1"
 	rm -rf "$store_part" "$store_part".* .gone-*
 }
 
-# ID...: the newest of the others becomes the one that programs get. Without any: all that is there.
+# ID: the newest of the others becomes the one that programs get. Without it: all that is there.
 store_rm() {
 	store_enter
-	[ $# -gt 0 ] || set -- $(ls -d d-*.list 2>/dev/null | sed 's/\.list$//') all
-	for store_id; do
-		if [ "$store_id" = all ]; then
-			rm -rf part-* current
-			continue
-		fi
-		[ -f "$store_id.list" ] || exit 44
-		rm -f "$store_id.list" && mv "$store_id" ".gone-$store_id-$$" || exit 47
-		rm -rf ".gone-$store_id-$$"
-	done
-	[ "$store_id" = all ] && cd .. && rmdir .dlrun && return 0
-	store_current=$(readlink current)
-	[ ! -f "$store_current.list" ] || return 0
-	rm -f current
-	for store_file in $(ls -t); do
-		case $store_file in
-		d-*.list)
-			store_use "${store_file%.list}"
-			return
-			;;
-		esac
-	done
+	if [ $# -eq 0 ]; then
+		rm -f current d-*.list part-*.in/own && cd .. && rm -rf .dlrun || exit 47
+		return
+	fi
+	[ -f "$1.list" ] || exit 44
+	if [ "$(readlink current)" = "$1" ]; then
+		store_next=$(ls -t | sed -n "/^$1/d; s/^\(d-[0-9a-f]*\)\.list$/\1/p" | head -n 1)
+		if [ "$store_next" ]; then store_use "$store_next"; else rm -f current; fi
+	fi
+	rm -f "$1.list" || exit 47
+	mv "$1" ".gone-$1-$$" && rm -rf ".gone-$1-$$"
+	[ ! -d "$1" ] || exit 47
 }

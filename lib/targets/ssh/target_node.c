@@ -85,8 +85,9 @@ static void target_node_add_data(const struct node_attempt *attempt, struct json
 		if (!at || !at[1])
 			continue;
 		*at = '\0';
-		if (node_word_decode(word))
-			json_set_str(json_sub(observed, RUNTIME_DATA), word, at + 1);
+		AUTO_FREE char *path = node_word_decode(word) ? str_escaped(word) : NULL;
+		if (path)
+			json_set_str(json_sub(observed, RUNTIME_DATA), path, at + 1);
 	}
 }
 

@@ -503,6 +503,22 @@ static void test_stat_caches(void **state)
 	assert_false(exists(young));
 }
 
+static void test_lists_of_data(void **state)
+{
+	(void)state;
+	put("cache/dlrun/data/d-0123456789abcdef.list", "old");
+	put("cache/dlrun/data/d-fedcba9876543210.list", "new");
+	put("cache/dlrun/data/0123456789abcdef0123456789abcdef.stat", "old");
+	put("cache/dlrun/data/0123456789abcdef.lock", "");
+	make_old("cache/dlrun/data/d-0123456789abcdef.list");
+	make_old("cache/dlrun/data/0123456789abcdef0123456789abcdef.stat");
+	make_old("cache/dlrun/data/0123456789abcdef.lock");
+	collect(DAY_MS);
+	assert_int_equal(count_in("cache/dlrun/data"), 2);
+	assert_true(exists("cache/dlrun/data/d-fedcba9876543210.list"));
+	assert_true(exists("cache/dlrun/data/0123456789abcdef.lock"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -522,6 +538,7 @@ int main(void)
 		T(test_plan_of_removed),
 		T(test_mirrors),
 		T(test_stat_caches),
+		T(test_lists_of_data),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

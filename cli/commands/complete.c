@@ -255,6 +255,7 @@ static void add_values(struct completion *completion, enum opt_values values)
 {
 	switch (values) {
 	case VALUE_FILE:
+	case VALUE_DATA:
 		leave_to_shell(completion, "file");
 		break;
 	case VALUE_DIR:
@@ -328,6 +329,8 @@ static void complete_add_word(struct completion *completion)
 		add_values(completion, first ? VALUE_RUN : VALUE_DIR);
 	else if (cmd->words == VALUE_RUNS_DIRS)
 		add_values(completion, strpbrk(completion->current, "/.~") ? VALUE_DIR : VALUE_RUN);
+	else if (cmd->words == VALUE_DATA && first)
+		complete_add_words(completion, "push ls rm");
 	else if (cmd->words == VALUE_RUN_PATH)
 		add_values(completion, first ? VALUE_RUN : VALUE_NONE);
 	else if (cmd->max_words == CMD_WORDS_ANY || completion->n_words < cmd->max_words)

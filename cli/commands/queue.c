@@ -176,13 +176,24 @@ static int queue_try(struct app *app, struct err *err)
 	return queue_send(&app->session, &events, &app_interrupted, err);
 }
 
+static int queue_count(const struct app *app)
+{
+	AUTO_STRV struct strv ids = {0};
+
+	held_any(&app->session.dirs, &ids);
+	return (int)ids.n;
+}
+
 static int queue_try_once(struct app *app, struct err *err)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
+	bool any = queue_count(app) > 0;
 	int r = queue_try(app, err);
 
 	if (r < 0 || app->options.quiet || queue_list(&app->session, &runs, NULL) < 0)
 		return r;
+	if (!any)
+		app_note(app, "nothing waits here");
 	/* Runs that begin after others were not tried. */
 	for (size_t i = 0, n; i < runs.n; i += n) {
 		n = queue_count_alike(&runs, i);
@@ -191,14 +202,6 @@ static int queue_try_once(struct app *app, struct err *err)
 			app_note(app, "%s waits: %s", name, why_held(runs.v[i]));
 	}
 	return 0;
-}
-
-static int queue_count(const struct app *app)
-{
-	AUTO_STRV struct strv ids = {0};
-
-	held_any(&app->session.dirs, &ids);
-	return (int)ids.n;
 }
 
 /* The ends of other runs are looked for more often. */

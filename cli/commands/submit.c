@@ -311,11 +311,10 @@ static void cmd_submit_print_held(struct app *app, const struct run *run, const 
 	if (!run_is_held(run))
 		return;
 	app_phase(app, "target", "%s · %s", run_target(run), json_get_str(run->doc, "text"));
-	AUTO_FREE char *when =
-		held_is_for_room(run) ? mem_strdup("another has room")
-		: held_is_after(run)
-			? mem_strdup("that has ended")
-			: mem_printf("%s answers", is_choice ? "one of them" : run_target(run));
+	AUTO_FREE char *when = held_is_for_room(run) ? mem_strdup("another has room")
+			       : held_is_after(run)  ? mem_strdup("that has ended")
+						     : mem_strdup(is_choice ? "one of them answers"
+									    : "there is an answer");
 	app_phase(app, "",
 		"it is sent when %s: dlrun queue --serve, or the next "
 		"dlrun (take it back: dlrun cancel %s)",

@@ -63,7 +63,7 @@ static int data_run_push(struct app *app, const struct data_options *options)
 
 static int data_print_versions(struct app *app, const struct data_versions *versions)
 {
-	static const struct ui_column columns[] = {{"DATA"}, {"FILES", true, false},
+	static const struct ui_column columns[] = {{"DATA"}, {"CURRENT"}, {"FILES", true, false},
 		{"SIZE", true, false}, {"PUSHED", .drop = 1}, {"FROM", .drop = 2, .cut = true},
 		{"HOST", .drop = 3}};
 	AUTO_TABLE struct ui_table table = {0};
@@ -80,9 +80,10 @@ static int data_print_versions(struct app *app, const struct data_versions *vers
 		duration_text(age_ms > 1000 ? age_ms - age_ms % 1000 : 0, age);
 		ui_table_addf(
 			&table, version->is_current ? UI_BOLD : "", "%s@%s", path, version->id);
+		ui_table_add(&table, "", version->is_current ? "yes" : "");
 		ui_table_addf(&table, "", "%llu", (unsigned long long)summary->n_files);
 		ui_table_add(&table, "", str_size(summary->bytes, size));
-		ui_table_addf(&table, "", "%s ago%s", age, version->is_current ? ", current" : "");
+		ui_table_addf(&table, "", "%s ago", age);
 		ui_table_add(&table, "", from);
 		if (has_hosts)
 			ui_table_add(&table, "", host);
@@ -100,9 +101,11 @@ static int data_run_ls(struct app *app, const struct data_options *options)
 		return app_fail(app, &err);
 	if (app->options.json)
 		return app_print_json(app, data_versions_json(&versions));
-	if (!versions.list.n)
-		app_note(app, "%s has no versions of data", versions.target);
-	return versions.list.n ? data_print_versions(app, &versions) : 0;
+	if (versions.list.n)
+		return data_print_versions(app, &versions);
+	AUTO_FREE char *path = ui_clean(options->path ? options->path : "data");
+	app_note(app, "%s has no versions of %s", versions.target, path);
+	return 0;
 }
 
 /* NAME[@VERSION]: the last @ in front of "d-". */
@@ -167,13 +170,13 @@ static const char *const examples[CMD_EXAMPLES] = {
 const struct cmd cmd_data = {
 	.name = "data",
 	.summary = "Push data to a target in versions, list and remove them",
-	.synopsis = "push PATH [options] | ls [PATH] [options] | rm PATH[@VERSION] [options]",
+	.synopsis = "push|ls|rm [options] [PATH[@VERSION]]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct data_values),
 	.min_words = 1,
 	.max_words = 2,
-	.words = VALUE_FILE,
+	.words = VALUE_DATA,
 	.flags = CMD_STARTS,
 	.run = cmd_data_run,
 };

@@ -475,7 +475,7 @@ static void app_fail_missing(const struct cmd *cmd, size_t n, struct err *err)
 		if (n-- == 0)
 			break;
 	}
-	len = strcspn(name, " .|");
+	len = strcspn(name, " .");
 	err_set(err, E_USAGE, "dlrun %s: missing argument %.*s", cmd->name, (int)len, name);
 }
 

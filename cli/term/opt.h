@@ -53,6 +53,7 @@ enum opt_values {
 	VALUE_COLUMNS,    /* of ps, with commas */
 	VALUE_GROUP,      /* of runs */
 	VALUE_LAUNCHER,
+	VALUE_DATA, /* push, ls or rm, then a path */
 };
 
 struct opt {

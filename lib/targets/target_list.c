@@ -75,13 +75,10 @@ static void list_add_named(struct session *session, const struct config *config,
 
 	if (item->ops == &target_node_ops) {
 		list_set_hosts(session, item);
-	} else if (definition) {
-		item->context = mem_strdup(json_get_str(definition, "context"));
-		item->kube_namespace = mem_strdup(json_get_str(definition, "namespace"));
+	} else if (item->is_cluster) {
+		kube_name_read(session, name, definition, &item->context, &item->kube_namespace);
 		item->poll.queue = json_get_str(definition, "queue");
 		item->poll.pull_secret = json_get_str(definition, "image_pull_secret");
-	} else if (item->is_cluster) {
-		kube_name_split(session, name, &item->context, &item->kube_namespace);
 	}
 }
 

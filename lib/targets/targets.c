@@ -79,8 +79,7 @@ int target_open(struct session *session, const char *name, struct target **ret, 
 	const struct json *definition = config_target(config, name);
 	if (ops == &target_kube_ops) {
 		AUTO_FREE char *context = NULL, *kube_namespace = NULL;
-		if (!definition)
-			kube_name_split(session, name, &context, &kube_namespace);
+		kube_name_read(session, name, definition, &context, &kube_namespace);
 		return target_kube_new(
 			session, name, definition, context, kube_namespace, ret, err);
 	}

@@ -126,7 +126,7 @@ def test_what_cannot_go_is_refused(w):
         shutil.move(w.tree / "data/small", w.tree / "data/away")
         for words in (run, ("submit", "--dry-run", "--", "true")):
             failed = w.run(*words)
-            assert failed.rc != 0 and "data/small is not a directory here" in failed.err, failed
+            assert failed.rc != 0 and "data/small is not a directory on this machine" in failed.err, failed
         shutil.move(w.tree / "data/away", w.tree / "data/small")
         s.configure(registry="none")
         failed = w.run(*run)

@@ -140,7 +140,7 @@ def test_a_bake_that_fails_says_why(w):
         failed = w.run("bake")
         assert failed.rc != 0 and "the setup failed" in failed.err and "why-it-failed" in failed.err and not failed.out, failed
         gone(s)
-        for keys, words, text in (({}, (), "no setup is set"), ({"setup": {"run": "true"}}, (), "setup.key names no files"),
+        for keys, words, text in (({}, (), "neither setup: nor environment: is set"), ({"setup": {"run": "true"}}, (), "setup.key names no files"),
                                   (KEYS, ("-t", "local"), "target local is not a cluster"), (KEYS, ("-t", "k,local"), "is several targets"),
                                   (KEYS, ("--image", f"{s.base}nosuch"), "there is no base image")):
             s.keys = keys

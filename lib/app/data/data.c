@@ -90,9 +90,12 @@ static int data_find_source(struct data_push *push, struct err *err)
 	}
 	AUTO_FREE char *shown = str_escaped(path);
 	if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
-		err_set(err, E_RUN_DATA, "data: %s is not a directory here that could be sent",
-			shown);
-		return err_hint(err, "mkdir -p %s   # or another directory by --from", shown);
+		err_set(err, E_RUN_DATA, "data: %s is not a directory on this machine", shown);
+		if (push->options->from)
+			return -1;
+		AUTO_FREE char *data = str_escaped(push->place.paths.v[0]);
+		return err_hint(err,
+			"dlrun data push %s --from /srv/data   # data that lie elsewhere", data);
 	}
 	return fs_realpath(path, &push->from, err);
 }
@@ -460,10 +463,12 @@ static int data_push_host(struct data_push *push, struct err *err)
 			return 0;
 		if (r < 0 && (error.code != ERR_NET || tries == DATA_TRIES))
 			return err_move(err, &error);
-		if (push->options->note)
-			push->options->note(push->options->ctx,
-				r < 0 ? error.message
-				      : "what the place has cannot be used for it: more is sent");
+		if (push->options->note) {
+			AUTO_FREE char *text = mem_printf("%s; %s",
+				r < 0 ? error.message : "what the place has cannot be used for it",
+				r < 0 ? "trying again" : "more is sent");
+			push->options->note(push->options->ctx, text);
+		}
 		r = loop_pause(push->place.target->loop, r < 0 ? DATA_RETRY_MS * tries : 0,
 			push->options->interrupted, err);
 		if (r < 0)

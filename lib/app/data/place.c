@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "app/data/version.h"
+#include "app/prepare/prepare.h"
 #include "base/os/fs.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -22,18 +23,6 @@ enum { PLACE_SAID_MAX = 64 << 10, PLACE_TEXT_MAX = 16 << 10 };
 /*
  * Where it is
  */
-
-static int place_fail_unknown(const struct data_place *place, const char *path, struct err *err)
-{
-	const char *name = place->target->name;
-	AUTO_FREE char *shown = str_escaped(path);
-
-	err_set(err, E_RUN_DATA, "data: target %s does not say where '%s' is", name, shown);
-	if (place->target->ops->needs_image)
-		return err_hint(err, "targets: {%s: {data: {%s: {pvc: datasets, sub_path: sets}}}}",
-			name, shown);
-	return err_hint(err, "targets: {%s: {data: {%s: /srv/data}}}", name, shown);
-}
 
 /* The part of a path of a version, or of `current`, that stands for the place: all of it for
  * another path. The caller frees. */
@@ -99,7 +88,7 @@ static int place_find(struct data_place *place, struct config *config, const cha
 	if (path) {
 		const struct json *one = json_get(data, path);
 		if (!one || !place_add(place, path, one, workdir, froms))
-			return place_fail_unknown(place, path, err);
+			return submit_runtime_fail_no_place(config, place->target, path, err);
 		return 0;
 	}
 	for (const struct json *item = data ? json_first(data) : NULL; item; item = json_next(item))
@@ -241,10 +230,10 @@ int data_place_fail(
 		err_set(err, E_DATA_PLACE, "%s of %s cannot be written to", dir, name);
 		break;
 	case DATA_HAS_FILES:
-		err_set(err, E_DATA_PLACE, "%s of %s has files that are no version's: %s", dir,
+		err_set(err, E_DATA_PLACE, "%s of %s has files that belong to no version: %s", dir,
 			name, line);
 		return err_hint(err,
-			"targets: {%s: {data: {%s: /ANOTHER/DIRECTORY}}}   # versions want one of their own",
+			"targets: {%s: {data: {%s: /ANOTHER/DIRECTORY}}}   # versions need a directory of their own",
 			name, path);
 	case DATA_NO_TOOL:
 		return err_set(err, E_NODE_TOOL, "%s has no %s", name, line);

@@ -102,7 +102,7 @@ static int place_pod_image(const struct data_place *place, char **ret, struct er
 		return r;
 	if (str_empty(image) || ref.kind != REF_REGISTRY) {
 		err_set(err, E_IMAGE_NONE,
-			"the volumes of target %s are reached by a pod, and image: names none for it",
+			"the volumes of target %s are reached through a pod, and image: names no image of a registry for it",
 			place->target->name);
 		return err_hint(err, "image: docker.io/library/debian:stable-slim");
 	}

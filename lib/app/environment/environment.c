@@ -498,7 +498,8 @@ static int ahead_check_setup(const struct config *config, struct err *err)
 	bool has_lock = config_is_set(config, "environment.lock");
 
 	if (!has_lock && !config_is_set(config, "setup.run")) {
-		err_set(err, E_CONFIG, "no setup is set, so there is no environment to make");
+		err_set(err, E_CONFIG,
+			"neither setup: nor environment: is set, so there is no environment to make");
 		return err_hint(err, "environment: {lock: uv.lock}");
 	}
 	if (has_lock || config_is_set(config, "setup.key"))

@@ -75,8 +75,7 @@ static int image_data_find(struct data *data, struct err *err)
 	data->root = path ? realpath(path, NULL) : NULL;
 	if (data->root && stat(data->root, &st) == 0 && S_ISDIR(st.st_mode))
 		return 0;
-	return err_set(err, E_RUN_DATA, "data: %s is not a directory here that could be sent",
-		data->shown);
+	return err_set(err, E_RUN_DATA, "data: %s is not a directory on this machine", data->shown);
 }
 
 static int image_data_take_snapshot(struct data *data, struct err *err)

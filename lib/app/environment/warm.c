@@ -78,8 +78,10 @@ static int warm_check_target(struct config *config, struct err *err)
 		r = target_check(config, name, err);
 	if (r < 0 || target_ops_named(config, name)->needs_image)
 		return r;
-	return err_set(err, E_TARGET_UNSUPPORTED,
-		"target %s is not a cluster: there is no image to be on its nodes", name);
+	err_set(err, E_TARGET_UNSUPPORTED,
+		"target %s is not a cluster: its runs have no image that could be fetched ahead",
+		name);
+	return err_hint(err, "dlrun targets");
 }
 
 static int warm_find_nodes(struct warm *warm, int n_nodes, struct err *err)

@@ -386,8 +386,9 @@ static int recipe_fail_kind(const char *name, const char *form, bool is_cluster,
 	err_set(err, E_USAGE, "--recipe %s is for %s, and target %s is %s", form,
 		str_eq(form, "terraform") ? "clusters" : "SSH hosts", shown,
 		is_cluster ? "a cluster" : "not one");
-	return err_hint(
-		err, "%s", is_cluster ? "dlrun targets --recipe terraform" : "dlrun targets");
+	if (is_cluster)
+		return err_hint(err, "dlrun targets --recipe terraform %s", shown);
+	return err_hint(err, "dlrun targets");
 }
 
 int recipe_text(struct session *session, const char *name, const char *form, struct buf *out,

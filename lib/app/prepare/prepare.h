@@ -154,6 +154,9 @@ int submit_set_runtime(struct submit *submit, struct err *err);
 int submit_move_runtime(struct submit *submit, struct err *err);
 /* Check the parts of the runtime environment that only the snapshot can tell. */
 int submit_check_runtime(struct submit *submit, struct err *err);
+/* E_RUN_DATA: the target's `data:` does not name path. */
+int submit_runtime_fail_no_place(const struct config *config, const struct target *target,
+	const char *path, struct err *err);
 
 /*
  * submit_after.c

@@ -170,18 +170,28 @@ static int check_data(struct submit *submit, struct err *err)
 	return 0;
 }
 
+int submit_runtime_fail_no_place(
+	const struct config *config, const struct target *target, const char *path, struct err *err)
+{
+	AUTO_FREE char *shown = str_escaped(path);
+	const char *name = target->name;
+	/* A definition without its kind is an error where the target has none yet. */
+	AUTO_FREE char *kind = config_target(config, name)
+				       ? mem_strdup("")
+				       : mem_printf("kind: %s, ", target->ops->kind);
+
+	err_set(err, E_RUN_DATA, "data: target %s does not say where '%s' is", name, shown);
+	return err_hint(err, "targets: {%s: {%sdata: {%s: %s}}}", name, kind, shown,
+		target->ops->needs_image ? "{pvc: datasets, sub_path: sets}" : "/srv/data");
+}
+
 static int submit_runtime_find_data(
 	struct submit *submit, const char *path, char **ret_from, struct err *err)
 {
 	*ret_from = data_place(submit, path);
 	if (*ret_from)
 		return 0;
-	AUTO_FREE char *shown = str_escaped(path);
-	const char *name = submit->target->name;
-	err_set(err, E_RUN_DATA, "data: target %s does not say where '%s' is", name, shown);
-	if (submit->target->ops->needs_image)
-		return err_hint(err, "targets: {%s: {data: {%s: {pvc: datasets}}}}", name, shown);
-	return err_hint(err, "targets: {lab: {kind: ssh, data: {%s: /srv/data}}}", shown);
+	return submit_runtime_fail_no_place(submit->config, submit->target, path, err);
 }
 
 /* The earlier run's data lie elsewhere on another target. */
@@ -1050,6 +1060,9 @@ int submit_check_runtime(struct submit *submit, struct err *err)
 {
 	struct runtime *runtime = &submit->spec.runtime;
 	const struct entry_list *entries;
+	/* The lock file is the key of a setup that nobody has written. */
+	const char *key = config_is_set(submit->config, "environment.lock") ? "environment.lock"
+									    : "setup.key";
 
 	if (!submit->snapshot)
 		return 0;
@@ -1069,8 +1082,8 @@ int submit_check_runtime(struct submit *submit, struct err *err)
 		if (submit_runtime_has_path(entries, runtime->setup.key.v[i]))
 			continue;
 		AUTO_FREE char *shown = str_escaped(runtime->setup.key.v[i]);
-		err_set(err, E_RUN_SETUP, "setup.key: '%s' is not in the snapshot", shown);
-		config_blame(submit->config, "setup.key", err);
+		err_set(err, E_RUN_SETUP, "%s: '%s' is not in the snapshot", key, shown);
+		config_blame(submit->config, key, err);
 		return err_hint(err, "dlrun submit --dry-run --list-files");
 	}
 	submit_own_paths(submit);

@@ -57,7 +57,7 @@
 	  "A file that dlrun keeps or reads is damaged or was written by another program.") \
 	X(E_DATA_LIMIT, "something is larger than dlrun accepts", \
 	  "Everything that can grow has a ceiling; the message names it.") \
-	X(E_DATA_PLACE, "data cannot be kept there, or not be removed", \
+	X(E_DATA_PLACE, "data cannot be kept there, or cannot be removed", \
 	  "`dlrun data push` keeps versions in the directory or volume that the target's `data:` names. It wants to write " \
 	  "there, and a place that has nothing but versions: files that others have put there are not touched. What was " \
 	  "sent before the failure does not travel again. A version that a run of yours reads is not removed before that has " \
@@ -258,7 +258,7 @@
 	  "The server behind the S3 endpoint sent an error that dlrun does not know, or no S3 protocol at all. " \
 	  "AWS_ENDPOINT_URL_S3 and the profile name the endpoint.") \
 	X(E_S3_AUTH, "S3 refuses the keys", \
-	  "The keys are not known there, have expired, or do not fit to the secret. The evidence says where they come " \
+	  "The keys are not known there, have expired, or do not match the secret. The evidence says where they come " \
 	  "from; `aws sts get-caller-identity` tries them. Where the clock of this machine is wrong, the server's is " \
 	  "used once.") \
 	X(E_S3_BUSY, "S3 was too busy", \

@@ -272,6 +272,9 @@ static int read_volume_source(
 		*ret = yaml_to_json_text(node);
 		return 0;
 	}
+	if (node->kind == YAML_SCALAR)
+		return config_wrong_kind(
+			err, reading->location, reading->name, "a map, or sync", node);
 	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
 	return r < 0 ? r : check_source(reading, *ret, "pvc nfs host_path", err);
 }
@@ -308,10 +311,10 @@ static int read_s3(const struct config_reading *reading, struct json **ret, stru
 	AUTO_ERR struct err error = {0};
 	int r = read_string(reading, ret, err);
 
-	if (r == 0 && s3_address_parse(json_str(*ret), &address, &error) < 0)
-		r = config_location_errorf(
-			err, reading->location, "%s: %s", reading->name, error.message);
-	return r;
+	if (r < 0 || s3_address_parse(json_str(*ret), &address, &error) == 0)
+		return r;
+	config_location_errorf(err, reading->location, "%s: %s", reading->name, error.message);
+	return err_hint(err, "results: {s3: s3://bucket/runs}");
 }
 
 static int read_results(const struct config_reading *reading, struct json **ret, struct err *err)

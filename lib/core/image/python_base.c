@@ -236,19 +236,27 @@ char *python_base_image(const char *repository, int minor, const char *program)
 	return mem_printf("%s:3.%d-slim", repository ? repository : python_repositories[0], minor);
 }
 
-/* In the order of preference. */
-static void python_images(
-	const struct config *config, int minor, const char *program, struct strv *ret)
+/* In the order of preference. A name in `bases:` that no registry could have is an error. */
+static int python_images(const struct config *config, int minor, const char *program,
+	struct strv *ret, struct err *err)
 {
 	const struct strv *bases = config_list(config, "bases");
 
-	for (size_t i = 0; i < bases->n; i++)
+	for (size_t i = 0; i < bases->n; i++) {
+		AUTO_REF struct ref ref = {0};
 		strv_add_take(ret, python_base_image(bases->v[i], minor, program));
+		if (ref_parse(ret->v[i], &ref, err) == 0)
+			continue;
+		err_prefix(err, "bases");
+		config_blame(config, "bases", err);
+		return err_hint(err, "bases: [registry.example.com/mirror/python]");
+	}
 	if (ret->n == 0 && str_eq(program, "uv"))
 		strv_add_take(ret, python_base_image(NULL, minor, program));
 	else if (ret->n == 0)
 		for (size_t i = 0; i < ARRAY_LEN(python_repositories); i++)
 			strv_add_take(ret, python_base_image(python_repositories[i], minor, NULL));
+	return 0;
 }
 
 /* Where a push keeps what it has seen of the image's repository. */
@@ -319,7 +327,9 @@ int python_base_choose(struct session *session, const struct python_named *named
 	if (r < 0)
 		return r;
 	const char *platform = config_str(config, "platform");
-	python_images(config, named->minor, program, &images);
+	r = python_images(config, named->minor, program, &images, err);
+	if (r < 0)
+		return r;
 	for (size_t i = 0; i < images.n; i++) {
 		AUTO_ERR struct err error = {0};
 		if (python_ask(session, images.v[i], platform, limit_ms, &error) == 0) {

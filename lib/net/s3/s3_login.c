@@ -69,7 +69,8 @@ static int s3_keys_set(struct s3_keys *ret, const char *id, const char *secret, 
 	if (!str_empty(token))
 		keys.token = mem_strdup(token);
 	if (!str_empty(expires) && clock_parse(expires, &keys.expires_ms, err) < 0)
-		r = err_set(err, E_S3_CREDENTIALS, "the end of the keys is not a time");
+		r = err_set(
+			err, E_S3_CREDENTIALS, "the time at which the keys expire is not a time");
 	else if (!s3_keys_are_proper(&keys))
 		r = err_set(err, E_S3_CREDENTIALS, "no AccessKeyId and SecretAccessKey in it");
 	if (r < 0) {
@@ -146,7 +147,10 @@ static int s3_login_end(struct s3_login *login, int r, struct err *error, struct
 	login->is_busy = false;
 	login->has_keys = r == 0;
 	login->generation += r == 0;
-	if (r < 0)
+	/* The instance is asked last: where it has none, there are none anywhere. */
+	if (r < 0 && login->source == S3_FROM_INSTANCE)
+		err_prefix(error, "keys for S3");
+	else if (r < 0)
 		err_prefix(error, "keys for S3 from %s", s3_login_source(login));
 	return s3_login_notify(login, error, err);
 }
@@ -251,8 +255,8 @@ static int s3_login_none(const struct s3_login *login, struct err *err)
 							: mem_strdup("no file of ~/.aws");
 
 	err_set(err, E_S3_CREDENTIALS,
-		"there are none: not in the environment, not in profile %s (%s), no web identity, "
-		"no container, no instance",
+		"there are none, neither in the environment nor in profile %s (%s), nor by a web "
+		"identity, a container or an instance",
 		login->profile->name, files);
 	return err_hint(err, "%s", s3_none_hint);
 }

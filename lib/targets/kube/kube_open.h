@@ -53,5 +53,8 @@ bool kube_name_is(const char *name);
  * caller frees both. */
 void kube_name_split(
 	struct session *session, const char *name, char **ret_context, char **ret_namespace);
+/* The same of a target with a definition (or NULL), whose `context:` and `namespace:` count. */
+void kube_name_read(struct session *session, const char *name, const struct json *definition,
+	char **ret_context, char **ret_namespace);
 
 #endif

@@ -246,6 +246,20 @@ void kube_name_split(
 	*ret_namespace = rest[len] && rest[len + 1] ? mem_strdup(rest + len + 1) : NULL;
 }
 
+void kube_name_read(struct session *session, const char *name, const struct json *definition,
+	char **ret_context, char **ret_namespace)
+{
+	AUTO_FREE char *kube_namespace = NULL;
+
+	*ret_context = mem_strdup(json_get_str(definition, "context"));
+	*ret_namespace = mem_strdup(json_get_str(definition, "namespace"));
+	if (*ret_context || !kube_name_is(name))
+		return;
+	kube_name_split(session, name, ret_context, &kube_namespace);
+	if (!*ret_namespace)
+		*ret_namespace = TAKE(kube_namespace);
+}
+
 /*
  * The target
  */

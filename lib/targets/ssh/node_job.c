@@ -73,8 +73,7 @@ static int node_job_add(const char *root, const char *path, struct node_syncs *r
 	if (stat(sync->dir, &st) == 0 && S_ISDIR(st.st_mode))
 		return node_job_make_key(root, sync, err);
 	AUTO_FREE char *shown = str_escaped(path);
-	return err_set(
-		err, E_RUN_DATA, "data: %s is not a directory here that could be sent", shown);
+	return err_set(err, E_RUN_DATA, "data: %s is not a directory on this machine", shown);
 }
 
 int node_sync_find(const struct target_job *job, struct node_syncs *ret, struct err *err)

@@ -9,6 +9,8 @@
 #include "net/s3/s3_impl.h"
 #include "net/stream/field.h"
 
+enum { S3_EMPTY_PAGES_MAX = 100 };
+
 static const char s3_scheme[] = "s3://";
 
 void s3_address_done(struct s3_address *address)
@@ -147,6 +149,19 @@ struct s3_call *s3_abort(struct s3 *s3, const char *bucket, const char *key, con
 
 static void s3_list_start(struct s3_call *call, const char *token);
 
+/* Callers take the prefix off. */
+static int s3_list_check(const struct s3_call *call, size_t from, struct err *err)
+{
+	for (size_t i = from; i < call->list->n; i++) {
+		AUTO_FREE char *shown = str_shown(call->list->v[i].key);
+
+		if (!str_starts(call->list->v[i].key, call->prefix))
+			return err_set(err, E_S3_RESPONSE, "%s lists %s, which was not requested",
+				call->x.s3->host, shown);
+	}
+	return 0;
+}
+
 static int s3_list_ended(
 	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
 {
@@ -155,7 +170,13 @@ static int s3_list_ended(
 
 	if (!response)
 		return s3_call_end(call, NULL, error, err);
+	size_t before = call->list->n;
 	int r = s3_xml_page(response->body.data, response->body.len, call->list, &token, error);
+	if (r == 0)
+		r = s3_list_check(call, before, error);
+	call->n_empty = call->list->n > before ? 0 : call->n_empty + 1;
+	if (r == 0 && token && call->n_empty > S3_EMPTY_PAGES_MAX)
+		r = err_set(error, E_S3_RESPONSE, "%s lists nothing, again and again", x->s3->host);
 	if (r == 0 &&
 		(call->list->n > call->list_max || (token && call->list->n == call->list_max))) {
 		while (call->list->n > call->list_max)
@@ -235,7 +256,8 @@ static int s3_get_ended(
 {
 	struct s3_call *call = x->ctx;
 
-	if (!response && x->is_beyond && call->taken == 0)
+	/* Behind the end is also where a get goes on that was cut behind the last byte. */
+	if (!response && x->is_beyond)
 		err_clear(error);
 	if (response && response->status == 200 &&
 		(call->offset || call->taken > response->bytes_down))

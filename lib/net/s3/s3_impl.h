@@ -70,7 +70,7 @@ struct s3_call {
 	void *ctx;
 	/* of a list */
 	struct s3_objects *list;
-	size_t list_max;
+	size_t list_max, n_empty; /* n_empty: pages without objects, one after the other */
 	char *prefix;
 	/* of a get */
 	http_data_fn *data;

@@ -166,6 +166,7 @@ static void s3_upload_restart(struct s3_upload *upload)
 {
 	upload->is_resumed = false;
 	free(TAKE(upload->id));
+	buf_done(&upload->body);
 	upload->next = upload->n_there = 0;
 	upload->bytes_there = 0;
 	for (size_t i = 0; i < S3_PARTS_AT_ONCE; i++) {
@@ -193,8 +194,13 @@ static int s3_upload_headed(
 {
 	struct s3_upload *upload = x->ctx;
 	const char *nonce = response ? field_find(&response->headers, s3_nonce_header) : NULL;
+	bool is_ours = str_eq(nonce, upload->nonce);
 
-	if (response && !str_eq(nonce, upload->nonce))
+	if (upload->is_resumed && (response ? !is_ours : error->id == E_S3_NOT_FOUND)) {
+		s3_upload_restart(upload);
+		return 0;
+	}
+	if (response && !is_ours)
 		err_set(error, E_S3_CHANGED, "s3://%s/%s: the parts that were sent are gone",
 			x->bucket, x->key);
 	if (response)

@@ -59,18 +59,17 @@ char *kube_pod_unsent(const struct json *pod)
 	const struct json *keeper = kube_named(pod, "status.containerStatuses", KUBE_KEEPER);
 	const struct json *ended = kube_at(keeper, "state.terminated");
 	const char *message = json_get_str(ended, "message");
-	int64_t code = json_get_int(ended, "exitCode", 0);
+	int code = (int)json_get_int(ended, "exitCode", 0);
 
-	/* One without arguments waits for somebody who takes them. */
-	if (!kube_at(kube_named(pod, "spec.containers", KUBE_KEEPER), "args"))
+	/* A container without arguments waits for somebody who takes results. */
+	bool sends = kube_at(kube_named(pod, "spec.containers", KUBE_KEEPER), "args");
+	if (!sends || (str_empty(message) && !code))
 		return NULL;
 	if (!str_empty(message))
 		return kube_text(message, KUBE_SENTENCE_MAX / 2);
-	if (!code)
-		return NULL;
 	AUTO_FREE char *reason = kube_text(json_get_str(ended, "reason"), KUBE_SENTENCE_MAX / 2);
-	return mem_printf("not all results are in S3: what sends them has ended with %lld (%s)",
-		(long long)code, str_empty(reason) ? "no reason given" : reason);
+	return mem_printf(
+		"not all results are in S3: what sends them has ended with %d (%s)", code, reason);
 }
 
 char *kube_pods_lost(

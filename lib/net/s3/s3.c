@@ -89,11 +89,6 @@ void s3_free(struct s3 *s3)
 	free(s3);
 }
 
-const char *s3_host(const struct s3 *s3)
-{
-	return s3->host;
-}
-
 /* A call of one exchange. */
 static int s3_call_ended(
 	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
@@ -128,17 +123,6 @@ struct s3_call *s3_delete(
 {
 	struct s3_call *call = s3_call_new(s3, bucket, key, done, ctx);
 
-	s3_exchange_start(&call->x, "DELETE", s3_delete_ended, call);
-	return call;
-}
-
-struct s3_call *s3_abort(struct s3 *s3, const char *bucket, const char *key, const char *resume,
-	s3_done_fn *done, void *ctx)
-{
-	struct s3_call *call = s3_call_new(s3, bucket, key, done, ctx);
-	AUTO_FREE char *id = s3_upload_id(resume);
-
-	strv_addf(&call->x.params, "uploadId=%s", id ? id : "");
 	s3_exchange_start(&call->x, "DELETE", s3_delete_ended, call);
 	return call;
 }
@@ -311,9 +295,4 @@ struct s3_call *s3_put(struct s3 *s3, const struct s3_put *put)
 		call->object.size = put->size;
 	s3_exchange_start(&call->x, "PUT", s3_put_ended, call);
 	return call;
-}
-
-uint64_t s3_sent(const struct s3_call *call)
-{
-	return call->upload ? s3_upload_sent(call->upload) : s3_exchange_sent(&call->x);
 }

@@ -193,7 +193,7 @@ static void show_add_data(struct buf *out, const struct json *data)
 {
 	for (const struct json *item = json_first(data); item; item = json_next(item)) {
 		AUTO_FREE char *shown = str_shown(json_str(item));
-		AUTO_FREE char *line = mem_printf("%s  %s", json_key(item), shown);
+		AUTO_FREE char *line = mem_printf("%s@%s", json_key(item), shown);
 		summary_add_field(out, item == json_first(data) ? "data" : "", line);
 	}
 }

@@ -154,7 +154,8 @@ static int cmd_data_run(struct app *app, void *values_ptr, struct strv *words)
 	app_catch_signals();
 	if (str_eq(verb, "push"))
 		return data_run_push(app, &options);
-	return str_eq(verb, "ls") ? data_run_ls(app, &options) : data_run_rm(app, &options, word);
+	return word && str_eq(verb, "rm") ? data_run_rm(app, &options, word)
+					  : data_run_ls(app, &options);
 }
 
 static const char *const examples[CMD_EXAMPLES] = {

@@ -358,6 +358,7 @@ static void s3_form_add(struct buf *form, const char *key, const char *value)
 static int s3_login_web(struct s3_login *login, struct err *err)
 {
 	const char *session = env_get(login->env, "AWS_ROLE_SESSION_NAME");
+	const char *role = env_get(login->env, "AWS_ROLE_ARN");
 	const char *region = login->profile->region;
 	AUTO_FREE char *token = NULL;
 	AUTO_FREE char *url = login->profile->sts
@@ -371,9 +372,11 @@ static int s3_login_web(struct s3_login *login, struct err *err)
 	int r = s3_login_token(login, "AWS_WEB_IDENTITY_TOKEN_FILE", NULL, &token, err);
 	if (r < 0)
 		return r;
+	if (!role || !token)
+		return err_set(err, E_S3_CREDENTIALS, "a web identity has no role or no token");
 	s3_form_add(&form, "Action", "AssumeRoleWithWebIdentity");
 	s3_form_add(&form, "Version", "2011-06-15");
-	s3_form_add(&form, "RoleArn", env_get(login->env, "AWS_ROLE_ARN"));
+	s3_form_add(&form, "RoleArn", role);
 	s3_form_add(&form, "RoleSessionName", str_empty(session) ? "dlrun" : session);
 	s3_form_add(&form, "WebIdentityToken", token);
 	strv_add(&headers, "Content-Type: application/x-www-form-urlencoded");

@@ -266,9 +266,13 @@ class Uploader:
         self.bucket, self.prefix, self.files, self.error, self.gives_up = bucket, prefix, {}, None, False
         self.pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
 
+    def skip(self, e):
+        if not isinstance(e, FileNotFoundError):
+            self.unread = e
+
     def scan(self):
-        found = {}
-        for where, dirs, names in os.walk(OUTPUT):
+        found, self.unread = {}, None
+        for where, dirs, names in os.walk(OUTPUT, onerror=self.skip):
             if where == OUTPUT and OWN in dirs:
                 dirs.remove(OWN)
             for name in names:
@@ -325,14 +329,15 @@ class Uploader:
     def turn(self, is_last):
         """Whether all that is there now is in S3."""
         found, now, jobs = self.scan(), time.monotonic(), []
-        self.error, self.gives_up = None, False
+        self.error, self.gives_up = self.unread and text_of_error(self.unread), False
         for path, state in found.items():
             file = self.files.setdefault(path, File())
             if not file.sent_at:
                 file.sent_at = now
             if self.is_due(file, state, is_last, now):
                 jobs.append(self.pool.submit(self.attempt, self.send, path, file))
-        for path in [path for path in self.files if path not in found]:
+        # Files of a directory that cannot be read for a moment were not removed.
+        for path in [path for path in self.files if path not in found and not self.unread]:
             jobs.append(self.pool.submit(self.attempt, self.remove, path))
         for job in jobs:
             job.result()

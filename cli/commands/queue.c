@@ -56,12 +56,12 @@ static bool is_unanswered(const struct run *run)
 /* Members of a study that stand behind each other, and wait for the same; else 1. */
 static size_t queue_count_alike(const struct run_list *runs, size_t at)
 {
-	const char *study = json_get_str(json_get(runs->v[at]->doc, "study"), "id");
+	const char *study = run_study(runs->v[at]);
 	size_t n = 1;
 
 	for (; study && at + n < runs->n; n++) {
 		const struct run *next = runs->v[at + n];
-		if (!str_eq(json_get_str(json_get(next->doc, "study"), "id"), study) ||
+		if (!str_eq(run_study(next), study) ||
 			!str_eq(why_held(next), why_held(runs->v[at])))
 			break;
 	}

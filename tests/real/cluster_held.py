@@ -320,15 +320,18 @@ def test_a_sender_of_a_study_is_killed_anywhere(w):
 def test_a_study_after_a_run(w):
     """As a whole when that has ended; one that fails ends all of it."""
     with lines(w) as (s, api, registry):
-        first = s.submit("--", "sh", "-c", "sleep 8")
+        until = "until [ -e go ]; do sleep 0.2; done"
+        first = s.submit("--", "sh", "-c", until)
         name, runs = study(w, s, "--after", first)
         assert f"after {first}" in s.said and "it is sent when that has ended" in s.said, s.said
         never, never_runs = study(w, s, "--after", first, n=2)
         w.ok("cancel", never)
-        bad = s.submit("--", "sh", "-c", "sleep 8; exit 3")
+        bad = s.submit("--", "sh", "-c", f"{until}; exit 3")
         late, late_runs = study(w, s, "--after", bad, n=2)
         no_sender(w)
         assert owners(s) == sorted([first, bad]) and waiting(w) == [*runs, *late_runs]
+        for run in (first, bad):
+            wait_for(lambda: w.run("exec", run, "--", "touch", "go").rc == 0, "it runs", 90)
         ends = all_end(w, [*runs, *late_runs])
         assert {ends[run] for run in runs} == {"succeeded"} and {ends[run] for run in late_runs} == {"cancelled"}, ends
         assert owners(s) == sorted([first, bad, name])

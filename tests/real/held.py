@@ -428,13 +428,18 @@ def test_a_study_after_a_run(w):
     """Here until that has ended, on the host each member once; a failure ends all of them."""
     offline(w)
     with site(w) as s:
-        first = submit(w, "--", "sh", "-c", "sleep 3")[0]
-        bad = submit(w, "--", "sh", "-c", "sleep 3; exit 7")[0]
+        until = "until [ -e ~/go ]; do sleep 0.2; done"
+        first = submit(w, "--", "sh", "-c", until)[0]
+        bad = submit(w, "--", "sh", "-c", f"{until}; exit 7")[0]
         done = w.ok(*study_words("--after", first))
         study, never = done.out.strip(), w.ok(*study_words("--after", bad)).out.strip()
         assert f"after {first}" in done.err and "it is sent when that has ended" in done.err, done
         then = w.ok(*study_words("--after", study, n=2)).out.strip()
         assert not began(s) and len(waiting(w)) == 10
+        w.ok("rm", "--force", members(w, then)[1]["id"])
+        w.ok("restart", "--missing", then)
+        assert len(waiting(w)) == 10 and (w.state / "queue" / then).read_text().split() == [study]
+        (s["gpu1"].home / "go").touch()
         w.run("wait", first, bad)
         wait_for(lambda: not waiting(w) or not w.ok("ps"), "none waits", 120)
         runs = [r["id"] for r in members(w, study)]

@@ -12,6 +12,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
+#include "core/record/group.h"
 #include "core/record/results.h"
 #include "core/store/store.h"
 #include "targets/targets.h"
@@ -206,8 +207,11 @@ static int cancel_asks_begun(struct session *session, const struct run *run, str
 	return !attempt_never_began(&status);
 }
 
-/* run is as the store has it then: cancelled, or sent meanwhile. 1: its target has to end it. */
-static int cancel_take_back(struct session *session, struct ending *ending)
+/* run is as the store has it then: cancelled, or sent meanwhile. 1: its target has to end it.
+ * silent: a member of a study whose target did not answer, or NULL; for another one that target is
+ * not waited for again. */
+static int cancel_take_back(
+	struct session *session, struct ending *ending, const struct ending *silent)
 {
 	struct run *run = ending->run;
 	AUTO_FD int fd = -1;
@@ -215,6 +219,8 @@ static int cancel_take_back(struct session *session, struct ending *ending)
 	int r = run_change_row(session, run, cancel_mark_held, NULL, &ending->err);
 	if (r < 0 || !run_is_held(run))
 		return r < 0 ? r : !run_state_is_final(run_state(run));
+	if (silent && run_handle(run) && str_eq(run_study(run), run_study(silent->run)))
+		return err_copy(&ending->err, &silent->err);
 	int attempts = run_attempts(run);
 	r = run_handle(run) ? cancel_asks_begun(session, run, &ending->err) : 0;
 	if (r == 0)
@@ -248,7 +254,7 @@ static const char *cancel_study(const struct ending *ending)
 {
 	const struct run *run = ending->run;
 
-	return run_is_unsent(run) ? json_get_str(json_get(run->doc, "study"), "id") : NULL;
+	return run_is_unsent(run) ? run_study(run) : NULL;
 }
 
 static int cancel_end_members(struct session *session, struct run_list *members, struct err *err)
@@ -281,6 +287,9 @@ static void cancel_members(
 		*vec_push(&members) = run_copy(endings[i].run);
 	}
 	int r = cancel_end_members(session, &members, &err);
+	/* A member was removed meanwhile: each is taken back by itself. */
+	if (err.id == E_RUN_NOT_FOUND)
+		return;
 	for (size_t i = 0; i < members.n; i++) {
 		struct ending *ending = &endings[indexes[i]];
 		run_replace(ending->run, TAKE(members.v[i]));
@@ -296,7 +305,7 @@ static void cancel_members(
  */
 
 /* Deal with a run that has ended, or has not begun. 1: its end is to be asked for. */
-static int cancel_check(struct session *session, struct ending *ending)
+static int cancel_check(struct session *session, struct ending *ending, const struct ending *silent)
 {
 	struct run *run = ending->run;
 
@@ -311,7 +320,7 @@ static int cancel_check(struct session *session, struct ending *ending)
 			return r;
 	}
 	if (run_is_held(run)) {
-		int r = cancel_take_back(session, ending);
+		int r = cancel_take_back(session, ending, silent);
 		if (r <= 0)
 			return r;
 	}
@@ -382,11 +391,15 @@ int runs_cancel(struct session *session, struct ending *endings, size_t n, int64
 {
 	AUTO_FREE bool *is_done = mem_alloc(n + 1, sizeof(*is_done));
 	struct endings plain = {0}, losing = {0};
+	const struct ending *silent = NULL;
 
 	for (size_t i = 0; i < n; i++) {
 		if (!is_done[i] && cancel_study(&endings[i]))
 			cancel_members(session, endings, n, i, is_done);
-		if (is_done[i] || cancel_check(session, &endings[i]) <= 0)
+		int checked = is_done[i] ? 0 : cancel_check(session, &endings[i], silent);
+		if (checked < 0 && endings[i].err.code == ERR_NET && run_study(endings[i].run))
+			silent = &endings[i];
+		if (checked <= 0)
 			continue;
 		*vec_push(cancel_loses_output(endings[i].run, n) ? &losing : &plain) = &endings[i];
 	}

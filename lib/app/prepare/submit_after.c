@@ -7,6 +7,7 @@
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/record/group.h"
 #include "targets/targets.h"
 
 /*
@@ -15,8 +16,7 @@
 
 static bool submit_after_is_study(const struct run_list *runs, const char *group)
 {
-	return group && runs->n &&
-	       str_eq(json_get_str(json_get(runs->v[0]->doc, "study"), "id"), group);
+	return group && runs->n && str_eq(run_study(runs->v[0]), group);
 }
 
 /* A group is taken as it is now, since runs may join it that wait for this one. */

@@ -11,6 +11,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
+#include "core/record/group.h"
 #include "core/store/store.h"
 #include "core/study/study.h"
 
@@ -32,7 +33,7 @@ int after_of(const struct run *run, struct after_list *ret, struct err *err)
 
 bool after_waits_for(const struct run *run, const struct run *other)
 {
-	const char *study = json_get_str(json_get(other->doc, "study"), "id");
+	const char *study = run_study(other);
 	AUTO_AFTER struct after_list list = {0};
 	enum run_state state = run_state(run);
 

@@ -16,6 +16,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
+#include "core/record/group.h"
 #include "core/record/reply.h"
 #include "core/study/study.h"
 
@@ -29,7 +30,7 @@ enum { LOCK_MS = 200, AGAIN_MS = 5000 };
 /* Members of a study that have one node have one Job, and its pods get their code from one. */
 static char *deliver_path(const struct session *session, const struct run *run, const char *name)
 {
-	const char *of = json_get_str(json_get(run->doc, "study"), "id");
+	const char *of = run_study(run);
 	bool is_alone = json_get_int(json_get(run->doc, "resources"), "nodes", 1) <= 1;
 	bool is_shared = of && is_alone && run_attempts(run) <= 1;
 	AUTO_FREE char *dir =

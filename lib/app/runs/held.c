@@ -18,6 +18,7 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/foreign.h"
+#include "core/record/group.h"
 #include "core/record/places.h"
 #include "targets/targets.h"
 
@@ -258,7 +259,7 @@ void held_end_after(struct run *run, const char *text)
 int held_lock(const struct dirs *dirs, const struct run *run, int64_t timeout_ms, int *ret_fd,
 	struct err *err)
 {
-	const char *study = json_get_str(json_get(run->doc, "study"), "id");
+	const char *study = run_study(run);
 	char first[RUN_ID_SIZE];
 
 	snprintf(first, sizeof(first), "%s", run_id(run));
@@ -432,7 +433,7 @@ static bool held_waits_for(const char *path, const struct run_list *runs)
 	if (fs_read(path, MARK_MAX, &text, NULL, NULL) < 0 || !text.len)
 		return false;
 	vec_foreach (struct run *, run, runs) {
-		const char *study = json_get_str(json_get((*run)->doc, "study"), "id");
+		const char *study = run_study(*run);
 		if (!run_state_is_final(run_state(*run)))
 			continue;
 		if (strstr(text.data, run_id(*run)) || (study && strstr(text.data, study)))

@@ -27,6 +27,7 @@
 #include "core/context/secrets.h"
 #include "core/image/code.h"
 #include "core/record/finish.h"
+#include "core/record/group.h"
 #include "net/http/http.h"
 #include "targets/targets.h"
 
@@ -132,23 +133,19 @@ static int drop_marks(struct session *session, struct err *err)
  * Members of a study
  */
 
-static const char *send_study(const struct run *run)
-{
-	return json_get_str(json_get(run->doc, "study"), "id");
-}
-
 /* The rows of the run and, behind it, of all other members of its study that have not ended. */
 static int send_list_members(
 	struct store *store, const struct run *run, struct run_list *ret, struct err *err)
 {
-	const struct store_filter filter = {.unfinished_only = true, .group = send_study(run)};
+	const struct store_filter filter = {.unfinished_only = true, .group = run_study(run)};
 	AUTO(run_list_done) struct run_list all = {0};
 
 	int r = store_list(store, &filter, &all, err);
 	if (r == 0)
 		*vec_push(ret) = run_copy(run);
 	for (size_t i = all.n; r == 0 && i-- > 0;)
-		if (!str_eq(run_id(all.v[i]), run_id(run)))
+		if (str_eq(run_study(all.v[i]), filter.group) &&
+			!str_eq(run_id(all.v[i]), run_id(run)))
 			*vec_push(ret) = TAKE(all.v[i]);
 	return r;
 }
@@ -1042,7 +1039,7 @@ static int send_after(struct session *session, struct run *run, const struct que
 		r = after_check_again(session, &list, &check, err);
 	if (r < 0 || check.state != AFTER_NEVER)
 		return r < 0 ? r : check.state == AFTER_MET;
-	r = send_change_run(session, run, send_study(run) != NULL, send_change_never, &check, err);
+	r = send_change_run(session, run, run_study(run) != NULL, send_change_never, &check, err);
 	if (r < 0)
 		return r;
 	if (!run_is_held(run))
@@ -1092,7 +1089,7 @@ static void send_turn_done(struct send_turn *turn)
 /* As send_after; members of a study wait for the same, which is looked up once. */
 static int send_turn_after(struct send_turn *turn, struct run *run, struct err *err)
 {
-	const char *study = send_study(run);
+	const char *study = run_study(run);
 
 	if (study && strv_find(&turn->may_begin, study) >= 0)
 		return 1;
@@ -1104,18 +1101,26 @@ static int send_turn_after(struct send_turn *turn, struct run *run, struct err *
 	return r;
 }
 
+/* Whether what stops others by that name stops the run: one that was taken back, and of which
+ * nothing was sent, needs no target. */
+static bool send_stops(const struct strv *names, const struct run *run, const char *name)
+{
+	bool is_ending = run_is_unsent(run) && run_cancelling(run);
+
+	return name && !is_ending && strv_find(names, name) >= 0;
+}
+
 static int send_each(struct send_turn *turn, struct run *run, struct err *err)
 {
 	const struct queue_events *events = turn->events;
-	const char *study = send_study(run);
 	AUTO_FREE char *needs = send_needs(run);
 	AUTO_ERR struct err why = {0};
 	struct send_result result = {0};
 
-	if (study && strv_find(&turn->over, study) >= 0)
+	if (send_stops(&turn->over, run, run_study(run)))
 		return 0;
 	int r = send_turn_after(turn, run, &why);
-	if (r > 0 && strv_find(&turn->silent, needs) >= 0)
+	if (r > 0 && send_stops(&turn->silent, run, needs))
 		return 0;
 	result.goes_on = r > 0;
 	/* A place that has refused it is not asked again. */
@@ -1125,7 +1130,7 @@ static int send_each(struct send_turn *turn, struct run *run, struct err *err)
 	if (result.is_silent)
 		strv_add(&turn->silent, needs);
 	if (result.is_whole)
-		strv_add(&turn->over, send_study(run));
+		strv_add(&turn->over, run_study(run));
 	/* Removed meanwhile. */
 	if (r == 0 || why.id == E_RUN_NOT_FOUND)
 		return 0;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "app/lifecycle/restart.h"
+#include "app/runs/after_check.h"
 #include "app/runs/deliver.h"
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
@@ -53,6 +54,14 @@ static int sweep_check_cancelled(const struct sweep *sweep, struct err *err)
 	return err_set(err, E_RUN_ENDED, "%s was cancelled while its runs were made", id);
 }
 
+static int sweep_mark(const struct sweep *sweep, struct err *err)
+{
+	AUTO_AFTER struct after_list after = {0};
+	int r = after_of(sweep->first, &after, err);
+
+	return r < 0 ? r : held_mark_after(&sweep->session->dirs, sweep->study->id, &after, err);
+}
+
 static int sweep_make_member(struct sweep *sweep, size_t index, struct err *err)
 {
 	struct submit *submit = &sweep->submit;
@@ -60,7 +69,7 @@ static int sweep_make_member(struct sweep *sweep, size_t index, struct err *err)
 	int r = sweep_check_cancelled(sweep, err);
 
 	if (r == 0 && is_held)
-		r = held_mark(&sweep->session->dirs, sweep->study->id, err);
+		r = sweep_mark(sweep, err);
 	if (r == 0)
 		r = submit_insert_member(submit, sweep->first, index, err);
 	/* The others wait here, too. */

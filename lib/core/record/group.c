@@ -14,6 +14,11 @@ const char *run_group(const struct run *run)
 	return json_get_str(run->doc, "group");
 }
 
+const char *run_study(const struct run *run)
+{
+	return json_get_str(json_get(run->doc, "study"), "id");
+}
+
 int64_t run_member_index(const struct run *run)
 {
 	const char *group = run_group(run), *id = run_id(run);

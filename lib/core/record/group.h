@@ -15,6 +15,8 @@
 
 /* The group of the run, or NULL. */
 const char *run_group(const struct run *run);
+/* The study that `sweep` has made it for, or NULL. */
+const char *run_study(const struct run *run);
 /* The index of a run among the members of its study, by its id (run_member_id); -1: its group has
  * no numbers. */
 int64_t run_member_index(const struct run *run);

@@ -172,19 +172,20 @@ static int s3_login_fail_response(
  * HTTP
  */
 
-static int s3_login_send(struct s3_login *login, struct http_request *request, const char *text,
-	int64_t limit_ms, struct err *err)
+static int s3_login_send(struct s3_login *login, const struct http_request *request,
+	const char *text, int64_t limit_ms, struct err *err)
 {
 	AUTO_URL struct url url = {0};
+	struct http_request own = *request;
 	int r = url_parse(text, "the source of keys for S3", &url, err);
 
 	if (r < 0)
 		return r;
-	request->url = &url;
-	request->max_body = S3_LOGIN_BODY_MAX;
-	request->deadline_ms = clock_deadline(limit_ms);
-	request->ctx = login;
-	login->call = http_start(login->http, request);
+	own.url = &url;
+	own.max_body = S3_LOGIN_BODY_MAX;
+	own.deadline_ms = clock_deadline(limit_ms);
+	own.ctx = login;
+	login->call = http_start(login->http, &own);
 	return 0;
 }
 

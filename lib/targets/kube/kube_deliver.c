@@ -191,7 +191,10 @@ static int delivery_on_stall(void *ctx, struct err *err)
 	(void)err;
 	pod->timer = NULL;
 	if (!pod->is_taking || at == pod->at) {
-		delivery_try_later(pod, NULL);
+		AUTO_ERR struct err error = {0};
+		err_set(&error, E_KUBE_UNREACHABLE, "nothing has come through for %d s",
+			STALL_MS / 1000);
+		delivery_try_later(pod, &error);
 		return 0;
 	}
 	pod->at = at;
@@ -239,7 +242,10 @@ static void delivery_read_response(struct delivery_pod *pod)
 		pod->had = offset;
 		delivery_take(pod, offset);
 	} else {
-		delivery_try_later(pod, NULL);
+		AUTO_ERR struct err error = {0};
+		AUTO_FREE char *shown = str_shown(word);
+		err_set(&error, E_KUBE_EXEC, "the pod answers '%s'", shown);
+		delivery_try_later(pod, &error);
 	}
 }
 

@@ -289,15 +289,14 @@ static void test_each_for_itself(void **state)
  * Members of a study
  */
 
-/* Kept for a tree that is not there, or waiting for a run that is gone. */
-static void hold_member(const char *study, size_t index, bool is_after)
+/* Kept for a tree that is not there, or (list) waiting for others. */
+static void hold_member_after(const char *study, size_t index, const char *list)
 {
-	static const char list[] = "[{\"run\":\"gone-22222\",\"when\":\"ok\"}]";
 	AUTO_RUN struct run *run = NULL;
 	char id[RUN_ID_SIZE];
 
 	run_member_id(study, index, id);
-	if (is_after)
+	if (list)
 		hold_after(id, list);
 	else
 		hold(id, false);
@@ -310,6 +309,13 @@ static void hold_member(const char *study, size_t index, bool is_after)
 	ok(store_update_known(open_store(), run, error));
 }
 
+/* The same, or waiting for a run that is gone. */
+static void hold_member(const char *study, size_t index, bool is_after)
+{
+	hold_member_after(
+		study, index, is_after ? "[{\"run\":\"gone-22222\",\"when\":\"ok\"}]" : NULL);
+}
+
 static enum run_state state_of(const char *id)
 {
 	AUTO_RUN struct run *run = NULL;
@@ -318,23 +324,63 @@ static enum run_state state_of(const char *id)
 	return run_state(run);
 }
 
-/* A run that ended otherwise ends all of them, and is told once. */
+/* A run that ended otherwise ends all of them, and is told once; not one of the same group that is
+ * none of them. */
 static void test_a_study_ends_as_one(void **state)
 {
 	struct told told = {{0}};
 	const struct queue_events events = {.failed = on_failed, .ended = on_ended, .ctx = &told};
+	AUTO_RUN struct run *other = NULL;
 
 	(void)state;
 	ok(held_mark(&session.dirs, "w-22222", error));
 	for (size_t i = 0; i < 3; i++)
 		hold_member("w-22222", i, true);
+	hold_member("w-22222", 3, false);
+	ok(store_get(open_store(), "w-3-22222", &other, error));
+	json_remove(other->doc, "study");
+	ok(store_update_known(open_store(), other, error));
 	ok(queue_send(&session, &events, NULL, error));
 	assert_string_equal(told.ended, "w-0-22222");
 	assert_int_equal(told.n, 1);
 	assert_int_equal(state_of("w-0-22222"), RUN_CANCELLED);
 	assert_int_equal(state_of("w-1-22222"), RUN_CANCELLED);
 	assert_int_equal(state_of("w-2-22222"), RUN_CANCELLED);
+	assert_int_equal(state_of("w-3-22222"), RUN_QUEUED);
+	ok(store_remove(open_store(), "w-3-22222", error));
+	ok(queue_send(&session, &events, NULL, error));
 	assert_false(exists("state/dlrun/queue/w-22222"));
+}
+
+/* One whose cancel died before its end: the others still wait. */
+static void test_a_member_ends_while_the_others_wait(void **state)
+{
+	const struct queue_events events = {0};
+	AUTO_RUN struct run *before = new_run("c-33333");
+	AUTO_RUN struct run *member = NULL;
+
+	(void)state;
+	run_set_state(before, RUN_PREPARING);
+	json_set(before->doc, "attempts", json_array());
+	held_set_after(before, &(struct after_list){0});
+	ok(store_insert(open_store(), before, error));
+	ok(held_mark(&session.dirs, "b-22222", error));
+	for (size_t i = 0; i < 3; i++)
+		hold_member_after("b-22222", i, "[{\"run\":\"c-33333\",\"when\":\"any\"}]");
+	ok(store_get(open_store(), "b-1-22222", &member, error));
+	json_set_bool(member->doc, "cancelling", true);
+	ok(store_update_known(open_store(), member, error));
+	ok(queue_send(&session, &events, NULL, error));
+	assert_int_equal(state_of("b-0-22222"), RUN_QUEUED);
+	assert_int_equal(state_of("b-1-22222"), RUN_CANCELLED);
+	assert_int_equal(state_of("b-2-22222"), RUN_QUEUED);
+	for (size_t i = 0; i < 3; i++) {
+		char id[RUN_ID_SIZE];
+		run_member_id("b-22222", i, id);
+		ok(store_remove(open_store(), id, error));
+	}
+	ok(store_remove(open_store(), "c-33333", error));
+	held_unmark(&session.dirs, "b-22222");
 }
 
 static void on_member_kept(void *ctx, const struct run *run, const struct err *why)
@@ -394,6 +440,71 @@ static void test_a_study_is_taken_back(void **state)
 	assert_true(endings[3].ended_before);
 	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
 		assert_int_equal(err_is_set(&endings[i].err), i == 1);
+		err_done(&endings[i].err);
+	}
+}
+
+/* The others end, and that one is named. */
+static void test_a_member_is_removed_while_all_are_taken_back(void **state)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct ending endings[3] = {{0}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+		char id[RUN_ID_SIZE];
+		hold_member("r-22222", i, false);
+		run_member_id("r-22222", i, id);
+		ok(store_get(open_store(), id, vec_push(&runs), error));
+		endings[i].run = runs.v[i];
+	}
+	ok(store_remove(open_store(), "r-1-22222", error));
+	ok(runs_cancel(&session, endings, 3, 0, NULL, NULL, error));
+	assert_int_equal(state_of("r-0-22222"), RUN_CANCELLED);
+	assert_int_equal(state_of("r-2-22222"), RUN_CANCELLED);
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+		assert_int_equal(endings[i].err.id, i == 1 ? E_RUN_NOT_FOUND : E_NONE);
+		err_done(&endings[i].err);
+	}
+}
+
+static int n_opened;
+
+static int open_no_host(
+	void *ctx, struct loop *loop, const char *host, struct channel_opener *ret, struct err *err)
+{
+	(void)ctx;
+	(void)loop;
+	(void)ret;
+	n_opened++;
+	return err_set(err, E_SSH_UNREACHABLE, "no route to %s", host);
+}
+
+/* For one member: the others are marked. For a run of its own it is asked again. */
+static void test_a_silent_target_is_asked_once(void **state)
+{
+	static const char *const ids[] = {"g-0-44444", "g-1-44444", "g-2-44444", "h-44444"};
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct ending endings[ARRAY_LEN(ids)] = {{0}};
+
+	(void)state;
+	session.env.open_host = open_no_host;
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		AUTO_RUN struct run *run = silent_run(ids[i]);
+		if (i < 3)
+			json_set_str(json_sub(run->doc, "study"), "id", "g-44444");
+		set_cause(E_SSH_UNREACHABLE, run);
+		ok(store_insert(open_store(), run, error));
+		ok(store_get(open_store(), ids[i], vec_push(&runs), error));
+		endings[i].run = runs.v[i];
+	}
+	ok(runs_cancel(&session, endings, ARRAY_LEN(ids), 0, NULL, NULL, error));
+	session.env.open_host = silent_open_host;
+	assert_int_equal(n_opened, 2);
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		assert_int_equal(endings[i].err.id, E_SSH_UNREACHABLE);
+		assert_true(run_is_held(runs.v[i]) && run_cancelling(runs.v[i]));
+		ok(store_remove(open_store(), ids[i], error));
 		err_done(&endings[i].err);
 	}
 }
@@ -560,8 +671,11 @@ int main(void)
 		cmocka_unit_test(test_it_stays_without_its_tree),
 		cmocka_unit_test(test_each_for_itself),
 		cmocka_unit_test(test_a_study_ends_as_one),
+		cmocka_unit_test(test_a_member_ends_while_the_others_wait),
 		cmocka_unit_test(test_a_study_has_one_mark),
 		cmocka_unit_test(test_a_study_is_taken_back),
+		cmocka_unit_test(test_a_member_is_removed_while_all_are_taken_back),
+		cmocka_unit_test(test_a_silent_target_is_asked_once),
 		cmocka_unit_test(test_members_have_one_lock),
 		cmocka_unit_test(test_a_refresh_keeps_a_cancel),
 		cmocka_unit_test(test_an_end_lets_a_sender_start),

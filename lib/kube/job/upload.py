@@ -15,7 +15,6 @@ ADDRESS, FIRST, LAST_S = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 ATTEMPT, OUTPUT, OWN = "/dlrun/attempt", "/dlrun/outputs", ".dlrun-collected"
 SCAN_S, STILL_S, CHANGING_S, START_S = 1, 2, 30, 300
 PART, SINGLE, AT_ONCE, TRIES = 8 << 20, 8 << 20, 8, 6
-OF_ENV = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"
 METADATA = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
 
 
@@ -82,7 +81,7 @@ class Keys:
         env = os.environ
         if env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
             # Secrets that were made of files end with a newline.
-            return tuple((env.get(name) or "").strip() for name in OF_ENV), float("inf")
+            return tuple(env.get("AWS_" + x, "").strip() for x in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")), float("inf")
         try:
             if env.get("AWS_WEB_IDENTITY_TOKEN_FILE") and env.get("AWS_ROLE_ARN"):
                 return cls.of_web()
@@ -312,8 +311,7 @@ class Uploader:
             except Failed as e:
                 if e.is_busy:
                     raise
-                # Who may only write leaves it there.
-                print("still in S3: %r: %s" % (path, e), file=sys.stderr, flush=True)
+                print("still in S3, where removal is refused: %r: %s" % (path, e), file=sys.stderr, flush=True)
         del self.files[path]
 
     def attempt(self, work, path, *more):

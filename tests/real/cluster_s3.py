@@ -4,9 +4,12 @@
 
 import contextlib
 import json
+import subprocess
 
 from harness import *  # noqa: F403
 from kubesite import site
+from mirror import NAME, Mirror
+from mirror import WRITE as EVENTS
 from s3site import S3Server
 
 WRITE = """import os, sys, time
@@ -105,6 +108,28 @@ def test_ranks_and_members_have_places_of_their_own(w):
             assert s.ended(member)["state"] == "succeeded", s.why(member)
             w.ok("fetch", member)
             check_files(w.tree / member)
+
+
+def test_event_files_are_mirrored(w):
+    """The door of `tensorboard`: of the pod while it runs, of the bucket behind its end, also where nothing was mirrored before."""
+    with bucket(w) as (s, s3):
+        w.write("w.py", EVENTS)
+        run = s.submit("--grace", "1s", "--", "python3", "w.py", "100000", "1")
+        wait_for(lambda: "written" in w.ok("logs", run).out, "the files", 120)
+        with Mirror(w, w.dir / "m", run, look_ms=300) as m:
+            m.wait(lambda said: said.get(run, {}).get("files") == 2, "both files", 120)
+        w.ok("exec", run, "--", "sh", "-c", "cd $DLRUN_OUTPUT_DIR; touch step; while [ -e step ]; do sleep 0.1; done; touch end")
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        s.without_pods()
+        for place in ("m", "other"):
+            with Mirror(w, w.dir / place, run, look_ms=300) as m:
+                said = m.over(90)
+            assert said[run]["over"] and not said[run]["fault"] and said[run]["files"] == 2, said
+            assert (w.dir / place / run / NAME).stat().st_size == 120000 and not (w.dir / place / run / "model.pt").exists()
+        assert (w.dir / "m" / run / NAME).read_bytes() == (w.dir / "other" / run / NAME).read_bytes()
+        tool = Path(w.dlrun).parent / "tests/real/mirror_tool"
+        part = subprocess.run([tool, "read", run, NAME, "1000", "5000"], cwd=w.tree, env=w.env, stdout=subprocess.PIPE, check=True).stdout
+        assert part == (w.dir / "m" / run / NAME).read_bytes()[1000:6000]
 
 
 def test_what_could_not_be_sent_is_said(w):

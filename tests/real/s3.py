@@ -18,10 +18,10 @@ NAMES = ["plain", "with space", "a+b", "umläut/ñ", "per%cent", "q?a&b=c", "quo
 
 
 class Cutter:
-    """A relay that breaks each connection behind so many bytes to the server."""
+    """A relay that breaks each connection behind so many bytes; `spoil` may respond to a request instead of the server."""
 
-    def __init__(self, server, after):
-        self.target, self.after, self.cuts = server.port, after, 0
+    def __init__(self, server, after, spoil=None):
+        self.target, self.after, self.cuts, self.spoil = server.port, after, 0, spoil
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         threading.Thread(target=self.serve, daemon=True).start()
@@ -30,7 +30,13 @@ class Cutter:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self.listener.accept()
+                first = near.recv(65536) if self.spoil else b""
+                if first and (response := self.spoil(first)):
+                    near.sendall(response)
+                    near.close()
+                    continue
                 far = socket.create_connection(("127.0.0.1", self.target))
+                far.sendall(first)
                 left = [self.after]
                 for a, b in ((near, far), (far, near)):
                     threading.Thread(target=self.pump, args=(a, b, left), daemon=True).start()
@@ -187,12 +193,39 @@ def test_results_come_over_bad_connections(w):
         cutter.close()
 
 
+def test_responses_that_are_broken(w):
+    """More of them than one try bears; a file that was removed is removed there, too."""
+    seen = []
+
+    def spoil(request):
+        method = request.split(b" ")[0]
+        seen.append(method)
+        if seen.count(method) > 7:
+            return None
+        return b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc" if method == b"PUT" else b"nonsense\r\n"
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 20, spoil)
+        # Secrets that were made of files end with a newline.
+        pod = Pod(w, s3, AWS_ENDPOINT_URL_S3=cutter.endpoint, AWS_SECRET_ACCESS_KEY=s3.secret + "\n")
+        pod.write("stays", b"12")
+        pod.write("passing", b"x")
+        wait_for(lambda: listed(w, s3) == {"stays": 2, "passing": 1}, "both files", 90)
+        (pod.output / "passing").unlink()
+        wait_for(lambda: listed(w, s3) == {"stays": 2}, "the removal", 90)
+        pod.end()
+        assert not pod.message.exists() and seen.count(b"DELETE") == 8, seen
+        cutter.close()
+
+
 def test_results_that_cannot_be_sent_are_said_to_be_lost(w):
     with S3Server(w.dir) as s3:
-        for env, want in (({"AWS_SECRET_ACCESS_KEY": "wrong"}, "SignatureDoesNotMatch"), ({"AWS_ACCESS_KEY_ID": ""}, "no keys for S3")):
+        for env, want in (({"AWS_SECRET_ACCESS_KEY": "wrong"}, "SignatureDoesNotMatch"), ({"AWS_ACCESS_KEY_ID": ""}, "no keys for S3"),
+                          ({"AWS_SESSION_TOKEN": s3.secret + "\nx"}, "not plain text"), ({"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1"}, "refused")):
             pod = Pod(w, s3, seconds=1, **env)
-            pod.write("a", b"1")
-            pod.end()
+            for i in range(200):
+                pod.write(f"a{i}", b"1")
+            assert s3.secret not in pod.end()
             assert want in pod.message.read_text() and s3.secret not in pod.message.read_text(), pod.message.read_text()
 
 

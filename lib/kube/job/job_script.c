@@ -795,6 +795,10 @@ static const char collect_end[] = "trap '' TERM INT QUIT ALRM USR2\n"
 static const char collect_sum[] =
 	"/bin/sh " KUBE_COLLECTOR " sum >>/dev/termination-log 2>/dev/null\n";
 
+static const char alive_lines[] = "mkfifo " KUBE_ATTEMPT_DIR "/new && exec 9<>" KUBE_ATTEMPT_DIR
+				  "/new || echo $$ >" KUBE_ATTEMPT_DIR "/new\n"
+				  "mv " KUBE_ATTEMPT_DIR "/new " KUBE_ATTEMPT_DIR "/alive\n";
+
 /* The image is the same as that of the container that sends results, which would fail alone. */
 static const char upload_check[] = "command -v python3 >/dev/null || {\n"
 				   "\techo 'dlrun: results in S3 need an image with python3' >&2\n"
@@ -999,10 +1003,8 @@ static void add_stay(const struct job *job, struct buf *script)
 		buf_addf(script, "y=\ntrap 'n=1 y=1; term' %s\n", ends);
 	if (job->keeps_limit)
 		buf_addf(script, stay_limit, limit_signal(run));
-	if (job->lingers)
-		buf_adds(script, "mkfifo " KUBE_ATTEMPT_DIR "/new && exec 9<>" KUBE_ATTEMPT_DIR
-				 "/new || echo $$ >" KUBE_ATTEMPT_DIR "/new\n"
-				 "mv " KUBE_ATTEMPT_DIR "/new " KUBE_ATTEMPT_DIR "/alive\n");
+	if (job->lingers && !run->results_s3)
+		buf_adds(script, alive_lines);
 	add_start(job, script);
 	add_timer(job, script);
 	if (job->collects)
@@ -1058,8 +1060,9 @@ static char *make_script(const struct job *job)
 	if (job->counts)
 		buf_addf(&script, "export DLRUN_ATTEMPT=$((%d + ${" JOB_RETRIES ":-0}))\n",
 			run->attempt);
+	/* The setup may last for longer than the other container waits, or fail. */
 	if (run->results_s3)
-		buf_adds(&script, upload_check);
+		buf_addf(&script, "%s%s", upload_check, alive_lines);
 	if (job->collects)
 		buf_adds(&script, collect_begin);
 	if (job->carries_over)

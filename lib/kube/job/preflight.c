@@ -136,7 +136,8 @@ static bool has_claim(const struct kube_run *run)
 
 static bool leaves_results_in_pods(const struct kube_run *run)
 {
-	return run->results.kind == KUBE_PLACE_EMPTY || run->results.kind == KUBE_PLACE_NONE;
+	return (run->results.kind == KUBE_PLACE_EMPTY || run->results.kind == KUBE_PLACE_NONE) &&
+	       !run->results_s3;
 }
 
 static bool may_move(const struct kube_run *run)

@@ -8,7 +8,7 @@
 import signal
 for name in ("SIGTERM", "SIGINT", "SIGQUIT"):
     signal.signal(getattr(signal, name), signal.SIG_IGN)
-import base64, concurrent.futures, datetime, email.utils, hashlib, hmac, json, os, stat, sys, threading, time
+import base64, concurrent.futures, datetime, email.utils, hashlib, hmac, http.client, json, os, stat, sys, threading, time
 import urllib.error, urllib.parse, urllib.request, xml.etree.ElementTree as ElementTree
 
 ADDRESS, FIRST, LAST_S = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -26,12 +26,23 @@ class Failed(Exception):
         self.code, self.is_busy = code, is_busy
 
 
+# A response that is cut is none of OSError.
+UNCLEAR = OSError, ValueError, TypeError, LookupError, http.client.HTTPException, ElementTree.ParseError
+
+
+def text_of_error(e):
+    return str(e) or type(e).__name__
+
+
 class NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_):
         return None
 
 
 def ask(url, method="GET", headers=None, data=None, timeout=30, direct=False):
+    # Python's own message would show the secret.
+    if not all(value.isprintable() for value in (headers or {}).values()):
+        raise ValueError("keys or tokens that are not plain text")
     request = urllib.request.Request(url, data, headers or {}, method=method)
     opener = urllib.request.build_opener(NoRedirect, *([urllib.request.ProxyHandler({})] if direct else []))
     with opener.open(request, timeout=timeout) as response:
@@ -52,7 +63,11 @@ class Keys:
     def get(cls):
         with cls.lock:
             if not cls.now or time.time() > cls.until - 300:
-                cls.now, cls.until = cls.find()
+                try:
+                    cls.now, cls.until = cls.find()
+                except Failed:
+                    if not cls.now or time.time() > cls.until:
+                        raise
             return cls.now
 
     @classmethod
@@ -65,15 +80,16 @@ class Keys:
     def find(cls):
         env = os.environ
         if env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
-            return (env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], env.get("AWS_SESSION_TOKEN")), float("inf")
+            # Secrets that were made of files end with a newline.
+            return tuple(env.get("AWS_" + x, "").strip() for x in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")), float("inf")
         try:
             if env.get("AWS_WEB_IDENTITY_TOKEN_FILE") and env.get("AWS_ROLE_ARN"):
                 return cls.of_web()
             if env.get("AWS_CONTAINER_CREDENTIALS_FULL_URI") or env.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"):
                 return cls.of_container()
             return cls.of_instance()
-        except (OSError, ValueError, KeyError) as e:
-            raise Failed("no keys for S3: " + str(e), is_busy=True)
+        except UNCLEAR as e:
+            raise Failed("no keys for S3: " + text_of_error(e), is_busy=True)
 
     @staticmethod
     def of_json(text):
@@ -142,7 +158,7 @@ class Bucket:
         base, path = self.place()
         path += "/" + urllib.parse.quote(key.encode("utf-8", "surrogateescape"), safe="/~")
         query = "&".join("%s=%s" % (k, urllib.parse.quote(v, safe="~")) for k, v in sorted(params.items()))
-        now = datetime.datetime.utcfromtimestamp(time.time() + self.skew).strftime("%Y%m%dT%H%M%SZ")
+        now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() + self.skew))
         headers = {"host": urllib.parse.urlsplit(base).netloc, "x-amz-content-sha256": hashlib.sha256(data or b"").hexdigest(),
                    "x-amz-date": now}
         if keys[2]:
@@ -184,23 +200,23 @@ class Bucket:
         for n in range(TRIES):
             time.sleep(wait_s)
             wait_s = min(10, 0.4 * 2 ** n) * (0.5 + 0.5 * os.urandom(1)[0] / 255)
+            keys = Keys.get()
             try:
-                keys = Keys.get()
                 return self.send(method, key, params or {}, data, keys)
             except urllib.error.HTTPError as e:
                 try:
                     self.refused(e, keys)
-                    last = Failed("refused again and again: status %d" % e.code)
+                    last = Failed("refused again and again: status %d" % e.code, is_busy=True)
                     n_healed += 1
                     wait_s = 0
                     if n_healed > 3:
                         break
                 except Failed as failed:
                     last = failed
-            except Failed as e:
-                last = e
-            except (OSError, ValueError) as e:
-                last = Failed(str(e), is_busy=True)
+                except UNCLEAR as unclear:
+                    last = Failed(text_of_error(unclear), is_busy=True)
+            except UNCLEAR as e:
+                last = Failed(text_of_error(e), is_busy=True)
             if last.code and not last.is_busy:
                 break
         raise last
@@ -239,18 +255,23 @@ class Bucket:
 
 class File:
     def __init__(self):
-        self.seen = self.sent = None  # (size, mtime, inode) of the last look, and of what is in S3
+        # (size, mtime, inode) of the last look, and of what is in S3; (): something may be.
+        self.seen = self.sent = None
         self.seen_at = self.sent_at = self.cost = 0
 
 
 class Uploader:
     def __init__(self, bucket, prefix):
-        self.bucket, self.prefix, self.files, self.error = bucket, prefix, {}, None
+        self.bucket, self.prefix, self.files, self.error, self.gives_up = bucket, prefix, {}, None, False
         self.pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
 
+    def skip(self, e):
+        if not isinstance(e, FileNotFoundError):
+            self.unread = e
+
     def scan(self):
-        found = {}
-        for where, dirs, names in os.walk(OUTPUT):
+        found, self.unread = {}, None
+        for where, dirs, names in os.walk(OUTPUT, onerror=self.skip):
             if where == OUTPUT and OWN in dirs:
                 dirs.remove(OWN)
             for name in names:
@@ -275,6 +296,7 @@ class Uploader:
         try:
             with open(os.path.join(OUTPUT, path), "rb") as f:
                 st = os.fstat(f.fileno())
+                file.sent = ()
                 self.bucket.put(self.prefix + path, f, st.st_size)
         except FileNotFoundError:
             return
@@ -283,26 +305,40 @@ class Uploader:
         file.cost = file.sent_at - start
 
     def remove(self, path):
-        if self.files.pop(path).sent:
-            self.bucket.call("DELETE", self.prefix + path)
+        if self.files[path].sent is not None:
+            try:
+                self.bucket.call("DELETE", self.prefix + path)
+            except Failed as e:
+                if e.is_busy:
+                    raise
+                print("still in S3, where removal is refused: %r: %s" % (path, e), file=sys.stderr, flush=True)
+        del self.files[path]
+
+    def attempt(self, work, path, *more):
+        """What would befall the others as well (no connection, no keys) ends the turn."""
+        if self.gives_up:
+            return
+        try:
+            work(path, *more)
+        except Exception as e:
+            self.error = "%r: %s" % (path, text_of_error(e))
+            self.gives_up |= isinstance(e, Failed) and e.is_busy
 
     def turn(self, is_last):
         """Whether all that is there now is in S3."""
         found, now, jobs = self.scan(), time.monotonic(), []
+        self.error, self.gives_up = self.unread and text_of_error(self.unread), False
         for path, state in found.items():
             file = self.files.setdefault(path, File())
             if not file.sent_at:
                 file.sent_at = now
             if self.is_due(file, state, is_last, now):
-                jobs.append(self.pool.submit(self.send, path, file))
-        for path in [path for path in self.files if path not in found]:
-            jobs.append(self.pool.submit(self.remove, path))
-        self.error = None
+                jobs.append(self.pool.submit(self.attempt, self.send, path, file))
+        # Files of a directory that cannot be read for a moment were not removed.
+        for path in [path for path in self.files if path not in found and not self.unread]:
+            jobs.append(self.pool.submit(self.attempt, self.remove, path))
         for job in jobs:
-            try:
-                job.result()
-            except (Failed, OSError) as e:
-                self.error = e
+            job.result()
         return not self.error
 
 
@@ -335,9 +371,10 @@ class Program:
 
 
 def lost(text):
-    print("results are not in S3: " + text, file=sys.stderr, flush=True)
-    with open("/dev/termination-log", "w") as f:
-        f.write(("results are not in " + ADDRESS + ": " + text)[:1000])
+    text = "not all results are in %s: %s" % (ADDRESS, text)
+    print(text, file=sys.stderr, flush=True)
+    with open("/dev/termination-log", "w", encoding="utf-8", errors="backslashreplace") as f:
+        f.write(text[:1000])
 
 
 def main():
@@ -361,4 +398,4 @@ def main():
 try:
     main()
 except Exception as e:
-    lost(str(e))
+    lost(text_of_error(e))

@@ -54,17 +54,22 @@ static bool pod_may_linger(const struct kube_facts *facts, const struct json *jo
 	return !facts->jobset && !facts->was_cancelled;
 }
 
-char *kube_pods_unsent(const struct kube_pod_list *pods)
+char *kube_pod_unsent(const struct json *pod)
 {
-	vec_foreach (const struct kube_pod, pod, pods) {
-		const struct json *keeper =
-			kube_named(pod->json, "status.containerStatuses", KUBE_KEEPER);
-		const char *message = kube_str_at(keeper, "state.terminated.message");
+	const struct json *keeper = kube_named(pod, "status.containerStatuses", KUBE_KEEPER);
+	const struct json *ended = kube_at(keeper, "state.terminated");
+	const char *message = json_get_str(ended, "message");
+	int code = (int)json_get_int(ended, "exitCode", 0);
 
-		if (!str_empty(message))
-			return kube_text(message, KUBE_SENTENCE_MAX / 2);
-	}
-	return NULL;
+	/* A container without arguments waits for somebody who takes results. */
+	bool sends = kube_at(kube_named(pod, "spec.containers", KUBE_KEEPER), "args");
+	if (!sends || (str_empty(message) && !code))
+		return NULL;
+	if (!str_empty(message))
+		return kube_text(message, KUBE_SENTENCE_MAX / 2);
+	AUTO_FREE char *reason = kube_text(json_get_str(ended, "reason"), KUBE_SENTENCE_MAX / 2);
+	return mem_printf(
+		"not all results are in S3: what sends them has ended with %d (%s)", code, reason);
 }
 
 char *kube_pods_lost(

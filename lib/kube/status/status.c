@@ -108,7 +108,9 @@ static void sum_read_pods(struct sum *sum)
 			sum_is_newer(pod, sum->failed[pod->rank]))
 			sum->failed[pod->rank] = pod;
 	}
-	sum->out->results_unsent = kube_pods_unsent(&sum->pods);
+	vec_foreach (const struct kube_pod, pod, &sum->pods)
+		if (pod == sum->newest[pod->rank] && !sum->out->results_unsent)
+			sum->out->results_unsent = kube_pod_unsent(pod->json);
 	if (!sum->out->results_until_ms)
 		sum->out->results_lost = kube_pods_lost(sum->c.facts, sum->job, &sum->pods);
 }

@@ -131,8 +131,8 @@ void kube_pod_read(struct kube_case *c, const struct json *json, struct kube_pod
 /* Time until which the results of the pod wait to be taken, the program having ended; 0: they do
  * not. */
 int64_t kube_pod_lingers(const struct json *pod);
-/* results_unsent of kube_status. The caller frees. */
-char *kube_pods_unsent(const struct kube_pod_list *pods);
+/* Why the pod could not send its results to S3, or NULL. The caller frees. */
+char *kube_pod_unsent(const struct json *pod);
 /* results_lost of kube_status, where no pod waits: by whom it was ended. job: NULL where none was
  * seen. The caller frees. */
 char *kube_pods_lost(

@@ -9,6 +9,8 @@
 #include "net/s3/s3_impl.h"
 #include "net/stream/field.h"
 
+enum { S3_EMPTY_PAGES_MAX = 100 };
+
 static const char s3_scheme[] = "s3://";
 
 void s3_address_done(struct s3_address *address)
@@ -88,11 +90,6 @@ void s3_free(struct s3 *s3)
 	free(s3);
 }
 
-const char *s3_host(const struct s3 *s3)
-{
-	return s3->host;
-}
-
 /* A call of one exchange. */
 static int s3_call_ended(
 	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
@@ -131,22 +128,24 @@ struct s3_call *s3_delete(
 	return call;
 }
 
-struct s3_call *s3_abort(struct s3 *s3, const char *bucket, const char *key, const char *resume,
-	s3_done_fn *done, void *ctx)
-{
-	struct s3_call *call = s3_call_new(s3, bucket, key, done, ctx);
-	AUTO_FREE char *id = s3_upload_id(resume);
-
-	strv_addf(&call->x.params, "uploadId=%s", id ? id : "");
-	s3_exchange_start(&call->x, "DELETE", s3_delete_ended, call);
-	return call;
-}
-
 /*
  * Lists
  */
 
 static void s3_list_start(struct s3_call *call, const char *token);
+
+/* Callers take the prefix off. */
+static int s3_list_check(const struct s3_call *call, size_t from, struct err *err)
+{
+	for (size_t i = from; i < call->list->n; i++) {
+		AUTO_FREE char *shown = str_shown(call->list->v[i].key);
+
+		if (!str_starts(call->list->v[i].key, call->prefix))
+			return err_set(err, E_S3_RESPONSE, "%s lists %s, which was not requested",
+				call->x.s3->host, shown);
+	}
+	return 0;
+}
 
 static int s3_list_ended(
 	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
@@ -156,7 +155,13 @@ static int s3_list_ended(
 
 	if (!response)
 		return s3_call_end(call, NULL, error, err);
+	size_t before = call->list->n;
 	int r = s3_xml_page(response->body.data, response->body.len, call->list, &token, error);
+	if (r == 0)
+		r = s3_list_check(call, before, error);
+	call->n_empty = call->list->n > before ? 0 : call->n_empty + 1;
+	if (r == 0 && token && call->n_empty > S3_EMPTY_PAGES_MAX)
+		r = err_set(error, E_S3_RESPONSE, "%s lists nothing, again and again", x->s3->host);
 	if (r == 0 &&
 		(call->list->n > call->list_max || (token && call->list->n == call->list_max))) {
 		while (call->list->n > call->list_max)
@@ -236,7 +241,8 @@ static int s3_get_ended(
 {
 	struct s3_call *call = x->ctx;
 
-	if (!response && x->is_beyond && call->taken == 0)
+	/* Behind the end is also where a get goes on that was cut behind the last byte. */
+	if (!response && x->is_beyond)
 		err_clear(error);
 	if (response && response->status == 200 &&
 		(call->offset || call->taken > response->bytes_down))
@@ -290,9 +296,4 @@ struct s3_call *s3_put(struct s3 *s3, const struct s3_put *put)
 		call->object.size = put->size;
 	s3_exchange_start(&call->x, "PUT", s3_put_ended, call);
 	return call;
-}
-
-uint64_t s3_sent(const struct s3_call *call)
-{
-	return call->upload ? s3_upload_sent(call->upload) : s3_exchange_sent(&call->x);
 }

@@ -54,8 +54,6 @@ int s3_open(struct loop *loop, struct http *http, const char *const *env, struct
 void s3_free(struct s3 *s3);
 AUTO_POINTER(struct s3, s3_free)
 #define AUTO_S3 AUTO(s3_free_auto)
-/* For people: "s3.eu-central-1.amazonaws.com", "127.0.0.1:9000". Valid as long as s3. */
-const char *s3_host(const struct s3 *s3);
 
 struct s3_call;
 /* object: of head, get and put (its key is NULL), else NULL; borrowed. error is not set: it went
@@ -106,10 +104,5 @@ struct s3_put {
 	void *ctx;
 };
 struct s3_call *s3_put(struct s3 *s3, const struct s3_put *put);
-/* Bytes of the parts, or of the object, that have left so far. */
-uint64_t s3_sent(const struct s3_call *call);
-/* Remove what a put that will not go on has left at the server: of `noted`'s last text. */
-struct s3_call *s3_abort(struct s3 *s3, const char *bucket, const char *key, const char *resume,
-	s3_done_fn *done, void *ctx);
 
 #endif

@@ -48,11 +48,6 @@ void s3_exchange_done(struct s3_exchange *x)
 	*x = (struct s3_exchange){0};
 }
 
-uint64_t s3_exchange_sent(const struct s3_exchange *x)
-{
-	return x->call ? http_sent(x->call) : x->sent;
-}
-
 static int s3_exchange_due(void *ctx, struct err *err)
 {
 	struct s3_exchange *x = ctx;
@@ -434,7 +429,6 @@ static int s3_exchange_on_response(void *ctx, struct http_response *response, st
 	AUTO_ERR struct err none = {0};
 
 	x->call = NULL;
-	x->sent = response->bytes_up;
 	x->is_beyond = response->status == 416;
 	if (response->status == 0) {
 		if (!may_repeat || !response->is_transient)

@@ -17,7 +17,7 @@ struct s3 {
 	struct s3_login *login;
 	struct url endpoint; /* has_endpoint */
 	bool has_endpoint;
-	char *host;
+	char *host;          /* for people: "s3.eu-central-1.amazonaws.com", "127.0.0.1:9000" */
 	struct strv regions; /* "BUCKET=REGION" of those that are elsewhere */
 	int64_t skew_ms;     /* of the server's clock against ours */
 	struct s3_call *calls;
@@ -49,7 +49,6 @@ struct s3_exchange {
 	unsigned tries, generation;
 	bool is_renewed, is_skewed, is_moved, is_explained;
 	bool is_beyond; /* the response was 416 */
-	uint64_t sent;
 };
 
 void s3_exchange_init(struct s3_exchange *x, struct s3 *s3, const char *bucket, const char *key);
@@ -57,8 +56,6 @@ void s3_exchange_init(struct s3_exchange *x, struct s3 *s3, const char *bucket, 
 void s3_exchange_start(struct s3_exchange *x, const char *method, s3_ended_fn *ended, void *ctx);
 /* Gives it up. */
 void s3_exchange_done(struct s3_exchange *x);
-/* Bytes of its body that have left. */
-uint64_t s3_exchange_sent(const struct s3_exchange *x);
 
 struct s3_upload;
 struct s3_call {
@@ -70,7 +67,7 @@ struct s3_call {
 	void *ctx;
 	/* of a list */
 	struct s3_objects *list;
-	size_t list_max;
+	size_t list_max, n_empty; /* n_empty: pages without objects, one after the other */
 	char *prefix;
 	/* of a get */
 	http_data_fn *data;
@@ -91,9 +88,6 @@ int s3_call_end(
 void s3_object_read(const struct http_response *response, struct s3_object *ret);
 
 struct s3_call *s3_upload_start(struct s3 *s3, const struct s3_put *put);
-uint64_t s3_upload_sent(const struct s3_upload *upload);
-/* The upload of a text of `noted`; NULL: none. The caller frees. */
-char *s3_upload_id(const char *resume);
 /* Body and payload of an exchange from a part of what is put. E_IO, E_IO_CHANGED: it ends early. */
 int s3_exchange_set_body(struct s3_exchange *x, const struct s3_put *put, uint64_t offset,
 	uint64_t size, struct err *err);

@@ -144,6 +144,11 @@ static int s3_login_notify(struct s3_login *login, struct err *error, struct err
 
 static int s3_login_end(struct s3_login *login, int r, struct err *error, struct err *err)
 {
+	/* Keys are renewed ahead: those that are there do until their source responds again. */
+	if (r < 0 && login->has_keys && login->keys.expires_ms > clock_wall_ms()) {
+		err_clear(error);
+		r = 0;
+	}
 	login->is_busy = false;
 	login->has_keys = r == 0;
 	login->generation += r == 0;
@@ -478,11 +483,13 @@ static enum s3_source s3_login_choose(const struct s3_login *login)
 		return S3_FROM_ENV;
 	if (s3_has_env(login, "AWS_WEB_IDENTITY_TOKEN_FILE") && s3_has_env(login, "AWS_ROLE_ARN"))
 		return S3_FROM_WEB;
-	if (s3_has_setting(login, "role_arn") || s3_has_setting(login, "credential_process") ||
-		s3_has_setting(login, "sso_session") || s3_has_setting(login, "sso_start_url"))
+	if (s3_has_setting(login, "role_arn") || s3_has_setting(login, "sso_session") ||
+		s3_has_setting(login, "sso_start_url"))
 		return S3_FROM_PROCESS;
 	if (s3_has_setting(login, "aws_access_key_id"))
 		return S3_FROM_FILE;
+	if (s3_has_setting(login, "credential_process"))
+		return S3_FROM_PROCESS;
 	if (s3_has_env(login, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") ||
 		s3_has_env(login, "AWS_CONTAINER_CREDENTIALS_FULL_URI"))
 		return S3_FROM_CONTAINER;

@@ -44,7 +44,6 @@ struct s3_upload {
 	uint64_t part_size;
 	struct VEC_OF(struct s3_part) parts;
 	size_t next, n_open, n_there;
-	uint64_t bytes_there;
 	struct s3_lane lanes[S3_PARTS_AT_ONCE];
 	struct buf body;
 	bool is_resumed;
@@ -65,16 +64,6 @@ static void s3_upload_free(struct s3_upload *upload)
 	free(upload);
 }
 
-uint64_t s3_upload_sent(const struct s3_upload *upload)
-{
-	uint64_t bytes = upload->bytes_there;
-
-	for (size_t i = 0; i < S3_PARTS_AT_ONCE; i++)
-		if (upload->lanes[i].is_busy)
-			bytes += s3_exchange_sent(&upload->lanes[i].x);
-	return bytes;
-}
-
 static uint64_t s3_part_len(const struct s3_upload *upload, size_t i)
 {
 	uint64_t left = upload->put.size - i * upload->part_size;
@@ -91,16 +80,6 @@ static int s3_upload_end(struct s3_upload *upload, const struct s3_object *objec
 /*
  * Notes
  */
-
-char *s3_upload_id(const char *resume)
-{
-	AUTO_JSON struct json *notes = NULL;
-
-	if (!resume || json_parse(resume, strlen(resume), S3_UPLOAD_NOTES_MAX,
-			       "the notes of an upload", &notes, NULL) < 0)
-		return NULL;
-	return mem_strdup(json_get_str(notes, "upload"));
-}
 
 static void s3_upload_note(struct s3_upload *upload)
 {
@@ -166,8 +145,8 @@ static void s3_upload_restart(struct s3_upload *upload)
 {
 	upload->is_resumed = false;
 	free(TAKE(upload->id));
+	buf_done(&upload->body);
 	upload->next = upload->n_there = 0;
-	upload->bytes_there = 0;
 	for (size_t i = 0; i < S3_PARTS_AT_ONCE; i++) {
 		s3_exchange_done(&upload->lanes[i].x);
 		upload->lanes[i].is_busy = false;
@@ -193,8 +172,13 @@ static int s3_upload_headed(
 {
 	struct s3_upload *upload = x->ctx;
 	const char *nonce = response ? field_find(&response->headers, s3_nonce_header) : NULL;
+	bool is_ours = str_eq(nonce, upload->nonce);
 
-	if (response && !str_eq(nonce, upload->nonce))
+	if (upload->is_resumed && (response ? !is_ours : error->id == E_S3_NOT_FOUND)) {
+		s3_upload_restart(upload);
+		return 0;
+	}
+	if (response && !is_ours)
 		err_set(error, E_S3_CHANGED, "s3://%s/%s: the parts that were sent are gone",
 			x->bucket, x->key);
 	if (response)
@@ -283,7 +267,6 @@ static int s3_upload_part_ended(
 	memcpy(part->sha256, x->payload, SHA256_HEX_SIZE);
 	upload->n_open--;
 	upload->n_there++;
-	upload->bytes_there += x->body.size;
 	lane->is_busy = false;
 	s3_upload_note(upload);
 	return s3_upload_go_on(upload, err);
@@ -303,7 +286,6 @@ static int s3_upload_part(struct s3_upload *upload, struct s3_lane *lane, size_t
 		return r;
 	if (part->etag && str_eq(part->sha256, x->payload)) {
 		upload->n_there++;
-		upload->bytes_there += len;
 		return 0;
 	}
 	free(TAKE(part->etag));

@@ -750,6 +750,15 @@ static void test_results_s3(void **state)
 	assert_null(strstr(text.data, "OTHER"));
 	json_print(objects.job, &text);
 	assert_null(strstr(text.data, "canary"));
+	/* It learns of the program before the setup, which may last or fail. */
+	AUTO_KUBE_OBJECTS struct kube_objects slow = {0};
+	sample.run.setup = "sleep 600";
+	make(&sample.run, &slow);
+	buf_reset(&text);
+	json_print(slow.job, &text);
+	const char *alive = strstr(text.data, "/alive"), *setup = strstr(text.data, "/setup.log");
+	assert_true(alive && setup && alive < setup);
+	sample.run.setup = NULL;
 	sample.run.has_shell = false;
 	sample.run.has_no_shell = true;
 	AUTO_KUBE_OBJECTS struct kube_objects none = {0};

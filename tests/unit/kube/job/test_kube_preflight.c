@@ -341,6 +341,19 @@ static void answer_version(struct flight *flight, const char *version)
 	flight->replies[i].status = 200;
 }
 
+/* Results that go to S3 are taken from there. */
+static void test_rights_of_results_in_s3(void **state)
+{
+	struct kube_run run = plain();
+	AUTO_FLIGHT struct flight flight;
+
+	(void)state;
+	run.results = (struct kube_place){.kind = KUBE_PLACE_EMPTY};
+	run.results_s3 = "s3://bucket/runs";
+	query_rights(&flight, &run, 403, "{}");
+	assert_true(find_deed(&flight, "get", "pods/exec") < 0);
+}
+
 /* From Kubernetes 1.35 on connections to pods by WebSocket need the right to create, too. */
 static void test_connections_to_pods(void **state)
 {
@@ -843,6 +856,7 @@ int main(void)
 		cmocka_unit_test(test_rights_to_studies),
 		cmocka_unit_test(test_one_verb_of_two_is_enough),
 		cmocka_unit_test(test_connections_to_pods),
+		cmocka_unit_test(test_rights_of_results_in_s3),
 		cmocka_unit_test(test_rights_unknown),
 		cmocka_unit_test(test_rules),
 		cmocka_unit_test(test_rights_to_jobsets),

@@ -65,6 +65,8 @@ static void render_flags(const struct kube_status *status, struct strv *out)
 		strv_add(out, "cancelling");
 	if (status->results_lost && status->phase != KUBE_LOST)
 		strv_addf(out, "results lost: %s", status->results_lost);
+	if (status->results_unsent)
+		strv_addf(out, "results unsent: %s", status->results_unsent);
 	if (status->attempt > 1)
 		strv_addf(out, "attempt %d", status->attempt);
 	if (status->first_failed >= 0 && status->n_ranks > 1)

@@ -203,9 +203,10 @@ static bool respond_pages(struct fix_conn *conn)
 	bool is_second = strstr(conn->path, "continuation-token=t%2B") != NULL;
 
 	return s3_fix_respond(conn, "200 OK",
-		is_second ? "<ListBucketResult><Contents><Key>b</Key></Contents></ListBucketResult>"
-			  : "<ListBucketResult><Contents><Key>a</Key></Contents>"
-			    "<NextContinuationToken>t+</NextContinuationToken></ListBucketResult>");
+		is_second
+			? "<ListBucketResult><Contents><Key>p q/b</Key></Contents></ListBucketResult>"
+			: "<ListBucketResult><Contents><Key>p q/a</Key></Contents>"
+			  "<NextContinuationToken>t+</NextContinuationToken></ListBucketResult>");
 }
 
 static void test_pages(void **state)
@@ -222,6 +223,32 @@ static void test_pages(void **state)
 	s3_list(fix.s3, "bucket", "", 1, &fix.objects, s3_fix_done, &fix);
 	s3_fix_run(&fix, E_DATA_LIMIT);
 	assert_int_equal(fix.objects.n, 1);
+	s3_fix_stop(&fix);
+}
+
+static bool respond_bad_pages(struct fix_conn *conn)
+{
+	if (strstr(conn->path, "/empty"))
+		return s3_fix_respond(conn, "200 OK",
+			"<ListBucketResult><NextContinuationToken>t</NextContinuationToken>"
+			"</ListBucketResult>");
+	return s3_fix_respond(conn, "200 OK",
+		"<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>");
+}
+
+/* Objects that were not requested, and pages without end. */
+static void test_bad_pages(void **state)
+{
+	(void)state;
+	struct s3_fix fix;
+
+	s3_fix_start(&fix, respond_bad_pages);
+	s3_list(fix.s3, "bucket", "a long prefix/", 10, &fix.objects, s3_fix_done, &fix);
+	s3_fix_run(&fix, E_S3_RESPONSE);
+	assert_non_null(strstr(fix.error.message, "lists a, which was not requested"));
+	s3_objects_done(&fix.objects);
+	s3_list(fix.s3, "empty", "", 10, &fix.objects, s3_fix_done, &fix);
+	s3_fix_run(&fix, E_S3_RESPONSE);
 	s3_fix_stop(&fix);
 }
 
@@ -408,6 +435,17 @@ static void test_upload(void **state)
 	s3_fix_run(&fix, E_NONE);
 	assert_int_equal(atomic_load(&n_begun), 2);
 	assert_int_equal(atomic_load(&n_parts) - before, 8);
+	/* The same where all of its parts had arrived, and another object is there by now. */
+	AUTO_FREE char *all = mem_strdup(fix.notes);
+	char *old = strstr(all, nonce);
+	assert_non_null(old);
+	old[0] = old[0] == '0' ? '1' : '0';
+	put.resume = all;
+	before = atomic_load(&n_parts);
+	s3_put(fix.s3, &put);
+	s3_fix_run(&fix, E_NONE);
+	assert_int_equal(atomic_load(&n_begun), 3);
+	assert_int_equal(atomic_load(&n_parts) - before, 8);
 	s3_fix_stop(&fix);
 }
 
@@ -422,6 +460,7 @@ int main(void)
 		cmocka_unit_test(test_bad_region),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_pages),
+		cmocka_unit_test(test_bad_pages),
 		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_cancel),
 		cmocka_unit_test(test_upload),

@@ -10,6 +10,7 @@
 
 #include "base/os/fs.h"
 #include "base/util/auto.h"
+#include "base/util/clock.h"
 #include "net/s3/s3_login.h"
 #include "tests/unit/net/s3/s3fix.h"
 #include "tests/unit/tmpfix.h"
@@ -106,6 +107,39 @@ static void test_container(void **state)
 	s3_fix_stop(&fix);
 }
 
+static bool respond_short(struct fix_conn *conn)
+{
+	char until[CLOCK_TEXT_SIZE];
+
+	if (!strstr(conn->path, "container"))
+		return s3_fix_respond(conn, "200 OK", "");
+	if (atomic_fetch_add(&n_keys, 1) > 0)
+		return s3_fix_respond(conn, "503 Busy", "");
+	clock_format(clock_wall_ms() + S3_LOGIN_AHEAD_MS - 1000, until);
+	AUTO_FREE char *text = mem_printf(
+		"{\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"S\",\"Expiration\":\"%s\"}", until);
+	return s3_fix_respond(conn, "200 OK", text);
+}
+
+/* Keys that cannot be renewed yet do as long as they are valid. */
+static void test_late_renewal(void **state)
+{
+	(void)state;
+	struct s3_fix fix;
+
+	atomic_store(&n_keys, 0);
+	s3_fix_init(&fix, respond_short);
+	strv_addf(&fix.env, "AWS_CONTAINER_CREDENTIALS_FULL_URI=http://127.0.0.1:%u/container",
+		fix.server->port);
+	s3_fix_open(&fix);
+	for (int i = 1; i <= 2; i++) {
+		s3_head(fix.s3, "bucket", "k", s3_fix_done, &fix);
+		s3_fix_run(&fix, E_NONE);
+		assert_int_equal(atomic_load(&n_keys), i);
+	}
+	s3_fix_stop(&fix);
+}
+
 static void test_unsafe_container(void **state)
 {
 	(void)state;
@@ -176,6 +210,10 @@ static void test_file(void **state)
 	s3_fix_init(&fix, respond_keys);
 	strv_addf(&fix.env, "AWS_SHARED_CREDENTIALS_FILE=%s/credentials", tmp);
 	assert_head(&fix, E_NONE);
+	/* Keys go before a program, as with AWS's tools. */
+	write_tmp("config", "[default]\ncredential_process = false\n");
+	strv_addf(&fix.env, "AWS_CONFIG_FILE=%s/config", tmp);
+	assert_head(&fix, E_NONE);
 	write_tmp("credentials",
 		"[default]\naws_access_key_id=OTHER\naws_secret_access_key=canary-s\n");
 	assert_head(&fix, E_S3_AUTH);
@@ -187,6 +225,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_container),
+		cmocka_unit_test(test_late_renewal),
 		cmocka_unit_test(test_unsafe_container),
 		cmocka_unit_test(test_instance),
 		cmocka_unit_test(test_web),

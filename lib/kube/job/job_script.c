@@ -1003,8 +1003,6 @@ static void add_stay(const struct job *job, struct buf *script)
 		buf_addf(script, "y=\ntrap 'n=1 y=1; term' %s\n", ends);
 	if (job->keeps_limit)
 		buf_addf(script, stay_limit, limit_signal(run));
-	if (job->lingers && !run->results_s3)
-		buf_adds(script, alive_lines);
 	add_start(job, script);
 	add_timer(job, script);
 	if (job->collects)
@@ -1062,7 +1060,9 @@ static char *make_script(const struct job *job)
 			run->attempt);
 	/* The setup may last for longer than the other container waits, or fail. */
 	if (run->results_s3)
-		buf_addf(&script, "%s%s", upload_check, alive_lines);
+		buf_adds(&script, upload_check);
+	if (job->lingers)
+		buf_adds(&script, alive_lines);
 	if (job->collects)
 		buf_adds(&script, collect_begin);
 	if (job->carries_over)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "app/data/data.h"
+#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -51,14 +52,30 @@ static int data_print_pushed(struct app *app, const struct data_pushed *pushed)
 	return ui_printf(app, UI_OUT, "%s@%s\n", path, pushed->id) < 0;
 }
 
-static int data_run_push(struct app *app, const struct data_options *options)
+static void data_note_unlisted(struct app *app, const struct config *config, const char *path)
+{
+	const struct strv *list = config_list(config, "data");
+	AUTO_FREE char *shown = ui_clean(path);
+
+	for (size_t i = 0; i < list->n; i++)
+		if (fs_below(path, list->v[i]))
+			return;
+	app_note(app, "runs do not see it yet: data: [%s] is not in dlrun.yaml", shown);
+}
+
+static int data_run_push(
+	struct app *app, const struct data_options *options, const struct config *config)
 {
 	AUTO(data_pushed_done) struct data_pushed pushed = {0};
 	AUTO_ERR struct err err = {0};
 
 	int r = data_push(&app->session, options, &pushed, &err);
 	transfer_clear(options->ctx);
-	return r < 0 ? app_fail(app, &err) : data_print_pushed(app, &pushed);
+	if (r < 0)
+		return app_fail(app, &err);
+	r = data_print_pushed(app, &pushed);
+	data_note_unlisted(app, config, pushed.path);
+	return r;
 }
 
 static int data_print_versions(struct app *app, const struct data_versions *versions)
@@ -156,7 +173,7 @@ static int cmd_data_run(struct app *app, void *values_ptr, struct strv *words)
 		return app_fail(app, &err);
 	app_catch_signals();
 	if (str_eq(verb, "push"))
-		return data_run_push(app, &options);
+		return data_run_push(app, &options, config);
 	return word && str_eq(verb, "rm") ? data_run_rm(app, &options, word)
 					  : data_run_ls(app, &options);
 }

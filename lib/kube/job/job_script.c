@@ -1044,6 +1044,15 @@ static void add_sent(const struct kube_run *run, struct buf *out)
 	buf_adds(out, "unset -f sent\n");
 }
 
+/* In front of the setup, which may last for longer than the other container waits, or fail. */
+static void job_add_alive(const struct job *job, struct buf *script)
+{
+	if (job->run->results_s3)
+		buf_adds(script, upload_check);
+	if (job->lingers)
+		buf_adds(script, alive_lines);
+}
+
 static char *make_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
@@ -1058,11 +1067,7 @@ static char *make_script(const struct job *job)
 	if (job->counts)
 		buf_addf(&script, "export DLRUN_ATTEMPT=$((%d + ${" JOB_RETRIES ":-0}))\n",
 			run->attempt);
-	/* The setup may last for longer than the other container waits, or fail. */
-	if (run->results_s3)
-		buf_adds(&script, upload_check);
-	if (job->lingers)
-		buf_adds(&script, alive_lines);
+	job_add_alive(job, &script);
 	if (job->collects)
 		buf_adds(&script, collect_begin);
 	if (job->carries_over)

@@ -42,7 +42,7 @@ from pypi import CACHE  # noqa: E402
 AGAIN_MAX = 10
 SLOWEST = 20
 AT_A_TIME = 2
-LIMIT_S = 2400  # Of one step, several times what the longest needs: tests have limits of their own.
+LIMIT_S = 4500  # Of one step, several times what the longest needs on an idle machine: tests have limits of their own.
 LEAVE_S = 60    # For one that was told to end.
 OUT = ROOT / "build-test"
 # Beside what the tests have built: it outlives the clone.

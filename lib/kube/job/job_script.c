@@ -1065,7 +1065,7 @@ static char *make_script(const struct job *job)
 
 	buf_init(&script, SCRIPT_MAX);
 	if (run->n_members)
-		buf_adds(&script, job_member_lines);
+		job_add_member_lines(run, &script);
 	if (job->is_flat)
 		buf_adds(&script, "_l=$1\nshift\neval \"$_l\"\nunset _l\n");
 	if (job->counts)

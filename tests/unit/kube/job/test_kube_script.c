@@ -1018,6 +1018,9 @@ static void test_members(void **state)
 		assert_int_equal(system(command), 0);
 	}
 	check(*state, &cancelled, 0, 125, "", KUBE_JOB_CANCELLED);
+	/* Else it would end the others. */
+	cancelled.run.fail_fast = true;
+	check(*state, &cancelled, 0, 0, "", KUBE_JOB_CANCELLED);
 	setenv("JOB_COMPLETION_INDEX", "70", 1);
 	check(*state, &test, 0, 125, "the study has no member 70\n", NULL);
 }

@@ -39,6 +39,8 @@ static int data_print_pushed(struct app *app, const struct data_pushed *pushed)
 	if (pushed->n_passed)
 		app_warn(app, "%zu sockets, pipes and devices are no part of the data",
 			pushed->n_passed);
+	for (size_t i = 0; i < pushed->changed.n; i++)
+		app_warn(app, "%s", pushed->changed.v[i]);
 	if (app->options.json)
 		return app_print_json(app, data_pushed_json(pushed));
 	app_phase(app, "data", "%zu %s, %s%s", pushed->n_files,

@@ -101,7 +101,8 @@ def test_versions_share_what_they_have_in_common(w):
     assert [(v["version"], v["current"]) for v in listed] == [(second["version"], True), (first["version"], False)], listed
     w.ok("data", "rm", f"data/set@{second['version'][:6]}")
     assert os.readlink(place / ".dlrun/current") == first["version"]
-    w.refused("data", "rm", "data/set@d-0", id="data.version", rc=5, says="d-0")
+    for name in ("d-0", "latest", ""):
+        w.refused("data", "rm", f"data/set@{name}", id="data.version", rc=5, says=[f"'{name}'", f"data/set@{first['version']}, the current"])
     w.ok("data", "rm", "data/set")
     assert not list(place.iterdir())
     w.refused("data", "rm", "data/set", id="data.version", rc=5)

@@ -30,6 +30,7 @@ enum {
 	DATA_TICK_MS = 200,
 	DATA_REFRESH_MS = 10000,
 	DATA_SAID_MAX = 64 << 10,
+	DATA_SHOWN = 4,
 };
 
 void data_pushed_done(struct data_pushed *pushed)
@@ -730,7 +731,7 @@ static int data_find_version(const struct data_place *place, size_t i,
 	size_t n = 0;
 
 	for (size_t k = 0; k < there->ids.n; k++) {
-		if (!str_starts(there->ids.v[k], id))
+		if (!*id || !str_starts(there->ids.v[k], id))
 			continue;
 		*ret = k;
 		n++;
@@ -742,6 +743,9 @@ static int data_find_version(const struct data_place *place, size_t i,
 		n ? "%s has several versions of %s that begin with '%s'"
 		  : "%s has no version of %s that begins with '%s'",
 		place->target->name, place->paths.v[i], shown);
+	for (size_t k = 0; k < there->ids.n && k < DATA_SHOWN; k++)
+		err_evidence(err, "%s@%s%s", place->paths.v[i], there->ids.v[k],
+			str_eq(there->current, there->ids.v[k]) ? ", the current one" : "");
 	return err_hint(err, "dlrun data ls -t %s", place->target->name);
 }
 

@@ -39,6 +39,8 @@ static int data_print_pushed(struct app *app, const struct data_pushed *pushed)
 	if (pushed->n_passed)
 		app_warn(app, "%zu sockets, pipes and devices are no part of the data",
 			pushed->n_passed);
+	for (size_t i = 0; i < pushed->changed.n; i++)
+		app_warn(app, "%s", pushed->changed.v[i]);
 	if (app->options.json)
 		return app_print_json(app, data_pushed_json(pushed));
 	app_phase(app, "data", "%zu %s, %s%s", pushed->n_files,
@@ -125,14 +127,25 @@ static int data_run_ls(struct app *app, const struct data_options *options)
 	return 0;
 }
 
-/* NAME[@VERSION]: the last @ in front of "d-". */
-static int data_run_rm(struct app *app, const struct data_options *options, const char *word)
+/* PATH[@VERSION]: a path of data may have an @, too. */
+static const char *data_version_of(
+	const struct data_options *options, const struct config *config, const char *word)
+{
+	const char *target = options->target ? options->target : config_str(config, "target");
+	const char *at = strrchr(word, '@');
+	bool is_path = json_get(json_get(config_target(config, target), "data"), word) != NULL;
+
+	return at && (str_starts(at, "@d-") || !is_path) ? at + 1 : NULL;
+}
+
+static int data_run_rm(struct app *app, const struct data_options *options,
+	const struct config *config, const char *word)
 {
 	AUTO(data_versions_done) struct data_versions versions = {0};
 	AUTO_ERR struct err err = {0};
 	struct data_options own = *options;
-	const char *at = strrchr(word, '@'), *id = at && str_starts(at, "@d-") ? at + 1 : NULL;
-	AUTO_FREE char *name = id ? mem_strndup(word, (size_t)(at - word)) : mem_strdup(word);
+	const char *id = data_version_of(options, config, word);
+	AUTO_FREE char *name = id ? mem_strndup(word, (size_t)(id - 1 - word)) : mem_strdup(word);
 
 	own.path = name;
 	int r = data_remove(&app->session, &own, id, &versions, &err);
@@ -174,7 +187,7 @@ static int cmd_data_run(struct app *app, void *values_ptr, struct strv *words)
 	app_catch_signals();
 	if (str_eq(verb, "push"))
 		return data_run_push(app, &options, config);
-	return word && str_eq(verb, "rm") ? data_run_rm(app, &options, word)
+	return word && str_eq(verb, "rm") ? data_run_rm(app, &options, config, word)
 					  : data_run_ls(app, &options);
 }
 

@@ -51,11 +51,22 @@ def test_a_claim_gets_versions(w):
         run = s.submit("--", "sh", "sum.sh")
         w.run("wait", run)
         assert w.show(run)["state"] == "succeeded", (s.why(run), s.output(run))
+        assert w.show(run)["data"] == {"data/set": second["version"]} and second["version"] in w.ok("show", run).out, w.show(run).get("data")
         listed = json.loads(w.ok("data", "ls", "--json", timeout=300).out)["versions"]
         assert [(v["version"], v["current"]) for v in listed] == [(second["version"], True), (first["version"], False)], listed
         w.ok("data", "rm", f"data/set@{first['version']}", timeout=300)
         assert not (there / first["version"]).exists() and (there / second["version"]).is_dir()
         no_pod_is_left(s)
+        # What a pod has mounted is known while it runs.
+        run = s.submit("--", "sh", "-c", "until [ -e $DLRUN_OUTPUT_DIR/go ]; do sleep 0.1; done; cat data/set/sub/a")
+        wait_for(lambda: w.show(run).get("data") == {"data/set": second["version"]}, "the version that it reads", 60)
+        done = w.run("data", "rm", "data/set", timeout=300)
+        assert done.rc == 1 and "[data.place]" in done.err and run in done.err, done
+        w.write("data/set/sub/a", "two")
+        third = pushed(w)
+        w.ok("exec", run, "--", "sh", "-c", "touch $DLRUN_OUTPUT_DIR/go")
+        assert s.ended(run)["state"] == "succeeded" and s.output(run) == "one", s.why(run)
+        assert w.show(run)["data"] == {"data/set": second["version"]} and third["version"] != second["version"], w.show(run)["data"]
 
 
 def test_a_push_into_a_claim_goes_on(w):

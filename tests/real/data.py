@@ -60,8 +60,9 @@ def push(w, *words, **more):
 
 def check(w, place, version=None):
     there = place / ".dlrun" / (version or "current")
-    assert content(there) == content(w.tree / "data/set")
-    writable = [p for p in there.rglob("*") if not p.is_symlink() and p.is_file() and p.stat().st_mode & 0o222]
+    found, wanted = content(there), content(w.tree / "data/set")
+    assert found == wanted, set(found.items()) ^ set(wanted.items())
+    writable = [p for p in (there.resolve(), *there.rglob("*")) if not p.is_symlink() and p.stat().st_mode & 0o222]
     assert not writable, writable[:3]
 
 
@@ -100,7 +101,8 @@ def test_versions_share_what_they_have_in_common(w):
     assert [(v["version"], v["current"]) for v in listed] == [(second["version"], True), (first["version"], False)], listed
     w.ok("data", "rm", f"data/set@{second['version'][:6]}")
     assert os.readlink(place / ".dlrun/current") == first["version"]
-    w.refused("data", "rm", "data/set@d-0", id="data.version", rc=5, says="d-0")
+    for name in ("d-0", "latest", ""):
+        w.refused("data", "rm", f"data/set@{name}", id="data.version", rc=5, says=[f"'{name}'", f"data/set@{first['version']}, the current"])
     w.ok("data", "rm", "data/set")
     assert not list(place.iterdir())
     w.refused("data", "rm", "data/set", id="data.version", rc=5)
@@ -225,14 +227,109 @@ def test_what_a_run_makes_in_a_version_is_in_no_other(w):
     place = here(w)
     w.write("data/set/sub/b", "b")
     version = push(w)["version"]
-    (place / ".dlrun" / version / "sub/cache").write_text("made by a run")
+    sub = place / ".dlrun" / version / "sub"
+    sub.chmod(0o755)
+    (sub / "cache").write_text("made by a run")
     w.write("data/set/c", "c")
     push(w)
     check(w, place)
+    (place / ".dlrun/current/sub").resolve().chmod(0o755)
     (place / ".dlrun/current/sub/b").unlink()
     w.write("data/set/c", "d")
     push(w)
     check(w, place)
+
+
+def test_nobody_writes_to_a_version(w):
+    w.as_nobody()
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    fill(w)
+    large(w)
+    first = push(w)
+    assert w.ok("submit", "-f", "-t", "local", "--", "find", "data/set/", "!", "-type", "l", "-writable").out == ""
+    w.write("data/set/odd/plain", "changed")
+    second = push(w)
+    assert second["files_sent"] == 1, second
+    check(w, place)
+    check_old = content(place / ".dlrun" / first["version"])
+    w.ok("data", "rm", f"data/set@{second['version']}")
+    assert content(place / ".dlrun/current") == check_old
+    assert push_killed(w, place, (), lambda number: w.write(f"data/set/more/{number}", os.urandom(3 * MIB))) > 0
+    w.ok("data", "rm", "data/set")
+    assert not list(place.iterdir()), list(place.rglob('*'))[:20]
+
+
+def test_a_version_that_was_changed_is_not_built_upon(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    fill(w)
+    large(w)
+    w.write("data/set/sub/large", os.urandom(3 * MIB))
+    w.write("data/set/sub/removed", "removed there")
+    old(w)
+    first = push(w)
+    version = place / ".dlrun" / first["version"]
+    for path in (version / "sub", version / "sub/large", version / "run.sh"):
+        path.chmod(path.stat().st_mode | 0o200)
+    (version / "run.sh").write_text("x" * (version / "run.sh").stat().st_size)
+    (version / "sub/removed").unlink()
+    (version / "sub/cache/deeper").mkdir(parents=True)
+    (version / "sub/cache/deeper/file").write_text("made by a run")
+    w.write("data/set/sub/new", "new")
+    done = w.ok("data", "push", "data/set", "--json")
+    second = json.loads(done.out)
+    # What was changed, what was removed, what is new.
+    assert second["files_sent"] == 3 and "was changed on local: 5 of its paths" in done.err, done
+    check(w, place)
+    # The same again, of the version itself: it is made anew, unless a run reads it.
+    (w.tree / "data/set/sub/new").unlink()
+    done = w.ok("data", "push", "data/set", "--json")
+    assert json.loads(done.out)["version"] == first["version"] and not json.loads(done.out)["was_there"], done
+    check(w, place)
+    assert push(w)["was_there"]
+    run = w.ok("submit", "-d", "-t", "local", "--", "sh", "-c", "until [ -e $DLRUN_OUTPUT_DIR/go ]; do sleep 0.1; done").out.strip()
+    version.chmod(0o755)
+    (version / "cache").write_text("made by a run")
+    done = w.run("data", "push", "data/set")
+    assert done.rc == 1 and "[data.place]" in done.err and run in done.err, done
+    (w.state / "runs" / run / "outputs").mkdir(parents=True, exist_ok=True)
+    (w.state / "runs" / run / "outputs/go").touch()
+    w.ok("wait", run)
+    done = push(w)
+    assert done["files_sent"] == 0 and not done["was_there"], done
+    check(w, place)
+
+
+def test_another_user_goes_on_with_the_place(w):
+    if os.getuid():
+        raise Skip("only root is two users")
+    place = w.dir / "place"
+    place.mkdir()
+    theirs = place / ".dlrun"
+
+    def put(key, base, *members, name=ID, entries=1, **more):
+        assert script(w, "begin", key, "one", **more).wait() == 0
+        script_put = script(w, "put", key, "one", base, "0", stdin=subprocess.PIPE, **more)
+        members = [(f"part-{key}-one/{path}", data) for path, data in members]
+        list_, do = ending(f"part-{key}-one", entries)
+        script_put.communicate(packed(*members, list_, (do[0], do[1].replace(ID.encode(), name.encode()))))
+        assert script_put.returncode == 0, script_put.returncode
+
+    put("key", "-", ("sub/b", b"b"), entries=2)
+    for path in (w.dir, place, theirs):
+        path.chmod(0o777)
+    other = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    second = "d-" + "1" * 16
+    put("other", ID, ("sub/c", b"c"), name=second, entries=3, **other)
+    assert sorted(p.name for p in (theirs / second / "sub").iterdir()) == ["b", "c"]
+    assert (theirs / second / "sub").stat().st_mode & 0o222 == 0
+    assert script(w, "rm", ID, **other).wait() == 0 and not (theirs / ID).exists()
+    put("key", second, ("sub/d", b"d"), entries=4)
+    assert not list(theirs.glob(".gone*")) and (theirs / "current/sub/d").exists()
+    assert script(w, "rm", **other).wait() == 0 and not list(theirs.glob("*.list"))
+    put("key", "-", ("sub/b", b"b"), entries=2)
+    assert sorted(p.name for p in theirs.iterdir()) == ["current", ID, f"{ID}.list"]
 
 
 def test_old_directories_make_no_old_transfer(w):
@@ -353,8 +450,9 @@ def test_a_place_without_a_version_yet(w):
 
 def killed(w, args, after_s):
     """A push of a process that is killed after a while; whether it was in time."""
+    who = {"user": w.user, "group": w.user, "extra_groups": []} if w.user else {}
     child = subprocess.Popen([w.dlrun, "data", "push", "data/set", *args], cwd=w.tree, env=w.env, stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL)
+                             stderr=subprocess.DEVNULL, **who)
     try:
         child.wait(after_s)
         return False

@@ -124,7 +124,7 @@ def test_large_objects_go_on_where_they_were_cut(w):
 class Pod:
     """upload.py in directories of the test instead of a pod's, and a pipe as a program's script holds it open."""
 
-    def __init__(self, w, s3, seconds=20, **env):
+    def __init__(self, w, s3, seconds=20, bucket=None, **env):
         self.output, self.attempt, self.message = w.dir / "outputs", w.dir / "attempt", w.dir / "message"
         for path in (self.output, self.attempt):
             path.mkdir(exist_ok=True)
@@ -136,7 +136,7 @@ class Pod:
         alive.unlink(missing_ok=True)
         os.mkfifo(alive)
         self.pipe = os.open(alive, os.O_RDWR)
-        self.process = subprocess.Popen(["python3", "-ESc", text, f"s3://{s3.bucket}/runs/r1", "0", str(seconds)],
+        self.process = subprocess.Popen(["python3", "-ESc", text, f"s3://{bucket or s3.bucket}/runs/r1", "0", str(seconds)],
                                         env={**w.env, **s3.env, **env}, stderr=subprocess.PIPE)
 
     def write(self, name, data):
@@ -218,15 +218,40 @@ def test_responses_that_are_broken(w):
         cutter.close()
 
 
+def test_a_part_that_fails_costs_no_other(w):
+    """More failures than one try bears: what came of the file stays."""
+    seen = []
+
+    def spoil(request):
+        number = request.partition(b"partNumber=")[2][:1]
+        seen.append(number)
+        return b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n" if number == b"2" and seen.count(number) < 8 else None
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 30, spoil)
+        pod = Pod(w, s3, seconds=600, AWS_ENDPOINT_URL_S3=cutter.endpoint)
+        pod.write("big", random.Random(5).randbytes(20 << 20))
+        pod.end()
+        assert listed(w, s3) == {"big": 20 << 20} and not pod.message.exists()
+        assert [seen.count(n) for n in (b"1", b"2", b"3")] == [1, 8, 1], seen
+        cutter.close()
+
+
 def test_results_that_cannot_be_sent_are_said_to_be_lost(w):
+    """At once where no retry mends it, else when the time is over."""
     with S3Server(w.dir) as s3:
         for env, want in (({"AWS_SECRET_ACCESS_KEY": "wrong"}, "SignatureDoesNotMatch"), ({"AWS_ACCESS_KEY_ID": ""}, "no keys for S3"),
-                          ({"AWS_SESSION_TOKEN": s3.secret + "\nx"}, "not plain text"), ({"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1"}, "refused")):
-            pod = Pod(w, s3, seconds=1, **env)
+                          ({"bucket": "no-such-bucket"}, "NoSuchBucket"), ({"AWS_ACCESS_KEY_ID": "AKIANONE"}, "status 403"),
+                          ({"AWS_SESSION_TOKEN": s3.secret + "\nx"}, "not plain text")):
+            pod = Pod(w, s3, seconds=3600, **env)
             for i in range(200):
                 pod.write(f"a{i}", b"1")
             assert s3.secret not in pod.end()
-            assert want in pod.message.read_text() and s3.secret not in pod.message.read_text(), pod.message.read_text()
+            message = pod.message.read_text()
+            assert want in message and "no retry mends" in message and s3.secret not in message, message
+        pod = Pod(w, s3, seconds=1, AWS_ENDPOINT_URL_S3="http://127.0.0.1:1")
+        pod.end()
+        assert "refused" in pod.message.read_text() and "retry" not in pod.message.read_text(), pod.message.read_text()
 
 
 if __name__ == "__main__":

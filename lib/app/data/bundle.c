@@ -30,6 +30,7 @@ void bundle_done(struct bundle *bundle)
 	vec_foreach (struct bundle_step, step, &bundle->steps)
 		vec_done(&step->pieces);
 	vec_done(&bundle->steps);
+	map_done(&bundle->lost);
 	buf_done(&bundle->removed);
 	buf_done(&bundle->script);
 	buf_done(&bundle->out);
@@ -177,12 +178,70 @@ bool bundle_part_parse(const char *data, size_t len, struct bundle_part *ret)
 }
 
 /*
+ * A version that was changed
+ */
+
+static bool bundle_is_lost(
+	const struct version_entry *entry, const struct bundle_part *changed, struct map *lost)
+{
+	const struct bundle_file *file = map_get(&changed->files, entry->path);
+	const char *slash = strrchr(entry->path, '/');
+	AUTO_FREE char *parent =
+		slash ? mem_strndup(entry->path, (size_t)(slash - entry->path)) : mem_strdup(".");
+
+	if (map_get(lost, parent))
+		return true;
+	if (file)
+		return entry->kind != 'f' || file->size != entry->size ||
+		       (file->mode ^ entry->mode) & 0100 ||
+		       memcmp(file->sha, entry->sha, sizeof(file->sha)) != 0;
+	if (!map_get(&changed->gone, parent))
+		return false;
+	/* The target of a link is not known. */
+	return entry->kind != 'd' || !map_get(&changed->dirs, entry->path);
+}
+
+static size_t bundle_add_strays(
+	const struct version *version, const struct map *found, struct bundle_part *part)
+{
+	const char *path;
+	size_t pos = 0, n = 0;
+	void *value;
+
+	while (map_each(found, &pos, &path, &value)) {
+		if (version_find(version, path))
+			continue;
+		n++;
+		if (part && !map_get(&part->files, path) && !map_get(&part->dirs, path))
+			map_put(&part->others, path, part);
+	}
+	return n;
+}
+
+size_t bundle_compare(const struct version *version, const struct bundle_part *changed,
+	struct map *lost, struct bundle_part *part)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < version->entries.n; i++) {
+		const struct version_entry *entry = &version->entries.v[i];
+		if (!bundle_is_lost(entry, changed, lost))
+			continue;
+		map_put(lost, entry->path, lost);
+		n += entry->kind != 'l' || !map_get(&changed->others, entry->path);
+	}
+	return n + bundle_add_strays(version, &changed->files, part) +
+	       bundle_add_strays(version, &changed->dirs, part) +
+	       bundle_add_strays(version, &changed->others, part);
+}
+
+/*
  * The plan
  */
 
 static const struct version_entry *bundle_before(const struct bundle *bundle, const char *path)
 {
-	if (!bundle->base || map_get(&bundle->part->gone, path))
+	if (!bundle->base || map_get(&bundle->part->gone, path) || map_get(&bundle->lost, path))
 		return NULL;
 	return version_find(bundle->base, path);
 }
@@ -233,12 +292,14 @@ static int bundle_by_hash(const void *a, const void *b)
 	return one->len < other->len ? -1 : one->len > other->len;
 }
 
-static void bundle_index_make(const struct version *base, struct bundle_index *index)
+static void bundle_index_make(const struct bundle *bundle, struct bundle_index *index)
 {
+	const struct version *base = bundle->base;
+
 	for (size_t i = 0; base && i < base->entries.n; i++) {
 		const struct version_entry *entry = &base->entries.v[i];
 		uint64_t offset = 0;
-		if (entry->kind != 'f')
+		if (entry->kind != 'f' || map_get(&bundle->lost, entry->path))
 			continue;
 		*vec_push(&index->files) = entry;
 		for (size_t k = 0; k < entry->n_chunks; k++) {
@@ -279,7 +340,7 @@ int bundle_hash(struct bundle *bundle, struct err *err)
 	AUTO(bundle_index_done) struct bundle_index index = {0};
 	struct scan_wants wants = {0};
 
-	bundle_index_make(bundle->base, &index);
+	bundle_index_make(bundle, &index);
 	vec_foreach (struct version_entry, entry, &bundle->now->entries) {
 		const struct version_entry *before = bundle_before(bundle, entry->path);
 		if (entry->kind != 'f' || entry->has_digest)
@@ -440,7 +501,8 @@ static void bundle_remove_of_base(struct bundle *bundle)
 	for (size_t i = 0; bundle->base && i < bundle->base->entries.n; i++) {
 		const struct version_entry *before = &bundle->base->entries.v[i];
 		const struct version_entry *wanted = version_find(bundle->now, before->path);
-		bool is_gone = map_get(&bundle->part->gone, before->path);
+		bool is_gone = map_get(&bundle->part->gone, before->path) ||
+			       map_get(&bundle->lost, before->path);
 		if (!wanted || !(is_gone ? bundle_has_come(bundle->part, wanted)
 					 : bundle_is_same(before, wanted)))
 			bundle_remove(bundle, before->path);
@@ -481,7 +543,7 @@ int bundle_plan(struct bundle *bundle, struct err *err)
 
 	buf_init(&bundle->removed, BUNDLE_TEXT_MAX);
 	buf_init(&bundle->script, BUNDLE_SCRIPT_MAX);
-	bundle_index_make(bundle->base, &index);
+	bundle_index_make(bundle, &index);
 	vec_foreach (struct version_entry, entry, &bundle->now->entries) {
 		const struct version_entry *before = bundle_before(bundle, entry->path);
 		int r = bundle_judge(bundle, entry, err);

@@ -67,6 +67,7 @@ struct bundle {
 	struct bundle_part *part;
 	bool whole; /* no file is put together from chunks, or is another name of one of base */
 
+	struct map lost; /* of path of base: that is not what its list says (bundle_compare) */
 	struct VEC_OF(struct bundle_step) steps;
 	struct buf removed; /* names, each with its NUL */
 	struct buf script;
@@ -82,6 +83,11 @@ struct bundle {
 	struct buf out;
 };
 
+/* Compares a version with what `changed` has found in it, in the form of a part. Returns the number
+ * of paths that are not as its list says, or not in the list. *lost gets the former, part (or NULL)
+ * the latter, which are removed then. */
+size_t bundle_compare(const struct version *version, const struct bundle_part *changed,
+	struct map *lost, struct bundle_part *part);
 /* Reads files that may be at the place already, so that they have digests. */
 int bundle_hash(struct bundle *bundle, struct err *err);
 /* Whether all digests are known; then id is. */

@@ -21,7 +21,6 @@
 #include "app/runs/refresh.h"
 #include "core/record/runtime.h"
 #include "core/store/store.h"
-#include "snap/tree/snapshot.h"
 
 enum {
 	DATA_KEY_SIZE = 17,
@@ -31,12 +30,14 @@ enum {
 	DATA_TICK_MS = 200,
 	DATA_REFRESH_MS = 10000,
 	DATA_SAID_MAX = 64 << 10,
+	DATA_SHOWN = 4,
 };
 
 void data_pushed_done(struct data_pushed *pushed)
 {
 	free(pushed->target);
 	free(pushed->path);
+	strv_done(&pushed->changed);
 	*pushed = (struct data_pushed){0};
 }
 
@@ -177,7 +178,7 @@ static int data_scan(struct data_push *push, struct err *err)
 
 struct data_there {
 	struct strv ids, lines; /* of each version its summary; the newest first */
-	char current[VERSION_ID_SIZE];
+	char current[VERSION_ID_SIZE], unchanged[VERSION_ID_SIZE];
 	size_t len; /* of the text about versions */
 };
 
@@ -193,6 +194,8 @@ static void data_there_take(struct data_there *there, const char *line)
 
 	if (str_starts(line, "current ") && version_id_is(words + 1))
 		snprintf(there->current, sizeof(there->current), "%s", words + 1);
+	if (str_starts(line, "unchanged ") && version_id_is(words + 1))
+		snprintf(there->unchanged, sizeof(there->unchanged), "%s", words + 1);
 	if (!str_starts(line, "version "))
 		return;
 	AUTO_FREE char *id = mem_strndup(words + 1, strcspn(words + 1, " "));
@@ -207,7 +210,8 @@ static void data_there_parse(const struct buf *text, struct data_there *ret)
 	while (ret->len < text->len) {
 		const char *at = text->data + ret->len;
 		const char *end = memchr(at, '\n', text->len - ret->len);
-		if (!end || (!str_starts(at, "current ") && !str_starts(at, "version ")))
+		if (!end || (!str_starts(at, "current ") && !str_starts(at, "version ") &&
+				    !str_starts(at, "unchanged ")))
 			break;
 		AUTO_FREE char *line = mem_strndup(at, (size_t)(end - at));
 		data_there_take(ret, line);
@@ -247,6 +251,61 @@ static int data_get_base(
 		return r;
 	data_write_list(push, path, ret, false);
 	return 0;
+}
+
+/* Find the paths (*ret: their number) of the version there that were changed, which nobody may do.
+ * lost and part as of bundle_compare. */
+static int data_find_changes(struct data_push *push, const char *id, const struct version *version,
+	struct map *lost, struct bundle_part *part, size_t *ret, struct err *err)
+{
+	AUTO(bundle_part_done) struct bundle_part changed = {0};
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf text = {0};
+
+	buf_init(&text, VERSION_TEXT_MAX);
+	data_words(&words, "changed", id);
+	int r = data_place_do(&push->place, 0, &words, &text, err);
+	if (r < 0)
+		return r;
+	if (!bundle_part_parse(text.data, text.len, &changed))
+		return err_set(
+			err, E_DATA, "what was changed in %s there cannot be understood", id);
+	*ret = text.len ? bundle_compare(version, &changed, lost, part) : 0;
+	if (*ret)
+		strv_addf(&push->ret->changed,
+			"%s@%s was changed on %s: %zu of its paths are not what was pushed",
+			push->place.paths.v[0], id, push->place.target->name, *ret);
+	return 0;
+}
+
+/* A run of this machine's list that goes on reads one of the versions from `first` to before `end`:
+ * it would lose files under way. Which one it reads is known only since its target was asked. */
+static int data_check_unused(const struct data_place *place, size_t i,
+	const struct data_there *there, size_t first, size_t end, struct err *err)
+{
+	const struct store_filter filter = {.unfinished_only = true, .target = place->target->name};
+	AUTO_FREE char *path = str_escaped(place->paths.v[i]);
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct store *store;
+
+	int r = session_store(place->session, &store, err);
+	if (r == 0)
+		r = store_list(store, &filter, &runs, err);
+	if (r == 0)
+		r = runs_refresh(place->session, &runs, DATA_REFRESH_MS, err);
+	for (size_t k = 0; r == 0 && k < runs.n; k++) {
+		const struct json *data = json_get(runs.v[k]->doc, RUNTIME_DATA);
+		const char *id = json_get_str(data, path);
+		ptrdiff_t at = id ? strv_find(&there->ids, id) : -1;
+		if (at < (ptrdiff_t)first || at >= (ptrdiff_t)end ||
+			run_state_is_final(run_state(runs.v[k])))
+			continue;
+		const char *run = run_id(runs.v[k]);
+		err_set(err, E_DATA_PLACE, "%s@%s is read by %s, which has not ended", path, id,
+			run);
+		return err_hint(err, "dlrun wait %s", run);
+	}
+	return r;
 }
 
 /*
@@ -406,6 +465,27 @@ static int data_choose_base(struct data_push *push, const struct data_there *the
 	return data_tell(push, "drop", push->key, err);
 }
 
+/* The version that is wanted is there: use it, or make it again where it was changed. n_changed:
+ * -1: not known. 1: once more. */
+static int data_take(struct data_push *push, const struct data_there *there, struct bundle *bundle,
+	ptrdiff_t n_changed, struct err *err)
+{
+	ptrdiff_t at = strv_find(&there->ids, bundle->id);
+	AUTO(map_done) struct map lost = {0};
+	size_t n = (size_t)n_changed;
+	int r = 0;
+
+	if (n_changed < 0)
+		r = data_find_changes(push, bundle->id, bundle->now, &lost, NULL, &n, err);
+	if (r < 0)
+		return r;
+	if (!n)
+		return str_eq(there->current, bundle->id) ? 0
+							  : data_tell(push, "use", bundle->id, err);
+	r = data_check_unused(&push->place, 0, there, (size_t)at, (size_t)at + 1, err);
+	return r < 0 ? r : data_put(push, bundle, err);
+}
+
 /* 1: once more. */
 static int data_push_once(struct data_push *push, struct err *err)
 {
@@ -415,6 +495,7 @@ static int data_push_once(struct data_push *push, struct err *err)
 	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf text = {0};
 	uint8_t random[DATA_TOKEN_BYTES];
+	size_t n_changed = 0;
 
 	buf_init(&text, VERSION_TEXT_MAX);
 	random_bytes(random, sizeof(random));
@@ -440,11 +521,15 @@ static int data_push_once(struct data_push *push, struct err *err)
 	if (r == 0 && !str_eq(bundle.base_id, "-")) {
 		r = data_get_base(push, bundle.base_id, &base, err);
 		bundle.base = &base;
+		if (r == 0 && !str_eq(there.unchanged, bundle.base_id))
+			r = data_find_changes(
+				push, bundle.base_id, &base, &bundle.lost, &part, &n_changed, err);
 	}
 	if (r == 0)
 		r = bundle_hash(&bundle, err);
 	if (r == 0 && bundle_is_known(&bundle) && strv_find(&there.ids, bundle.id) >= 0)
-		r = str_eq(there.current, bundle.id) ? 0 : data_tell(push, "use", bundle.id, err);
+		r = data_take(push, &there, &bundle,
+			str_eq(bundle.base_id, bundle.id) ? (ptrdiff_t)n_changed : -1, err);
 	else if (r == 0)
 		r = data_put(push, &bundle, err);
 	data_save_stat(push);
@@ -646,7 +731,7 @@ static int data_find_version(const struct data_place *place, size_t i,
 	size_t n = 0;
 
 	for (size_t k = 0; k < there->ids.n; k++) {
-		if (!str_starts(there->ids.v[k], id))
+		if (!*id || !str_starts(there->ids.v[k], id))
 			continue;
 		*ret = k;
 		n++;
@@ -658,37 +743,10 @@ static int data_find_version(const struct data_place *place, size_t i,
 		n ? "%s has several versions of %s that begin with '%s'"
 		  : "%s has no version of %s that begins with '%s'",
 		place->target->name, place->paths.v[i], shown);
+	for (size_t k = 0; k < there->ids.n && k < DATA_SHOWN; k++)
+		err_evidence(err, "%s@%s%s", place->paths.v[i], there->ids.v[k],
+			str_eq(there->current, there->ids.v[k]) ? ", the current one" : "");
 	return err_hint(err, "dlrun data ls -t %s", place->target->name);
-}
-
-/* A run of this machine's list that goes on reads one of the versions from `first` to before `end`:
- * it would lose files under way. Which one it reads is known only since its target was asked. */
-static int data_check_unused(const struct data_place *place, size_t i,
-	const struct data_there *there, size_t first, size_t end, struct err *err)
-{
-	const struct store_filter filter = {.unfinished_only = true, .target = place->target->name};
-	AUTO_FREE char *path = str_escaped(place->paths.v[i]);
-	AUTO(run_list_done) struct run_list runs = {0};
-	struct store *store;
-
-	int r = session_store(place->session, &store, err);
-	if (r == 0)
-		r = store_list(store, &filter, &runs, err);
-	if (r == 0)
-		r = runs_refresh(place->session, &runs, DATA_REFRESH_MS, err);
-	for (size_t k = 0; r == 0 && k < runs.n; k++) {
-		const struct json *data = json_get(runs.v[k]->doc, RUNTIME_DATA);
-		const char *id = json_get_str(data, path);
-		ptrdiff_t at = id ? strv_find(&there->ids, id) : -1;
-		if (at < (ptrdiff_t)first || at >= (ptrdiff_t)end ||
-			run_state_is_final(run_state(runs.v[k])))
-			continue;
-		const char *run = run_id(runs.v[k]);
-		err_set(err, E_DATA_PLACE, "%s@%s is read by %s, which has not ended", path, id,
-			run);
-		return err_hint(err, "dlrun wait %s", run);
-	}
-	return r;
 }
 
 /* E_DATA_VERSION: it is not there, or is not one. */

@@ -13,6 +13,7 @@
 #include "app/data/version.h"
 #include "base/data/json.h"
 #include "base/util/err.h"
+#include "base/util/vec.h"
 #include "core/context/session.h"
 
 struct data_options {
@@ -32,6 +33,9 @@ struct data_pushed {
 	size_t n_hosts;                   /* that it was sent to */
 	size_t n_files, n_sent, n_passed; /* passed: devices and the like */
 	uint64_t bytes, bytes_sent;
+	/* Versions there with paths that are not what was pushed, each with their number; they were
+	 * not built upon. */
+	struct strv changed;
 };
 void data_pushed_done(struct data_pushed *pushed);
 int data_push(struct session *session, const struct data_options *options, struct data_pushed *ret,

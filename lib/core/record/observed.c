@@ -60,7 +60,7 @@ void observed_merge(const struct json *observed, struct json *doc)
 	merge_known(part(observed, "resources", JSON_OBJECT), json_sub(doc, "resources"));
 	params_complete(part(observed, "params", JSON_OBJECT), json_sub(doc, "params"));
 	if (part(observed, RUNTIME_DATA, JSON_OBJECT))
-		json_set(doc, RUNTIME_DATA, json_clone(json_get(observed, RUNTIME_DATA)));
+		merge_known(json_get(observed, RUNTIME_DATA), json_sub(doc, RUNTIME_DATA));
 	if (results_is_valid(results))
 		json_set(doc, RESULTS_MEMBER, json_clone(results));
 	if (metrics)

@@ -10,6 +10,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
+#include "kube/api/kinds.h"
 
 /*
  * JSON
@@ -52,6 +53,23 @@ void runtime_name_data(const struct runtime *runtime, struct json *doc)
 			data->digest ? mem_strdup(data->digest) : runtime_data_version(data->from);
 		if (name)
 			json_set_str(json_sub(doc, RUNTIME_DATA), shown, name);
+	}
+}
+
+void runtime_reported_data(const char *text, struct json *doc)
+{
+	AUTO_FREE char *copy = mem_strdup(text);
+	char *rest = copy;
+
+	for (char *line; (line = strsep(&rest, "\n"));) {
+		char *id = line + strlen(KUBE_JOB_DATA " "), *path;
+		if (!str_starts(line, KUBE_JOB_DATA " d-") || !(path = strchr(id, ' ')) ||
+			!path[1] || strspn(id + 2, "0123456789abcdef") != RUNTIME_VERSION_DIGITS ||
+			path != id + 2 + RUNTIME_VERSION_DIGITS)
+			continue;
+		*path++ = '\0';
+		AUTO_FREE char *shown = str_escaped(path);
+		json_set_str(json_sub(doc, RUNTIME_DATA), shown, id);
 	}
 }
 

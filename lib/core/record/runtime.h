@@ -86,6 +86,8 @@ void runtime_done(struct runtime *runtime);
  * name ("d-" and 16 digits behind ".dlrun/"; app/data/version.h): hosts tell theirs when the run
  * begins. Nothing where no data has one. */
 void runtime_name_data(const struct runtime *runtime, struct json *doc);
+/* The same from what a pod has reported (KUBE_JOB_DATA); other lines are passed over. */
+void runtime_reported_data(const char *text, struct json *doc);
 #define AUTO_RUNTIME AUTO(runtime_done)
 
 /* A relative path without "." and ".." inside and without a slash at its end, from what people

@@ -52,6 +52,10 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
  * the top (a directory with a slash behind it; \\ and \n are escaped), and "params BYTES PATH" with
  * that many bytes and a newline behind it. A rank reports its own. */
 #define KUBE_JOB_RESULTS  "dlrun: results"
+/* Of the init container KUBE_VERSIONS: lines "dlrun: data VERSION PATH", what `current` is in a
+ * volume of data. */
+#define KUBE_JOB_DATA     "dlrun: data"
+#define KUBE_VERSIONS     "versions"
 #define KUBE_OUTPUT_DIR   "/dlrun/outputs" /* $DLRUN_OUTPUT_DIR */
 #define KUBE_ATTEMPT_DIR  "/dlrun/attempt"
 #define KUBE_HOME_DIR     "/dlrun/home"    /* HOME in the restricted level */

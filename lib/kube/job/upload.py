@@ -2,7 +2,7 @@
 # Results of a pod into S3: python3 -ESc THIS s3://BUCKET/PATH FIRST-RANK SECONDS, beside the program.
 #
 # A file goes when it has not changed for a moment, one that keeps changing now and then, and all that is new when
-# the program has ended; then the last tries go on for SECONDS. The pod's only image is that of the run: standard
+# the program has ended; then the last tries go on for SECONDS, or until all that fails is what no retry mends. The pod's only image is that of the run: standard
 # library only, Python 3.6. The end of the program is the end of a pipe that its script holds open.
 # TERM means that the program is told to end: its last files are yet to come.
 import signal
@@ -15,15 +15,18 @@ ADDRESS, FIRST, LAST_S = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 ATTEMPT, OUTPUT, OWN = "/dlrun/attempt", "/dlrun/outputs", ".dlrun-collected"
 SCAN_S, STILL_S, CHANGING_S, START_S = 1, 2, 30, 300
 PART, SINGLE, AT_ONCE, TRIES = 8 << 20, 8 << 20, 8, 6
+# Refusals of all files, and of one: they stay.
+FINAL_OF_ALL = ("NoSuchBucket", "InvalidBucketName", "SignatureDoesNotMatch", "AllAccessDisabled", "AccountProblem", "NotSignedUp")
+FINAL = FINAL_OF_ALL + ("AccessDenied", "MethodNotAllowed", "EntityTooLarge", "KeyTooLongError")
 METADATA = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
 
 
 class Failed(Exception):
-    """The code of S3, or a text."""
+    """The code of S3, or a text. is_busy: the others would fare alike; is_final: no retry mends it."""
 
-    def __init__(self, text, code=None, is_busy=False):
+    def __init__(self, text, code=None, is_busy=False, is_final=False):
         Exception.__init__(self, text)
-        self.code, self.is_busy = code, is_busy
+        self.code, self.is_busy, self.is_final = code, is_busy or code in FINAL_OF_ALL, is_final or code in FINAL
 
 
 # A response that is cut is none of OSError.
@@ -42,7 +45,7 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
 def ask(url, method="GET", headers=None, data=None, timeout=30, direct=False):
     # Python's own message would show the secret.
     if not all(value.isprintable() for value in (headers or {}).values()):
-        raise ValueError("keys or tokens that are not plain text")
+        raise Failed("keys or tokens that are not plain text", is_busy=True, is_final=True)
     request = urllib.request.Request(url, data, headers or {}, method=method)
     opener = urllib.request.build_opener(NoRedirect, *([urllib.request.ProxyHandler({})] if direct else []))
     with opener.open(request, timeout=timeout) as response:
@@ -121,7 +124,8 @@ class Keys:
     @classmethod
     def of_instance(cls):
         if os.environ.get("AWS_EC2_METADATA_DISABLED") == "true":
-            raise ValueError("neither in the environment (env:, secrets:), nor of the service account, nor of the node")
+            raise Failed("no keys for S3: neither in the environment (env:, secrets:), nor of the service account, nor of the node",
+                         is_busy=True, is_final=True)
         _, token = ask(METADATA + "/latest/api/token", "PUT", {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}, b"", 3, True)
         token = {"X-aws-ec2-metadata-token": token.decode()}
         path = METADATA + "/latest/meta-data/iam/security-credentials/"
@@ -195,9 +199,9 @@ class Bucket:
             is_busy = error.code >= 500 or error.code == 429 or code in ("SlowDown", "RequestTimeout", "Throttling")
             raise Failed("%s: %s" % (code, (found.get("Message") or "")[:200]), code, is_busy)
 
-    def call(self, method, key, params=None, data=None):
+    def call(self, method, key, params=None, data=None, tries=TRIES):
         last, wait_s, n_healed = None, 0, 0
-        for n in range(TRIES):
+        for n in range(tries):
             time.sleep(wait_s)
             wait_s = min(10, 0.4 * 2 ** n) * (0.5 + 0.5 * os.urandom(1)[0] / 255)
             keys = Keys.get()
@@ -206,7 +210,8 @@ class Bucket:
             except urllib.error.HTTPError as e:
                 try:
                     self.refused(e, keys)
-                    last = Failed("refused again and again: status %d" % e.code, is_busy=True)
+                    # Keys of the environment stay what they are.
+                    last = Failed("refused again and again: status %d" % e.code, is_busy=True, is_final=Keys.until == float("inf"))
                     n_healed += 1
                     wait_s = 0
                     if n_healed > 3:
@@ -217,36 +222,45 @@ class Bucket:
                     last = Failed(text_of_error(unclear), is_busy=True)
             except UNCLEAR as e:
                 last = Failed(text_of_error(e), is_busy=True)
-            if last.code and not last.is_busy:
+            if last.is_final or last.code and not last.is_busy:
                 break
         raise last
 
-    def put(self, key, f, size):
+    def put(self, key, f, size, come):
+        """come: of a large file the upload and its parts that came before a try of the same bytes failed."""
         if size <= SINGLE:
             self.call("PUT", key, data=f.read(SINGLE + 1))
             return
-        _, body = self.call("POST", key, {"uploads": ""}, b"")
-        upload = [e.text for e in ElementTree.fromstring(body).iter() if e.tag.endswith("UploadId")][0]
+        if not come:
+            _, body = self.call("POST", key, {"uploads": ""}, b"")
+            come += [e.text for e in ElementTree.fromstring(body).iter() if e.tag.endswith("UploadId")][:1]
         try:
-            self.put_parts(key, upload, f, max(PART, size // 9000 + 1))
-        except BaseException:
-            try:
-                self.call("DELETE", key, {"uploadId": upload})
-            except Failed:
-                pass
+            self.put_parts(key, f, max(PART, size // 9000 + 1), come)
+        except BaseException as e:
+            if not isinstance(e, Failed) or not e.is_busy or e.is_final:
+                self.abort(key, come)
             raise
+        del come[:]
 
-    def put_parts(self, key, upload, f, part):
-        parts = []
+    def abort(self, key, come, tries=TRIES):
+        try:
+            if come:
+                self.call("DELETE", key, {"uploadId": come[0]}, tries=tries)
+        except Failed:
+            pass
+        del come[:]
+
+    def put_parts(self, key, f, part, come):
+        f.seek(part * (len(come) - 1))
         while True:
             data = f.read(part)
-            if not data and parts:
+            if not data and len(come) > 1:
                 break
-            headers, _ = self.call("PUT", key, {"partNumber": str(len(parts) + 1), "uploadId": upload}, data)
-            parts.append(headers["ETag"])
-        text = "".join("<Part><PartNumber>%d</PartNumber><ETag>%s</ETag></Part>" % (i + 1, e) for i, e in enumerate(parts))
+            headers, _ = self.call("PUT", key, {"partNumber": str(len(come)), "uploadId": come[0]}, data)
+            come.append(headers["ETag"])
+        text = "".join("<Part><PartNumber>%d</PartNumber><ETag>%s</ETag></Part>" % e for e in enumerate(come[1:], 1))
         text = "<CompleteMultipartUpload>%s</CompleteMultipartUpload>" % text
-        _, body = self.call("POST", key, {"uploadId": upload}, text.encode())
+        _, body = self.call("POST", key, {"uploadId": come[0]}, text.encode())
         if b"<Error>" in body:
             raise Failed("an upload did not end well", is_busy=True)
 
@@ -256,13 +270,14 @@ class Bucket:
 class File:
     def __init__(self):
         # (size, mtime, inode) of the last look, and of what is in S3; (): something may be.
-        self.seen = self.sent = None
+        self.seen = self.sent = self.of = None
         self.seen_at = self.sent_at = self.cost = 0
+        self.come = []  # of an upload of what it was at `of`
 
 
 class Uploader:
     def __init__(self, bucket, prefix):
-        self.bucket, self.prefix, self.files, self.error, self.gives_up = bucket, prefix, {}, None, False
+        self.bucket, self.prefix, self.files, self.error, self.gives_up, self.is_final = bucket, prefix, {}, None, False, False
         self.pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
 
     def skip(self, e):
@@ -296,15 +311,19 @@ class Uploader:
         try:
             with open(os.path.join(OUTPUT, path), "rb") as f:
                 st = os.fstat(f.fileno())
-                file.sent = ()
-                self.bucket.put(self.prefix + path, f, st.st_size)
+                state = (st.st_size, st.st_mtime_ns, st.st_ino)
+                if file.of != state:
+                    self.bucket.abort(self.prefix + path, file.come)
+                file.sent, file.of = (), state
+                self.bucket.put(self.prefix + path, f, st.st_size, file.come)
         except FileNotFoundError:
             return
-        file.sent = (st.st_size, st.st_mtime_ns, st.st_ino)
+        file.sent = state
         file.sent_at = time.monotonic()
         file.cost = file.sent_at - start
 
     def remove(self, path):
+        self.bucket.abort(self.prefix + path, self.files[path].come)
         if self.files[path].sent is not None:
             try:
                 self.bucket.call("DELETE", self.prefix + path)
@@ -313,6 +332,10 @@ class Uploader:
                     raise
                 print("still in S3, where removal is refused: %r: %s" % (path, e), file=sys.stderr, flush=True)
         del self.files[path]
+
+    def abort(self):
+        for path, file in self.files.items():
+            self.bucket.abort(self.prefix + path, file.come, tries=1)
 
     def attempt(self, work, path, *more):
         """What would befall the others as well (no connection, no keys) ends the turn."""
@@ -323,11 +346,13 @@ class Uploader:
         except Exception as e:
             self.error = "%r: %s" % (path, text_of_error(e))
             self.gives_up |= isinstance(e, Failed) and e.is_busy
+            self.is_final &= isinstance(e, PermissionError) or isinstance(e, Failed) and e.is_final
 
     def turn(self, is_last):
         """Whether all that is there now is in S3."""
         found, now, jobs = self.scan(), time.monotonic(), []
         self.error, self.gives_up = self.unread and text_of_error(self.unread), False
+        self.is_final = not self.unread or isinstance(self.unread, PermissionError)
         for path, state in found.items():
             file = self.files.setdefault(path, File())
             if not file.sent_at:
@@ -387,10 +412,13 @@ def main():
         if not uploader.turn(False):
             print("not yet in S3: %s" % uploader.error, file=sys.stderr, flush=True)
         time.sleep(max(SCAN_S, 3 * (time.monotonic() - begun)) if uploader.error else SCAN_S)
-    deadline = time.monotonic() + LAST_S
+    deadline, n_final = time.monotonic() + LAST_S, 0
     while not uploader.turn(True):
-        if time.monotonic() > deadline:
-            lost(str(uploader.error))
+        # A second time: rights that were given just now may not be known everywhere.
+        n_final = n_final + 1 if uploader.is_final else 0
+        if time.monotonic() > deadline or n_final > 1:
+            uploader.abort()
+            lost(str(uploader.error) + (", which no retry mends" if n_final else ""))
             return
         time.sleep(min(10, SCAN_S + LAST_S / 20))
 

@@ -454,7 +454,57 @@ static int add_copy(struct job *job, struct json *pod_spec, struct err *err)
 	return 0;
 }
 
-/* Volumes of the pod, mounts of the container, the init container that fills outputs. */
+/*
+ * The version of data behind `current`
+ */
+
+#define VERSIONS_DIR "/dlrun/versions"
+
+/* The node follows the link when it mounts: the root of the mount is the version (proc(5)). */
+static const char version_lines[] =
+	"i=0\n"
+	"for p; do\n"
+	"\twhile read -r x x x from at x; do\n"
+	"\t\t[ \"$at\" != " VERSIONS_DIR "/$i ] || printf '" KUBE_JOB_DATA
+	" %s %s\\n' \"${from##*/}\" \"$p\"\n"
+	"\tdone </proc/self/mountinfo\n"
+	"\ti=$((i + 1))\n"
+	"done >/dev/termination-log\n"
+	"exit 0\n";
+
+static int job_add_versions(struct job *job, struct json *pod_spec, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	AUTO_STRV struct strv words = {0}, paths = {0};
+	AUTO_JSON struct json *mounts = json_array();
+
+	for (size_t i = 0; i < run->n_data; i++) {
+		const struct kube_mount *data = &run->data[i];
+		const char *sub_path = data->place.sub_path;
+		if (!sub_path || !str_ends(sub_path, ".dlrun/current"))
+			continue;
+		AUTO_FREE char *path = job_tree_path(job, data->path);
+		AUTO_FREE char *at = mem_printf(VERSIONS_DIR "/%zu", paths.n);
+		struct json *mount = job_find_mount(job, path);
+		json_set_str(mount, "mountPath", at);
+		json_set_bool(mount, "readOnly", true);
+		json_add(mounts, mount);
+		strv_add(&paths, data->path);
+	}
+	if (paths.n == 0 || run->is_warming || run->has_no_shell ||
+		(run->lacks_shell && !run->has_shell))
+		return 0;
+	AUTO_JSON struct json *init = job_new_init(job, KUBE_VERSIONS);
+	job_script_words(version_lines, &words);
+	int r = job_set_words(init, "command", &words, err);
+	if (r == 0)
+		r = job_set_words(init, "args", &paths, err);
+	if (r == 0)
+		job_add_init(job, pod_spec, TAKE(init), TAKE(mounts));
+	return r;
+}
+
+/* Volumes of the pod, mounts of the container, init containers. */
 int job_storage(struct job *job, struct json *pod_spec, struct json *container, struct err *err)
 {
 	job->volumes = json_array();
@@ -468,5 +518,7 @@ int job_storage(struct job *job, struct json *pod_spec, struct json *container, 
 		r = job_add_results(job, err);
 	if (r == 0)
 		r = add_mounts(job, err);
-	return r < 0 ? r : add_copy(job, pod_spec, err);
+	if (r == 0)
+		r = add_copy(job, pod_spec, err);
+	return r < 0 ? r : job_add_versions(job, pod_spec, err);
 }

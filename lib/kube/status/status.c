@@ -34,6 +34,7 @@ void kube_status_done(struct kube_status *status)
 		free(rank->pod);
 		free(rank->node);
 		free(rank->reported);
+		free(rank->versions);
 	}
 	vec_done(&status->ranks);
 	free(status->results_lost);
@@ -159,6 +160,9 @@ static void sum_fill_rank(struct sum *sum, int i, struct kube_rank *rank)
 	rank->is_victim = pod->is_victim;
 	reported = strstr(message ? message : "", KUBE_JOB_RESULTS);
 	rank->reported = reported ? mem_strdup(reported) : NULL;
+	message = kube_str_at(kube_named(pod->json, "status.initContainerStatuses", KUBE_VERSIONS),
+		"state.terminated.message");
+	rank->versions = message ? mem_strdup(message) : NULL;
 	if (rank->phase == KUBE_SUCCEEDED)
 		return;
 	rank->phase = pod->phase;

@@ -72,6 +72,7 @@ struct kube_rank {
 	int64_t started_ms, ended_ms; /* of the program, wall clock of the node; 0: not yet */
 	bool is_victim;               /* it ended because another rank did, or was stopped */
 	char *reported; /* of results, by its newest pod at its end (KUBE_JOB_RESULTS); or NULL */
+	char *versions; /* of data, by its newest pod before it began (KUBE_JOB_DATA); or NULL */
 };
 struct kube_rank_list VEC_OF(struct kube_rank);
 

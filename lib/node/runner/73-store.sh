@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Versions of data in a directory that programs read (`dlrun data`). What is read by others, too, stands alone here:
 # the same script works on this machine and in a pod, with `store "$@"` behind it.
-#	DIR/.dlrun/d-HEX/        a version: plain files that nobody may write to. What several versions have in common is
-#	                         one file with several names
-#	DIR/.dlrun/d-HEX.list    what it consists of (lib/app/data/version.h); its presence makes the version
+#	DIR/.dlrun/d-HEX/        a version: plain files and directories that nobody may write to. What several versions
+#	                         have in common is one file with several names
+#	DIR/.dlrun/d-HEX.list    what it consists of (lib/app/data/version.h); its presence makes the version. What is newer
+#	                         in the version was changed there nevertheless, by root for example
 #	DIR/.dlrun/current       a link to the version that programs get
 #	DIR/.dlrun/part-KEY-TOKEN/      what has come of a version, .base: which one it began as, .gone: paths of that one
 #	                         which were removed since, .in/: of this transfer, with `do`, what is done with the rest of
@@ -50,7 +51,7 @@ store_make() {
 }
 
 store_check_tools() {
-	for store_tool in tar find xargs stat sha256sum dd tr head tail cp; do
+	for store_tool in tar find xargs stat sha256sum dd tr head tail cp sort; do
 		command -v "$store_tool" >/dev/null 2>&1 || {
 			printf '%s\n' "$store_tool" >&2
 			exit 43
@@ -63,7 +64,8 @@ store_check_tools() {
 store_mend() {
 	for store_file in .d-*.list; do
 		store_id=${store_file#.}
-		[ -d "${store_id%.list}" ] && [ -f "$store_file" ] && mv -f "$store_file" "$store_id"
+		[ -d "${store_id%.list}" ] && [ -f "$store_file" ] && store_close "${store_id%.list}" &&
+			mv -f "$store_file" "$store_id"
 	done
 	for store_file in d-*; do
 		store_id=${store_file%.list}
@@ -74,10 +76,30 @@ store_mend() {
 		fi
 	done
 	for store_file in .gone-*; do
-		[ ! -e "$store_file" ] || rm -rf "$store_file"
+		[ ! -e "$store_file" ] || store_remove "$store_file"
 	done
 	# Transfers that nobody has gone on with.
-	find . -maxdepth 1 -name 'part-*' -mtime +30 -exec rm -rf {} +
+	for store_file in $(find . -maxdepth 1 -name 'part-*' -mtime +30); do
+		store_remove "$store_file"
+	done
+}
+
+# DIR: its directories may be written to again, where they are ours.
+store_open() {
+	find "$1" -type d ! -perm -200 -exec chmod u+w {} + 2>/dev/null || :
+}
+
+# ID: as a version is, but for its list. Nothing in it is newer than that, by whatever clock.
+store_close() {
+	find "$1" ! -type l \( -newer ".$1.list" -o -perm -200 -o -perm -020 -o -perm -002 \) \
+		-exec chmod a-w {} + -exec touch -c -r ".$1.list" {} + 2>/dev/null || :
+}
+
+store_remove() {
+	for store_name; do
+		[ ! -d "$store_name" ] || store_open "$store_name"
+	done
+	rm -rf "$@"
 }
 
 # Lines: current ID, version ID SUMMARY. The newest comes first.
@@ -100,9 +122,7 @@ store_list() {
 	store_versions
 }
 
-# KEY TOKEN: then what has come of a transfer: part ID; gone BYTES, removed paths; dirs BYTES, other BYTES, paths of
-# directories, and of all that is neither that nor a file; size and mode of each file that is no version's, "sums",
-# their digests.
+# KEY TOKEN: versions; unchanged ID, of the newest if nothing was; what has come of a transfer, by store_say.
 store_begin() {
 	store_check_tools
 	store_make
@@ -110,23 +130,63 @@ store_begin() {
 	store_enter
 	store_mend
 	store_versions
+	store_base=$(ls -t | sed -n 's/^\(d-[0-9a-f]*\)\.list$/\1/p' | head -n 1)
+	[ -z "$store_base" ] || [ "$(store_newer "$store_base" | head -c 1)" ] || printf 'unchanged %s\n' "$store_base"
 	store_part=part-$1-$2
 	for store_file in "part-$1-"*.base; do
 		store_take "${store_file%.base}"
 	done
 	[ -d "$store_part" ] && read -r store_base <"$store_part.base" || return 0
-	printf 'part %s\n' "$store_base"
 	[ -f "$store_part.gone" ] || : >"$store_part.gone"
-	(cd "$store_part" && find . -type d -print0) >"$store_part.dirs" || exit 47
-	(cd "$store_part" && find . ! -type f ! -type d -print0) >"$store_part.other" || exit 47
+	store_names "$store_part" -type d -print0 >"$store_part.dirs"
+	store_names "$store_part" ! -type f ! -type d -print0 >"$store_part.other"
+	store_names "$store_part" -type f -links 1 -print0 >"$store_part.files"
+	store_say "$store_base" "$store_part"
+}
+
+# DIR TEST...
+store_names() {
+	(cd "$1" && shift && find . "$@") || exit 47
+}
+
+# ID DIR: part ID; gone BYTES, dirs BYTES, other BYTES, each followed by paths with a NUL behind; size and mode of each
+# file, "sums", their digests. Of a transfer these are paths of ID that were removed since, its directories, all that is
+# neither that nor a file, and files that are no version's; of a version that was changed see store_changed.
+store_say() {
+	printf 'part %s\n' "$1"
 	for store_file in gone dirs other; do
 		printf '%s %s\n' "$store_file" "$(($(wc -c <"$store_part.$store_file")))"
 		cat "$store_part.$store_file"
 	done
-	cd "$store_part" || exit 40
-	find . -type f -links 1 -exec stat -c '%s %a' {} +
+	cd "$2" || exit 40
+	xargs -0 -r stat -c '%s %a' <"../$store_part.files"
 	echo sums
-	find . -type f -links 1 -exec sha256sum {} +
+	xargs -0 -r sha256sum <"../$store_part.files"
+}
+
+# ID: paths of it that were changed since it was made. A link cannot be.
+store_newer() {
+	store_names "$1" ! -type l -newer "../$1.list"
+}
+
+# ID: nothing, or what was changed: gone are directories in which names were, dirs, other and files what is in these, and
+# files besides.
+store_changed() {
+	store_enter
+	[ -f "$1.list" ] || exit 44
+	[ "$(store_newer "$1" | head -c 1)" ] || return 0
+	store_part=part-check-$$
+	rm -f "$store_part".*
+	set -- "$1" -type d -newer "../$1.list"
+	store_names "$@" -print0 >"$store_part.gone"
+	store_names "$@" -exec sh -c 'find "$@" -mindepth 1 -maxdepth 1 -type d -print0' sh {} + >"$store_part.dirs"
+	store_names "$@" -exec sh -c 'find "$@" -mindepth 1 -maxdepth 1 ! -type d ! -type f -print0' sh {} + >"$store_part.other"
+	{
+		store_names "$@" -exec sh -c 'find "$@" -mindepth 1 -maxdepth 1 -type f -print0' sh {} +
+		store_names "$1" -type f -newer "../$1.list" -print0
+	} | sort -zu >"$store_part.files"
+	(store_say "$1" "$1")
+	rm -f "$store_part".*
 }
 
 # PART: of an earlier transfer.
@@ -136,7 +196,7 @@ store_take() {
 		[ ! -f "$1.gone" ] || cp "$1.gone" "$store_part.gone" || exit 47
 		cp "$1.base" "$store_part.base" && touch "$1" && mv "$1" "$store_part" || exit 47
 	fi
-	rm -rf "$1" "$1".*
+	store_remove "$1" "$1".*
 }
 
 # ID
@@ -159,7 +219,7 @@ store_use() {
 store_drop() {
 	store_enter
 	rm -f "part-$1-"*.in/own
-	rm -rf "part-$1-"*
+	store_remove "part-$1-"*
 }
 
 # KEY TOKEN BASE BLOCKS: stdin is so many blocks of names to be removed, each with a NUL behind it, then a tar.
@@ -168,6 +228,7 @@ store_put() {
 	store_part=part-$1-$2 store_in=part-$1-$2.in
 	mkdir "$store_in" && : >"$store_in/own" || exit 47
 	[ -d "$store_part" ] || store_part_make "$3"
+	store_open "$store_part"
 	if [ "$4" -gt 0 ]; then
 		dd bs=65536 count="$4" iflag=fullblock 2>/dev/null | tr -s '\0' >"$store_in/gone"
 		cat "$store_in/gone" >>"$store_part.gone" || exit 47
@@ -186,12 +247,12 @@ store_put() {
 
 # Its own time: store_mend goes by that, and cp takes over the one of the version.
 store_part_make() {
-	rm -rf "$store_part.gone" "$store_part.new"
+	store_remove "$store_part.gone" "$store_part.new"
 	if [ "$1" = - ]; then
 		mkdir "$store_part.new"
 	else
 		cp -al "$1" "$store_part.new" 2>/dev/null || {
-			rm -rf "$store_part.new"
+			store_remove "$store_part.new"
 			cp -a "$1" "$store_part.new"
 		}
 	fi || exit 47
@@ -223,27 +284,32 @@ store_more() {
 	chmod "$3" "$1" && touch -d "@$5" "$1" || exit 47
 }
 
-# ID ENTRIES: of so many its list consists. What a run has made or removed in the version before, or who else was here,
-# shows by their number.
+# ID ENTRIES: of so many its list consists. One that is there already and was changed is replaced.
 store_commit() {
-	if [ ! -f "$1.list" ]; then
+	store_old=
+	[ ! -f "$1.list" ] || store_old=$(store_newer "$1" | head -c 1)
+	if [ ! -f "$1.list" ] || [ "$store_old" ]; then
 		[ "$(($(find "$store_part" -print0 | tr -dc '\0' | wc -c)))" -eq $(($2 + 1)) ] || exit 45
 		sync -f . 2>/dev/null || sync
 		touch "$store_in/list" && mv -f "$store_in/list" ".$1.list" || exit 47
+		[ -z "$store_old" ] || { mv "$1" ".gone-$1-$$" && rm -f "$1.list"; } || exit 47
 		# Somebody else may make the same version now.
-		[ -d "$1" ] || mv "$store_part" "$1" || exit 47
+		[ -d "$1" ] || mv "$store_part" "$1" 2>/dev/null || [ -d "$1" ] || exit 47
 		rm -rf "$1/$store_part"
+		store_close "$1"
 		mv -f ".$1.list" "$1.list" || [ -f "$1.list" ] || exit 47
 	fi
 	store_use "$1"
-	rm -rf "$store_part" "$store_part".* .gone-*
+	# What belongs to another user goes when that one pushes again.
+	store_remove "$store_part" "$store_part".* .gone-* 2>/dev/null || :
 }
 
 # ID: the newest of the others becomes the one that programs get. Without it: all that is there.
 store_rm() {
 	store_enter
 	if [ $# -eq 0 ]; then
-		rm -f current d-*.list part-*.in/own && cd .. && rm -rf .dlrun || exit 47
+		rm -f current d-*.list part-*.in/own && store_open . && cd .. || exit 47
+		rm -rf .dlrun 2>/dev/null || :
 		return
 	fi
 	[ -f "$1.list" ] || exit 44
@@ -252,6 +318,6 @@ store_rm() {
 		if [ "$store_next" ]; then store_use "$store_next"; else rm -f current; fi
 	fi
 	rm -f "$1.list" || exit 47
-	mv "$1" ".gone-$1-$$" && rm -rf ".gone-$1-$$"
+	mv "$1" ".gone-$1-$$" && store_remove ".gone-$1-$$"
 	[ ! -d "$1" ] || exit 47
 }

@@ -756,6 +756,19 @@ static bool never_began(const struct question *question, struct target_status *r
 	return true;
 }
 
+/* The versions of data that pods have told: of the first rank that has. */
+static void kube_state_add_data(const struct kube_status *status, struct json **observed)
+{
+	for (size_t i = 0; i < status->ranks.n; i++) {
+		if (!status->ranks.v[i].versions)
+			continue;
+		if (!*observed)
+			*observed = json_object();
+		runtime_reported_data(status->ranks.v[i].versions, *observed);
+		return;
+	}
+}
+
 static void response_question(struct kube_batch *batch, struct question *question)
 {
 	AUTO_KUBE_STATUS struct kube_status status = {0};
@@ -779,6 +792,7 @@ static void response_question(struct kube_batch *batch, struct question *questio
 	kube_status_of(&store.facts, &status);
 	kube_status_to_target(&status, question->ret);
 	question->ret->observed = kube_observed(batch->kube, &question->handle);
+	kube_state_add_data(&status, &question->ret->observed);
 	if (kube_phase_is_final(status.phase)) {
 		/* Adds what the pods have reported about results. */
 		struct json **observed = &question->ret->observed;

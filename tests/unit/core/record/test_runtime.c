@@ -232,6 +232,25 @@ static void test_collect_unsaid(void **state)
 	assert_int_equal(runtime.linger_ms, RUNTIME_LINGER_MS);
 }
 
+static void test_reported_data(void **state)
+{
+	(void)state;
+	AUTO_JSON struct json *doc = json_object();
+	const struct json *data;
+
+	runtime_reported_data("dlrun: data d-0123456789abcdef data/a b\n"
+			      "dlrun: data d-0123456789abcde data/short\n"
+			      "dlrun: data d-0123456789abcdef \n"
+			      "dlrun: data current data/none\nnoise\n"
+			      "dlrun: data d-0123456789abcdefg data/long\n"
+			      "dlrun: data d-fedcba9876543210 last",
+		doc);
+	data = json_get(doc, RUNTIME_DATA);
+	assert_int_equal(json_count(data), 2);
+	assert_string_equal(json_get_str(data, "data/a b"), "d-0123456789abcdef");
+	assert_string_equal(json_get_str(data, "last"), "d-fedcba9876543210");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -242,6 +261,7 @@ int main(void)
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_missing_and_hostile),
 		cmocka_unit_test(test_collect_unsaid),
+		cmocka_unit_test(test_reported_data),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

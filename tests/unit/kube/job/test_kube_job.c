@@ -655,6 +655,37 @@ static void test_no_shell(void **state)
 	refuse(&sample, E_KUBE_SHELL, "below an output");
 }
 
+/* A pod tells which version of data it has mounted, where that is not in the plan. */
+static void test_versions_of_data(void **state)
+{
+	(void)state;
+	struct kube_mount data[] = {
+		{.path = "a",
+			.place = {KUBE_PLACE_PVC, .name = "sets", .sub_path = "x/.dlrun/current"}},
+		{.path = "b", .place = {KUBE_PLACE_PVC, .name = "sets", .sub_path = "y"}}};
+
+	for (size_t i = 0; i < 3; i++) {
+		AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+		AUTO_SAMPLE struct sample sample;
+		sample_init(&sample);
+		sample.run.data = data;
+		sample.run.n_data = 2;
+		sample.run.lacks_shell = i == 1;
+		data[0].place.sub_path =
+			i == 2 ? "x/.dlrun/d-0123456789abcdef" : "x/.dlrun/current";
+		make(&sample.run, &objects);
+		AUTO_BUF struct buf text = {0};
+		buf_init(&text, 1 << 20);
+		json_print(objects.job, &text);
+		bool has =
+			strstr(text.data,
+				"\"mountPath\":\"/dlrun/versions/0\",\"subPath\":\"x/.dlrun/current\",\"readOnly\":true") !=
+			NULL;
+		assert_int_equal(has, i == 0);
+		assert_null(strstr(text.data, "/dlrun/versions/1"));
+	}
+}
+
 /* The first word of the program's container, or NULL; whether another one waits beside it. */
 static char *start_of(const struct kube_run *run, bool *ret_lingers)
 {
@@ -1104,6 +1135,7 @@ int main(void)
 		cmocka_unit_test(test_labels),
 		cmocka_unit_test(test_warming),
 		cmocka_unit_test(test_warming_of_named_nodes),
+		cmocka_unit_test(test_versions_of_data),
 		cmocka_unit_test(test_no_shell),
 		cmocka_unit_test(test_collector),
 		cmocka_unit_test(test_keeper_mounts),

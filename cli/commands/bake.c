@@ -20,7 +20,7 @@ struct bake_values {
 #define BAKE_TARGET                                                                                \
 	{                                                                                          \
 		OPT_MEMBER(OPT_STRING, 't', "target", struct bake_values, target),                 \
-			.arg = "T", .help = "The cluster (default: `target:`)",                    \
+			.arg = "T", .help = "The target (default: `target:`)",                     \
 			.values = VALUE_TARGET, .key = "target"                                    \
 	}
 #define BAKE_TREE                                                                                  \
@@ -40,7 +40,7 @@ static const struct opt opts[] = {BAKE_TARGET, BAKE_TREE, {OPT_END}};
 
 static const struct opt warm_opts[] = {BAKE_TARGET,
 	{OPT_MEMBER(OPT_INT, 'N', "nodes", struct bake_values, nodes), .arg = "N",
-		.help = "How many nodes (default: all that could take the run)", .min = 1,
+		.help = "How many nodes or hosts (default: all that could take the run)", .min = 1,
 		.max = RESOURCES_NODES_MAX},
 	BAKE_TREE, {OPT_END}};
 
@@ -134,13 +134,17 @@ const struct cmd cmd_bake = {
 static int warm_print(struct app *app, const struct warm_result *result)
 {
 	size_t n_cold = (size_t)result->wanted - result->warm.n;
+	bool is_hosts = !result->ref;
 	char took[32];
 
 	if (app->options.json)
 		return app_print_json(app, warm_result_json(result)) || n_cold;
-	int r = ui_printf(app, UI_OUT, "%s: %zu of %d nodes have the image, in %s\n",
-		result->target, result->warm.n, result->wanted,
+	int r = ui_printf(app, UI_OUT, "%s: %zu of %d %s, in %s\n", result->target, result->warm.n,
+		result->wanted, is_hosts ? "hosts are warm" : "nodes have the image",
 		duration_text(result->total_ms, took));
+	for (size_t i = 0; r == 0 && i < result->cold.n; i++)
+		r = ui_printf(
+			app, UI_OUT, "cold: %s: %s\n", result->cold.v[i], result->cold_why.v[i]);
 	for (size_t i = 0; r == 0 && i < result->pulling.n; i++)
 		r = ui_printf(app, UI_OUT, "cold: %s\n", result->pulling.v[i]);
 	if (r == 0 && result->why)
@@ -167,13 +171,13 @@ static int cmd_warm_run(struct app *app, void *values_ptr, struct strv *words)
 
 static const char *const warm_examples[CMD_EXAMPLES] = {
 	"dlrun warm # base, environment, data and code on the nodes that could take the run",
-	"dlrun warm -t gpu-cluster --nodes 8 # on eight of them",
+	"dlrun warm -t lab --nodes 8 # on eight hosts of a pool",
 	"dlrun warm --json # which nodes have the image, for a script",
 };
 
 const struct cmd cmd_warm = {
 	.name = "warm",
-	.summary = "Bring the image of this project's runs to the nodes of a cluster",
+	.summary = "Bring what this project's runs need to the nodes or hosts of a target",
 	.synopsis = "[options]",
 	.examples = warm_examples,
 	.opts = warm_opts,

@@ -64,7 +64,8 @@ static int bake_print(struct app *app, const struct environment_ahead *ahead)
 		       ahead->is_made ? "" : ": nothing to do") < 0;
 }
 
-/* Common to both: the options of a submit whose command nobody starts. */
+/* Common to both: the options of a submit whose command nobody starts; it may be named, for a base
+ * is proposed by it. */
 struct bake_context {
 	struct strv nothing;
 	struct submit_options options;
@@ -73,12 +74,12 @@ struct bake_context {
 };
 
 static int bake_begin(struct app *app, const struct opt *table, const struct bake_values *values,
-	struct bake_context *ret, struct err *err)
+	const struct strv *words, struct bake_context *ret, struct err *err)
 {
 	struct config *config;
 
 	*ret = (struct bake_context){
-		.options = {.command = &ret->nothing,
+		.options = {.command = words->n ? words : &ret->nothing,
 			.include = &values->include,
 			.allow = &values->allow,
 			.allow_bytes = values->allow_size == OPT_UNSET ? 0 : values->allow_size},
@@ -104,8 +105,7 @@ static int cmd_bake_run(struct app *app, void *values, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	struct bake_context context;
 
-	(void)words;
-	int r = bake_begin(app, opts, values, &context, &err);
+	int r = bake_begin(app, opts, values, words, &context, &err);
 	if (r == 0)
 		r = environment_make_ahead(
 			&app->session, &context.options, &context.events, &ahead, &err);
@@ -115,18 +115,20 @@ static int cmd_bake_run(struct app *app, void *values, struct strv *words)
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun bake # the environment for the runs of this project's target",
-	"dlrun bake -t gpu-cluster # the same for another cluster",
+	"dlrun bake -t gpu-cluster -- uv run train.py # by the base that this program gets",
 	"dlrun bake --json # with the reference of its image, for a script",
 };
 
 const struct cmd cmd_bake = {
 	.name = "bake",
 	.summary = "Make the environment of this project on a cluster before its first run",
-	.synopsis = "[options]",
+	.synopsis = "[options] [--] [PROGRAM [ARGUMENT...]]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct bake_values),
-	.flags = CMD_STARTS,
+	.max_words = CMD_WORDS_ANY,
+	.words = VALUE_COMMAND,
+	.flags = CMD_STARTS | CMD_PROGRAM,
 	.run = cmd_bake_run,
 };
 
@@ -160,8 +162,7 @@ static int cmd_warm_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	struct bake_context context;
 
-	(void)words;
-	int r = bake_begin(app, warm_opts, values, &context, &err);
+	int r = bake_begin(app, warm_opts, values, words, &context, &err);
 	if (r == 0)
 		r = warm_nodes(
 			&app->session, &context.options, nodes, &context.events, &result, &err);
@@ -178,10 +179,12 @@ static const char *const warm_examples[CMD_EXAMPLES] = {
 const struct cmd cmd_warm = {
 	.name = "warm",
 	.summary = "Bring what this project's runs need to the nodes or hosts of a target",
-	.synopsis = "[options]",
+	.synopsis = "[options] [--] [PROGRAM [ARGUMENT...]]",
 	.examples = warm_examples,
 	.opts = warm_opts,
 	.values_size = sizeof(struct bake_values),
-	.flags = CMD_STARTS,
+	.max_words = CMD_WORDS_ANY,
+	.words = VALUE_COMMAND,
+	.flags = CMD_STARTS | CMD_PROGRAM,
 	.run = cmd_warm_run,
 };

@@ -383,6 +383,10 @@ static void hosts_set_spec(struct hosts *hosts)
 	roles_done(&hosts->wanted.roles);
 	hosts->wanted.roles = (struct roles){0};
 	hosts->wanted.resources.nodes = 1;
+	strv_done(&spec->command);
+	strv_add(&spec->command, "true");
+	spec->shell = false;
+	runtime->launcher = (struct launcher){0};
 	roles_done(&spec->roles);
 	spec->roles = (struct roles){0};
 	resources_done(&spec->resources);

@@ -229,19 +229,29 @@ bool python_find(const char *dir, struct python_named *ret)
 
 bool python_find_above(const struct tree_place *place, struct python_named *ret)
 {
-	AUTO_FREE char *prefix = mem_strdup(place->prefix);
+	AUTO_FREE char *prefix = mem_strdup(place->prefix), *unknown = NULL;
 
-	while (!str_eq(prefix, ".")) {
+	for (;;) {
 		AUTO_FREE char *dir = fs_join(place->root, prefix);
+		bool is_found = python_find(dir, ret), is_root = str_eq(prefix, ".");
+		AUTO_FREE char *from = is_found ? NULL : TAKE(ret->from);
+		if (is_found && unknown) {
+			from = ret->from;
+			ret->from = mem_printf("%s; %s", from, unknown);
+		} else if (from && !unknown) {
+			unknown = TAKE(from);
+		}
+		if (is_found || is_root) {
+			ret->from = is_found ? ret->from : TAKE(unknown);
+			return is_found;
+		}
 		char *slash = strrchr(prefix, '/');
-		/* An unknown one that is nearer is not that of a directory above. */
-		if (python_find(dir, ret) || ret->from)
-			return ret->minor > 0;
-		if (!slash)
-			break;
+		if (!slash) {
+			*prefix = '.';
+			slash = prefix + 1;
+		}
 		*slash = '\0';
 	}
-	return python_find(place->root, ret);
 }
 
 /*

@@ -292,8 +292,7 @@ def test_an_interrupt_of_one_leaves_it_to_the_other(w):
         assert first.returncode == 130, (first.returncode, err)
         assert builder_pod(s) == pod
         out, err = second.communicate(timeout=200)
-        assert second.returncode == 0, err
-        assert seen(s, out.strip())["lib"] == "numpy==1\n" and len(w.runs()) == 1
+        assert second.returncode == 0 and "made in" in err and [r["id"] for r in w.runs()] == [out.strip()], (out, err)
         gone(s)
 
 

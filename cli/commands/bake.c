@@ -20,7 +20,7 @@ struct bake_values {
 #define BAKE_TARGET                                                                                \
 	{                                                                                          \
 		OPT_MEMBER(OPT_STRING, 't', "target", struct bake_values, target),                 \
-			.arg = "T", .help = "The cluster (default: `target:`)",                    \
+			.arg = "T", .help = "The target (default: `target:`)",                     \
 			.values = VALUE_TARGET, .key = "target"                                    \
 	}
 #define BAKE_TREE                                                                                  \
@@ -40,7 +40,7 @@ static const struct opt opts[] = {BAKE_TARGET, BAKE_TREE, {OPT_END}};
 
 static const struct opt warm_opts[] = {BAKE_TARGET,
 	{OPT_MEMBER(OPT_INT, 'N', "nodes", struct bake_values, nodes), .arg = "N",
-		.help = "How many nodes (default: all that could take the run)", .min = 1,
+		.help = "How many nodes or hosts (default: all that could take the run)", .min = 1,
 		.max = RESOURCES_NODES_MAX},
 	BAKE_TREE, {OPT_END}};
 
@@ -64,7 +64,8 @@ static int bake_print(struct app *app, const struct environment_ahead *ahead)
 		       ahead->is_made ? "" : ": nothing to do") < 0;
 }
 
-/* Common to both: the options of a submit whose command nobody starts. */
+/* Common to both: the options of a submit whose command nobody starts; it may be named, for a base
+ * is proposed by it. */
 struct bake_context {
 	struct strv nothing;
 	struct submit_options options;
@@ -73,12 +74,12 @@ struct bake_context {
 };
 
 static int bake_begin(struct app *app, const struct opt *table, const struct bake_values *values,
-	struct bake_context *ret, struct err *err)
+	const struct strv *words, struct bake_context *ret, struct err *err)
 {
 	struct config *config;
 
 	*ret = (struct bake_context){
-		.options = {.command = &ret->nothing,
+		.options = {.command = words->n ? words : &ret->nothing,
 			.include = &values->include,
 			.allow = &values->allow,
 			.allow_bytes = values->allow_size == OPT_UNSET ? 0 : values->allow_size},
@@ -104,8 +105,7 @@ static int cmd_bake_run(struct app *app, void *values, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	struct bake_context context;
 
-	(void)words;
-	int r = bake_begin(app, opts, values, &context, &err);
+	int r = bake_begin(app, opts, values, words, &context, &err);
 	if (r == 0)
 		r = environment_make_ahead(
 			&app->session, &context.options, &context.events, &ahead, &err);
@@ -115,18 +115,20 @@ static int cmd_bake_run(struct app *app, void *values, struct strv *words)
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun bake # the environment for the runs of this project's target",
-	"dlrun bake -t gpu-cluster # the same for another cluster",
+	"dlrun bake -t gpu-cluster -- uv run train.py # by the base that this program gets",
 	"dlrun bake --json # with the reference of its image, for a script",
 };
 
 const struct cmd cmd_bake = {
 	.name = "bake",
 	.summary = "Make the environment of this project on a cluster before its first run",
-	.synopsis = "[options]",
+	.synopsis = "[options] [--] [PROGRAM [ARGUMENT...]]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct bake_values),
-	.flags = CMD_STARTS,
+	.max_words = CMD_WORDS_ANY,
+	.words = VALUE_COMMAND,
+	.flags = CMD_STARTS | CMD_PROGRAM,
 	.run = cmd_bake_run,
 };
 
@@ -134,13 +136,17 @@ const struct cmd cmd_bake = {
 static int warm_print(struct app *app, const struct warm_result *result)
 {
 	size_t n_cold = (size_t)result->wanted - result->warm.n;
+	bool is_hosts = !result->ref;
 	char took[32];
 
 	if (app->options.json)
 		return app_print_json(app, warm_result_json(result)) || n_cold;
-	int r = ui_printf(app, UI_OUT, "%s: %zu of %d nodes have the image, in %s\n",
-		result->target, result->warm.n, result->wanted,
+	int r = ui_printf(app, UI_OUT, "%s: %zu of %d %s, in %s\n", result->target, result->warm.n,
+		result->wanted, is_hosts ? "hosts are warm" : "nodes have the image",
 		duration_text(result->total_ms, took));
+	for (size_t i = 0; r == 0 && i < result->cold.n; i++)
+		r = ui_printf(
+			app, UI_OUT, "cold: %s: %s\n", result->cold.v[i], result->cold_why.v[i]);
 	for (size_t i = 0; r == 0 && i < result->pulling.n; i++)
 		r = ui_printf(app, UI_OUT, "cold: %s\n", result->pulling.v[i]);
 	if (r == 0 && result->why)
@@ -156,8 +162,7 @@ static int cmd_warm_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	struct bake_context context;
 
-	(void)words;
-	int r = bake_begin(app, warm_opts, values, &context, &err);
+	int r = bake_begin(app, warm_opts, values, words, &context, &err);
 	if (r == 0)
 		r = warm_nodes(
 			&app->session, &context.options, nodes, &context.events, &result, &err);
@@ -167,17 +172,19 @@ static int cmd_warm_run(struct app *app, void *values_ptr, struct strv *words)
 
 static const char *const warm_examples[CMD_EXAMPLES] = {
 	"dlrun warm # base, environment, data and code on the nodes that could take the run",
-	"dlrun warm -t gpu-cluster --nodes 8 # on eight of them",
+	"dlrun warm -t lab --nodes 8 # on eight hosts of a pool",
 	"dlrun warm --json # which nodes have the image, for a script",
 };
 
 const struct cmd cmd_warm = {
 	.name = "warm",
-	.summary = "Bring the image of this project's runs to the nodes of a cluster",
-	.synopsis = "[options]",
+	.summary = "Bring what this project's runs need to the nodes or hosts of a target",
+	.synopsis = "[options] [--] [PROGRAM [ARGUMENT...]]",
 	.examples = warm_examples,
 	.opts = warm_opts,
 	.values_size = sizeof(struct bake_values),
-	.flags = CMD_STARTS,
+	.max_words = CMD_WORDS_ANY,
+	.words = VALUE_COMMAND,
+	.flags = CMD_STARTS | CMD_PROGRAM,
 	.run = cmd_warm_run,
 };

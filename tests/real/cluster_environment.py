@@ -277,6 +277,25 @@ def test_an_interrupt_leaves_nothing(w):
         assert not w.runs() and not s.jobs()
 
 
+# It goes on when two wait to take what it makes.
+TWO_TAKE = """until [ $(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -cx take) -ge 2 ]; do sleep 0.2; done
+echo two wait; sleep 4; sh setup.sh"""
+
+
+def test_an_interrupt_of_one_leaves_it_to_the_other(w):
+    with place(w, keys={"setup": {**SLOW["setup"], "run": TWO_TAKE}}) as s:
+        first, second = started(w), started(w)
+        pod = builder_pod(s)
+        wait_for(lambda: "two wait" in s.cluster.kubectl("-n", s.namespace, "logs", pod, check=False), "both of them", 60)
+        first.send_signal(2)
+        _, err = first.communicate(timeout=60)
+        assert first.returncode == 130, (first.returncode, err)
+        assert builder_pod(s) == pod
+        out, err = second.communicate(timeout=200)
+        assert second.returncode == 0 and "made in" in err and [r["id"] for r in w.runs()] == [out.strip()], (out, err)
+        gone(s)
+
+
 def test_without_the_right_to_run_commands_the_setup_is_run_in_each_pod(w):
     with place(w) as s:
         s.cluster.apply({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "no-exec"}, "rules": [

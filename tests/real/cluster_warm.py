@@ -70,7 +70,7 @@ def test_what_is_cold_is_said(w):
         assert more.rc == 1 and f"k: {n} of {n + 2} nodes have the image" in more.out and "2 cold: " in more.out, more
         nothing_stays(s)
         failed = w.run("warm", "-t", "local")
-        assert failed.rc == 2 and "target local is not a cluster" in failed.err, failed
+        assert failed.rc == 2 and "target local is this machine" in failed.err, failed
         failed = w.run("warm", "--nodes", "1", "--image", f"{s.base}nosuch")
         assert failed.rc != 0, failed
         nothing_stays(s)

@@ -188,12 +188,16 @@ def test_base_elsewhere(w):
 
 # --- a base that is proposed
 
-def test_base_for_the_projects_python(w):
-    """Without `image:` the first repository that responds and has the tag; requested once."""
-    w.repo({"exp/train.py": "", "exp/.python-version": "3.11\n"})
+def kubeconfig(w):
     w.write(".kube/config", json.dumps({
         "contexts": [{"name": "lab", "context": {"cluster": "lab"}}], "current-context": "lab",
         "clusters": [{"name": "lab", "cluster": {"server": "http://127.0.0.1:1"}}]}), base=w.home)
+
+
+def test_base_for_the_projects_python(w):
+    """Without `image:` the first repository that responds and has the tag; requested once."""
+    w.repo({"exp/train.py": "", "exp/.python-version": "3.11\n"})
+    kubeconfig(w)
     with Registry() as silent, Registry() as lacks, Registry() as has:
         gone = silent.address
         silent.close()
@@ -226,7 +230,19 @@ def test_base_for_the_projects_python(w):
         said = proposed()
         assert f"the base is {gone}/python:3.9-slim (the Python of .python-version); registry {gone} cannot" in said.err, said
         w.write("exp/.python-version", "pypy3.9\n")
-        assert "3.12-slim" in proposed().err
+        said = proposed()
+        assert "3.12-slim" in said.err and "'pypy3.9' in .python-version is not a version of Python 3" in said.err, said
+
+
+def test_base_of_what_is_made_ahead(w):
+    """warm and bake are told the program: the same base as the runs'."""
+    w.repo({"train.py": "", ".python-version": "3.11\n"})
+    w.env["https_proxy"] = "http://127.0.0.1:1"
+    kubeconfig(w)
+    with Registry() as registry:
+        configure(w, registry, target="lab", setup={"run": "true", "key": ["train.py"]}, targets={"lab": {"kind": "kubernetes"}})
+        done = w.run("warm", "--nodes", "1", "--", "uv", "run", "train.py")
+        assert done.rc == 3 and "ghcr.io" in done.err, done
 
 
 # --- gc

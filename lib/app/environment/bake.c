@@ -29,6 +29,7 @@ enum {
 	CUTS_MAX = 100,
 	SEEN_MS = 1000, /* several times POLL_MS */
 	TAKES = 3,      /* that end with an error of the pod */
+	WANTED_MS = 5000,
 	TAIL_LINES = 12,
 	TAIL_BYTES = 16 << 10,
 	/* of bake.sh */
@@ -290,6 +291,33 @@ static int bake_take(struct bake *bake, enum bake_result *ret, struct err *err)
 	return status == 0 || status == EXIT_BUSY ? 1 : bake_take_failed(bake, status, err);
 }
 
+static int bake_on_limit(void *ctx, struct err *err)
+{
+	(void)err;
+	*(volatile int *)ctx = 1;
+	return 0;
+}
+
+/* Whether another waits in its pod, where n_own takes of this process were. What was killed counts,
+ * too, until the setup is over. */
+static bool bake_is_wanted(const struct bake *bake, int n_own)
+{
+	AUTO_STRV struct strv command = {0};
+	const struct target_exec_request request = {.command = &command, .fds = {-1, -1, -1}};
+	struct loop *loop = bake->target->loop;
+	volatile int is_over = 0;
+	int status = -1;
+
+	bake_add_words(bake, "wanted", &command);
+	strv_addf(&command, "%d", n_own);
+	struct loop_timer *timer = loop_add_timer(
+		loop, clock_ms() + WANTED_MS, bake_on_limit, (void *)(uintptr_t)&is_over);
+	target_exec(bake->target, bake->handle, &request, &status, &is_over, NULL);
+	if (!is_over)
+		loop_remove_timer(loop, timer);
+	return status == 0;
+}
+
 static bool bake_is_cannot(enum err_id id)
 {
 	return id == E_KUBE_DENIED || id == E_KUBE_SHELL || id == E_TARGET_SILENT;
@@ -300,9 +328,11 @@ static int bake_run(struct bake *bake, enum bake_result *ret, struct err *err)
 	AUTO(target_status_done) struct target_status status = {0};
 	const struct target_job job = bake_job(bake);
 	bool cannot = false;
+	int n_takes = 0;
 
 	int r = target_submit(bake->target, &job, SUBMIT_MS, err);
 	while (r >= 0 && (r = bake_wait(bake, &status, err)) == 1) {
+		n_takes++;
 		r = bake_take(bake, ret, err);
 		if (r != 0)
 			break;
@@ -317,6 +347,8 @@ static int bake_run(struct bake *bake, enum bake_result *ret, struct err *err)
 	}
 	if (r >= 0)
 		return 0;
+	if (err->id == E_CANCELED && bake_is_wanted(bake, n_takes))
+		return r;
 	bake_remove(bake->submit, bake->request->key);
 	if (!cannot && !bake_is_cannot(err->id))
 		return r;

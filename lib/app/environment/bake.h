@@ -31,7 +31,8 @@ enum bake_result {
 	BAKE_CANNOT /* here; err says why */
 };
 
-/* Blocks. What is there stays after all but BAKE_CANNOT and a failure, until bake_remove. */
+/* Blocks. What is there stays after all but BAKE_CANNOT and a failure, until bake_remove; after
+ * E_CANCELED, too, while others wait for it. */
 int bake_make(const struct bake_request *request, enum bake_result *ret, struct err *err);
 /* Also after a failure: nothing of it stays. */
 void bake_remove(struct submit *submit, const char *key);

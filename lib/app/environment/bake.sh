@@ -143,4 +143,13 @@ bake_take() {
 	echo $(($(date +%s) + 60 + $(wc -l <"$bake_dir/files") / 100)) >"$bake_dir/taken/until"
 }
 
+# N: 0 where more than N processes wait to take it.
+bake_wanted() {
+	bake_found=0
+	for bake_pid in /proc/[0-9]*; do
+		! tr '\0' '\n' <"$bake_pid/cmdline" 2>/dev/null | grep -qx take || bake_found=$((bake_found + 1))
+	done
+	[ "$bake_found" -gt "$1" ]
+}
+
 "bake_$bake_verb" "$@"

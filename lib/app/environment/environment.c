@@ -490,7 +490,7 @@ static int ahead_check_target(struct config *config, const char *name, struct er
 		"target %s is not a cluster: the setup is run by the first run there, and later ones "
 		"use what it has made",
 		name);
-	return err_hint(err, "dlrun submit -t %s -- true", name);
+	return err_hint(err, "dlrun warm -t %s", name);
 }
 
 static int ahead_check_setup(const struct config *config, struct err *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/environment/warm.h"
+#include "app/environment/warm_impl.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,11 +9,8 @@
 #include "app/environment/tagged.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
-#include "base/util/digest.h"
-#include "base/util/enc.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
-#include "base/util/random.h"
 #include "base/util/str.h"
 #include "core/config/target_names.h"
 #include "core/record/setup_key.h"
@@ -76,10 +73,9 @@ static int warm_check_target(struct config *config, struct err *err)
 	}
 	if (r == 0)
 		r = target_check(config, name, err);
-	if (r < 0 || target_ops_named(config, name)->needs_image)
+	if (r < 0 || !target_ops_named(config, name)->is_here)
 		return r;
-	err_set(err, E_TARGET_UNSUPPORTED,
-		"target %s is not a cluster: its runs have no image that could be fetched ahead",
+	err_set(err, E_TARGET_UNSUPPORTED, "target %s is this machine: nothing is sent anywhere",
 		name);
 	return err_hint(err, "dlrun targets");
 }
@@ -117,12 +113,8 @@ static int warm_init(struct warm *warm, int n_nodes, struct err *err)
 	struct submit *submit = warm->submit;
 	const struct spec *of = &submit->spec;
 	struct spec *spec = &warm->spec;
-	uint8_t bytes[SHA256_SIZE];
-	char key[SHA256_HEX_SIZE];
 
-	random_bytes(bytes, sizeof(bytes));
-	hex_encode(bytes, sizeof(bytes), key);
-	setup_make_id(key, warm->id);
+	setup_new_id(warm->id);
 	int r = warm_find_nodes(warm, n_nodes, err);
 	if (r < 0)
 		return r;
@@ -316,7 +308,10 @@ int warm_nodes(struct session *session, const struct submit_options *options, in
 		r = warm_check_target(submit.config, err);
 	if (r == 0)
 		r = submit_check(&submit, err);
-	return r < 0 ? r : warm_all(&warm, n_nodes, err);
+	if (r < 0)
+		return r;
+	return submit.target->ops->needs_image ? warm_all(&warm, n_nodes, err)
+					       : warm_hosts(&submit, n_nodes, ret, err);
 }
 
 void warm_result_done(struct warm_result *result)
@@ -325,6 +320,8 @@ void warm_result_done(struct warm_result *result)
 	free(result->ref);
 	strv_done(&result->warm);
 	strv_done(&result->pulling);
+	strv_done(&result->cold);
+	strv_done(&result->cold_why);
 	free(result->why);
 	*result = (struct warm_result){0};
 }
@@ -332,15 +329,24 @@ void warm_result_done(struct warm_result *result)
 struct json *warm_result_json(const struct warm_result *result)
 {
 	struct json *json = json_object(), *warm = json_array(), *pulling = json_array();
+	struct json *cold = json_array();
 
 	json_set_str(json, "schema", "dlrun/warm/v1");
 	json_set_str(json, "target", result->target);
-	json_set_str(json, "ref", result->ref);
+	if (result->ref)
+		json_set_str(json, "ref", result->ref);
 	json_set_int(json, "wanted", result->wanted);
 	json_add_strv(warm, &result->warm);
 	json_set(json, "warm", warm);
 	json_add_strv(pulling, &result->pulling);
 	json_set(json, "pulling", pulling);
+	for (size_t i = 0; i < result->cold.n; i++) {
+		struct json *host = json_object();
+		json_set_str(host, "name", result->cold.v[i]);
+		json_set_str(host, "why", result->cold_why.v[i]);
+		json_add(cold, host);
+	}
+	json_set(json, "cold", cold);
 	if (result->why)
 		json_set_str(json, "why", result->why);
 	json_set_int(json, "total_ms", result->total_ms);

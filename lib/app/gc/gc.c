@@ -27,6 +27,7 @@
 #include "core/attempt/collect.h"
 #include "core/config/config.h"
 #include "core/config/words.h"
+#include "core/record/runtime.h"
 #include "core/store/store.h"
 #include "oci/image/plan.h"
 #include "snap/tree/record.h"
@@ -438,6 +439,28 @@ static int gc_plans(struct gc *gc, struct err *err)
  * Stat caches: one directory for a tree, called by a hash of its root
  */
 
+static void gc_find_stat_cache(const struct gc *gc, const char *root, struct map *ret)
+{
+	AUTO_FREE char *path = statcache_path(gc->session->dirs.cache, root);
+
+	map_put(ret, path, ret);
+}
+
+/* Of the directories below the tree whose data was sent with a run, as image_data.c knows them. */
+static void gc_find_data(
+	const struct gc *gc, const struct run *run, const char *root, struct map *ret)
+{
+	const struct json *item = json_first(json_get(run->spec, "data"));
+
+	for (; item; item = json_next(item)) {
+		AUTO_FREE char *path = words_get_one(item, "path");
+		AUTO_FREE char *dir = path ? fs_join(root, path) : NULL;
+		AUTO_FREE char *real = dir ? realpath(dir, NULL) : NULL;
+		if (real && str_eq(json_get_str(item, "from"), RUNTIME_SYNC))
+			gc_find_stat_cache(gc, real, ret);
+	}
+}
+
 /* Find the stat caches of the trees of runs, as far as these trees still exist. */
 static void find_trees(const struct gc *gc, struct map *ret)
 {
@@ -446,8 +469,8 @@ static void find_trees(const struct gc *gc, struct map *ret)
 		struct stat st;
 		if (!root || stat(root, &st) < 0)
 			continue;
-		AUTO_FREE char *path = statcache_path(gc->session->dirs.cache, root);
-		map_put(ret, path, ret);
+		gc_find_stat_cache(gc, root, ret);
+		gc_find_data(gc, *run, root, ret);
 	}
 }
 

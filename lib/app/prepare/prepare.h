@@ -276,4 +276,11 @@ int push_to_registry(struct submit *submit, struct err *err);
 /* The same to the registry of the submit's target, for a run. */
 int submit_push(struct submit *submit, struct err *err);
 
+/*
+ * push.c
+ */
+
+/* Write the image into the layout here, where it is called by submit->id. */
+int submit_pack(struct submit *submit, struct err *err);
+
 #endif

@@ -147,6 +147,35 @@ static int push_to_layout(struct submit *submit, char **ret_name, struct err *er
 	return 0;
 }
 
+int submit_pack(struct submit *submit, struct err *err)
+{
+	const struct submit_events *events = submit->events;
+	AUTO_FREE char *dir = dirs_layout(&submit->session->dirs);
+	int64_t start_ms = clock_ms();
+	struct layout *layout;
+
+	int r = session_layout(submit->session, &layout, err);
+	if (r < 0)
+		return r;
+	struct sink *sink = layout_sink(layout);
+	if (submit->reused.image)
+		r = pack_rebase(
+			&submit->pack, &submit->reused, sink, submit->id, &submit->image, err);
+	else if (submit->from_digest)
+		r = image_load(layout, submit->from_digest, &submit->image, err);
+	else
+		r = pack_write(&submit->pack, submit->snapshot, sink, dir, submit->id,
+			&submit->image, err);
+	sink_free(sink);
+	if (r < 0)
+		return r;
+	submit->pack_ms = clock_ms() - start_ms;
+	submit->ref = mem_printf("oci:%s@%s", dir, submit->image.manifest.digest);
+	if (events && events->image)
+		events->image(events->ctx, &submit->image, submit->pack_ms);
+	return 0;
+}
+
 /*
  * All of it
  */

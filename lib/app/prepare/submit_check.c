@@ -1104,8 +1104,12 @@ static int submit_check_propose(struct submit *submit, char **ret, struct err *e
 	AUTO_PYTHON_NAMED struct python_named named = {0};
 	AUTO_FREE char *silent = NULL;
 
-	if (submit->from_digest || !python_find_above(submit->place, &named))
-		return fail_no_image(submit, err);
+	if (submit->from_digest || !python_find_above(submit->place, &named)) {
+		int failed = fail_no_image(submit, err);
+		if (named.from)
+			err_evidence(err, "%s", named.from);
+		return failed;
+	}
 	const char *program = command->n ? command->v[0] : NULL;
 	int r = python_base_choose(
 		submit->session, &named, program, BASE_LIMIT_MS, ret, &silent, err);

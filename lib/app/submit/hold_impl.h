@@ -15,7 +15,4 @@ bool submit_may_go_on(struct submit *submit, const struct err *cause);
 /* Accept the run here: image in the layout, durable row. cause: why it cannot be sent now. */
 int submit_hold(struct submit *submit, const struct err *cause, struct err *err);
 
-/* Write the image into the layout here, where it is called by the run's id. */
-int submit_pack(struct submit *submit, struct err *err);
-
 #endif

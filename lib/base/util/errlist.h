@@ -102,8 +102,11 @@
 	X(E_IMAGE_BASE, "the base image was not found", \
 	  "The message names the reference. `oci:DIR[:TAG]` is an OCI image layout on disk, `scratch` is no " \
 	  "base at all.") \
-	X(E_IMAGE_DEPTH, "the base image has too many layers", \
-	  "Runtimes take about 127 layers; dlrun adds up to three. Squash the base image.") \
+	X(E_IMAGE_DEPTH, "the image would have too many layers", \
+	  "Runtimes take about 127 layers; dlrun adds up to three, one of an environment, and up to about 48 of each " \
+	  "directory of data with sync. A base image is made one layer by `podman build --squash-all` or `buildah " \
+	  "build --squash`, which keep its settings; data in many large directories goes beside the image: `dlrun data " \
+	  "push`.") \
 	X(E_IMAGE_KIND, "the base is not an image that can run", \
 	  "It is an artifact (a chart, a signature, a model), or a manifest of schema 1 as registries made them " \
 	  "before 2017. Name an image with --image, or pull and push the old one with a current docker.") \

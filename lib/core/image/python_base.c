@@ -192,33 +192,66 @@ static const char *python_lock_there(const char *dir)
 	return NULL;
 }
 
+/* "3" and an empty file leave it open. The caller frees; NULL: they do. */
+static char *python_unknown(const char *text)
+{
+	AUTO_FREE char *line = mem_strndup(text, strcspn(text, "\r\n"));
+
+	if (str_empty(line) || str_eq(line, "3"))
+		return NULL;
+	AUTO_FREE char *shown = str_shown(line);
+	return mem_printf("'%s' in .python-version is not a version of Python 3", shown);
+}
+
 bool python_find(const char *dir, struct python_named *ret)
 {
 	static const char pinned[] = ".python-version";
+	AUTO_FREE char *unknown = NULL;
 	AUTO_BUF struct buf text = {0};
-	bool is_found = python_read(dir, pinned, PYTHON_FILE_MAX, &text) &&
-			python_set(ret, python_wanted(text.data), pinned);
+	bool is_found = false;
 
-	if (!is_found && !python_find_pyproject(dir, ret) && !python_find_lock(dir, ret))
-		return false;
-	ret->lock = python_lock_there(dir);
-	return true;
+	*ret = (struct python_named){0};
+	if (python_read(dir, pinned, PYTHON_FILE_MAX, &text)) {
+		is_found = python_set(ret, python_wanted(text.data), pinned);
+		unknown = is_found ? NULL : python_unknown(text.data);
+	}
+	is_found = is_found || python_find_pyproject(dir, ret) || python_find_lock(dir, ret);
+	if (is_found)
+		ret->lock = python_lock_there(dir);
+	if (unknown && is_found) {
+		AUTO_FREE char *from = ret->from;
+		ret->from = mem_printf("%s; %s", from, unknown);
+	} else if (unknown) {
+		ret->from = TAKE(unknown);
+	}
+	return is_found;
 }
 
 bool python_find_above(const struct tree_place *place, struct python_named *ret)
 {
-	AUTO_FREE char *prefix = mem_strdup(place->prefix);
+	AUTO_FREE char *prefix = mem_strdup(place->prefix), *unknown = NULL;
 
-	while (!str_eq(prefix, ".")) {
+	for (;;) {
 		AUTO_FREE char *dir = fs_join(place->root, prefix);
+		bool is_found = python_find(dir, ret), is_root = str_eq(prefix, ".");
+		AUTO_FREE char *from = is_found ? NULL : TAKE(ret->from);
+		if (is_found && unknown) {
+			from = ret->from;
+			ret->from = mem_printf("%s; %s", from, unknown);
+		} else if (from && !unknown) {
+			unknown = TAKE(from);
+		}
+		if (is_found || is_root) {
+			ret->from = is_found ? ret->from : TAKE(unknown);
+			return is_found;
+		}
 		char *slash = strrchr(prefix, '/');
-		if (python_find(dir, ret))
-			return true;
-		if (!slash)
-			break;
+		if (!slash) {
+			*prefix = '.';
+			slash = prefix + 1;
+		}
 		*slash = '\0';
 	}
-	return python_find(place->root, ret);
 }
 
 /*

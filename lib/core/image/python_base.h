@@ -19,8 +19,9 @@
 enum { PYTHON_MINOR = 12 };
 
 struct python_named {
-	int minor;   /* of Python 3 */
-	char *from;  /* "the Python of uv.lock" */
+	int minor; /* of Python 3 */
+	/* "the Python of uv.lock"; of false: why .python-version names none, or NULL. */
+	char *from;
 	bool is_any; /* there is a file of dependencies, and none names a version */
 	/* A file that `environment.lock` takes, beside it; NULL: there is none. */
 	const char *lock;
@@ -29,7 +30,7 @@ void python_named_done(struct python_named *named);
 #define AUTO_PYTHON_NAMED AUTO(python_named_done)
 
 /* By .python-version, pyproject.toml, then the lock files of dir. false: none is there, or none is
- * about a Python 3. */
+ * about a Python 3. Sets ret (python_named_done), whatever it was. */
 bool python_find(const char *dir, struct python_named *ret);
 
 /* By the nearest directory that tells, from the one of the caller up to the root of its tree. */

@@ -17,6 +17,7 @@
 #include "base/util/auto.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
 
 enum { CHUNK = 64 << 10, DEPTH_MAX = 64, ID_HEX = 16 };
@@ -261,6 +262,16 @@ void setup_make_id(const char *key, char ret[static RUN_ID_SIZE])
 	for (int i = 0; i < RUN_SUFFIX; i++)
 		letters[i] = (char)('a' + key[ID_HEX + i] % 8);
 	snprintf(ret, RUN_ID_SIZE, ID_PREFIX "%.*s-%s", ID_HEX, key, letters);
+}
+
+void setup_new_id(char ret[static RUN_ID_SIZE])
+{
+	uint8_t bytes[SHA256_SIZE];
+	char key[SHA256_HEX_SIZE];
+
+	random_bytes(bytes, sizeof(bytes));
+	hex_encode(bytes, sizeof(bytes), key);
+	setup_make_id(key, ret);
 }
 
 bool setup_id_is_own(const char *id)

@@ -25,6 +25,7 @@ int setup_key(const struct runtime_setup *setup, const char *where, const char *
 /* The id, as that of a run, of what makes the setup with that key at a target; and whether an id is
  * one of these. */
 void setup_make_id(const char *key, char ret[static RUN_ID_SIZE]);
+void setup_new_id(char ret[static RUN_ID_SIZE]); /* of no key */
 bool setup_id_is_own(const char *id);
 
 #endif

@@ -346,10 +346,11 @@ static int read_base(struct image_base *base, struct manifest *manifest, const c
 	if (n_own > 0)
 		r = oci_config_diff_ids(
 			base->config_json, base->n_layers, base->name, base->diff_ids, err);
-	if (r == 0 && base->n_layers > IMAGE_BASE_LAYERS_MAX)
-		r = err_set(err, E_IMAGE_DEPTH, "%s has %zu layers, more than %d", base->name,
-			base->n_layers, IMAGE_BASE_LAYERS_MAX);
-	return r;
+	if (r < 0 || base->n_layers <= IMAGE_BASE_LAYERS_MAX)
+		return r;
+	err_set(err, E_IMAGE_DEPTH, "%s has %zu layers, more than %d", base->name, base->n_layers,
+		IMAGE_BASE_LAYERS_MAX);
+	return err_hint(err, "echo FROM %s | podman build --squash-all -t flat -", base->name);
 }
 
 static int image_do_load(struct layout *layout, const char *name, const char *ref,

@@ -138,13 +138,39 @@ static void registry_sink_take(const struct sink_request *request)
 		uploads_add_base(uploads, request->blob);
 }
 
+static int registry_sink_respond(struct registry_sink *own, struct err *error)
+{
+	int r = error && err_is_set(error) ? -(int)error->code : 0;
+
+	task_respond(*own->options.task, r, error);
+	return 0;
+}
+
+static int registry_sink_on_room(void *ctx, struct err *error, struct err *err)
+{
+	(void)err;
+	return registry_sink_respond(ctx, error);
+}
+
+/* The work makes no more than the disk here has to hold while the registry is slow. */
 static void take_lacking(void *ctx, int has)
 {
-	const struct sink_request *request = ctx;
+	struct sink_request *request = ctx;
+	struct registry_sink *own = request->own;
+	bool is_file = request->fd >= 0;
+	AUTO_ERR struct err err = {0};
 
-	if (has <= 0)
-		registry_sink_take(request);
-	task_respond(*request->own->options.task, has > 0, NULL);
+	if (has > 0) {
+		task_respond(*own->options.task, 1, NULL);
+		return;
+	}
+	registry_sink_take(request);
+	request->fd = -1;
+	if (!is_file)
+		registry_sink_respond(own, NULL);
+	else if (uploads_wait(own->options.uploads, UPLOAD_QUEUE_MAX, registry_sink_on_room, own,
+			 &err) < 0)
+		registry_sink_respond(own, &err);
 }
 
 static void take_blob(void *ctx, struct task *task)
@@ -157,14 +183,14 @@ static void take_blob(void *ctx, struct task *task)
 
 static int send_blob(struct sink *sink, struct sink_request *request, struct err *err)
 {
+	bool is_sent = request->data || request->fd >= 0;
 	int r = registry_sink_request(registry_sink_inside(sink), take_blob, request, err);
 
-	if (r != 0) {
-		if (request->fd >= 0)
-			close(request->fd);
+	if (request->fd >= 0)
+		close(request->fd);
+	if (r != 0)
 		return r < 0 ? r : 0;
-	}
-	if (request->data || request->fd >= 0) {
+	if (is_sent) {
 		sink->bytes_written += request->blob->size;
 		sink->blobs_written++;
 	}
@@ -218,14 +244,6 @@ static void sink_forget(struct sink *sink, const struct descriptor *blob)
 /*
  * The manifest
  */
-
-static int registry_sink_respond(struct registry_sink *own, struct err *error)
-{
-	int r = error && err_is_set(error) ? -(int)error->code : 0;
-
-	task_respond(*own->options.task, r, error);
-	return 0;
-}
 
 static bool registry_sink_read_manifest(const struct sink_request *request, struct manifest *ret)
 {
@@ -520,7 +538,7 @@ static void commit_manifest(void *ctx, struct task *task)
 		snprintf(own->tag, sizeof(own->tag), "%s", request->name);
 	else
 		registry_sink_tag(request->blob->digest, own->tag);
-	if (uploads_wait(own->options.uploads, uploaded, own, &err) < 0)
+	if (uploads_wait(own->options.uploads, 0, uploaded, own, &err) < 0)
 		registry_sink_respond(own, &err);
 }
 

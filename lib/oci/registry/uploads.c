@@ -92,12 +92,20 @@ struct uploads_progress uploads_progress(const struct uploads *uploads)
  * Ends
  */
 
-static bool all_done(const struct uploads *uploads)
+/* The newest file may have any size: it travels while the next one is made. */
+static bool uploads_is_enough(const struct uploads *uploads)
 {
-	vec_foreach (struct upload_job *const, job, &uploads->jobs)
-		if (!(*job)->is_done && (*job)->kind != UPLOAD_PROOF)
+	uint64_t bytes = 0, newest = 0;
+
+	vec_foreach (struct upload_job *const, job, &uploads->jobs) {
+		if ((*job)->is_done || (*job)->kind == UPLOAD_PROOF)
+			continue;
+		if (!uploads->done_at)
 			return false;
-	return true;
+		if ((*job)->kind == UPLOAD_FILE)
+			bytes += newest = (*job)->blob.size;
+	}
+	return bytes - newest <= uploads->done_at;
 }
 
 static int uploads_report(struct uploads *uploads, struct err *err)
@@ -105,7 +113,7 @@ static int uploads_report(struct uploads *uploads, struct err *err)
 	uploads_done_fn *done = uploads->done;
 	bool failed = err_is_set(&uploads->error);
 
-	if (!done || (!failed && !all_done(uploads)))
+	if (!done || (!failed && !uploads_is_enough(uploads)))
 		return 0;
 	uploads->done = NULL;
 	return done(uploads->done_ctx, failed ? &uploads->error : NULL, err);
@@ -118,8 +126,10 @@ void uploads_leave(struct uploads *uploads)
 		vec_done(&(*job)->waiters);
 }
 
-int uploads_wait(struct uploads *uploads, uploads_done_fn *done, void *ctx, struct err *err)
+int uploads_wait(
+	struct uploads *uploads, uint64_t most, uploads_done_fn *done, void *ctx, struct err *err)
 {
+	uploads->done_at = most;
 	uploads->done = done;
 	uploads->done_ctx = ctx;
 	return uploads_report(uploads, err);
@@ -152,6 +162,9 @@ int upload_arrived(struct upload_job *job, struct err *err)
 	trace_note(TRACE_OCI, "blob %s: the registry has it, %s, %llu bytes", job->blob.digest,
 		upload_kind_names[job->kind], (unsigned long long)job->blob.size);
 	job_stop(job);
+	/* A file without a name takes space for as long as it is open. */
+	auto_fd(&job->fd);
+	job->fd = -1;
 	job->is_done = true;
 	count_arrival(job);
 	registry_cache_put(cache, &cache->blobs, job->blob.digest, NULL, clock_wall_ms());

@@ -31,6 +31,7 @@ enum {
 	UPLOAD_CHUNKED_MIN = 64 << 20, /* of one that goes in pieces */
 	UPLOAD_CHUNK = 16 << 20,
 	UPLOAD_FIRST_CHUNK = 4 << 20, /* finds out whether pieces are taken */
+	UPLOAD_QUEUE_MAX = 256 << 20, /* bytes of files that wait here, while the next is made */
 	UPLOAD_TRIES = 5,
 	UPLOAD_PROOF_MS = 3000, /* for a response whether a remembered blob is there */
 	UPLOAD_CLOSE_MS = 1000, /* for deleting sessions after a failure */
@@ -65,7 +66,7 @@ void uploads_free(struct uploads *uploads);
 
 /* Have n sessions ready or under way that no upload uses yet. Nothing where one POST does. */
 void uploads_open_ahead(struct uploads *uploads, size_t n);
-/* Each takes effect once for each digest. */
+/* Each takes effect once for each digest. A file is closed when it has arrived. */
 void uploads_add_file(struct uploads *uploads, const struct descriptor *blob, int take_fd);
 void uploads_add_bytes(struct uploads *uploads, const struct descriptor *blob, const void *data);
 void uploads_add_base(struct uploads *uploads, const struct descriptor *blob);
@@ -86,10 +87,12 @@ void uploads_prove(
 /* The registry says that it lacks it. */
 void uploads_forget(struct uploads *uploads, const char *digest);
 
-/* done once, at once or from the loop, when all that was added has arrived, or at the first
- * failure. One wait at a time. */
+/* done once, at once or from the loop, when all that was added has arrived (most: 0), or when of
+ * the files no more than `most` bytes and the newest one are on their way; or at the first failure.
+ * One wait at a time. */
 typedef int uploads_done_fn(void *ctx, struct err *error, struct err *err);
-int uploads_wait(struct uploads *uploads, uploads_done_fn *done, void *ctx, struct err *err);
+int uploads_wait(
+	struct uploads *uploads, uint64_t most, uploads_done_fn *done, void *ctx, struct err *err);
 /* Stop waiting: no done of uploads_has and uploads_wait is called from here on. */
 void uploads_leave(struct uploads *uploads);
 /* Nothing more will be added: give up what is sent and delete all sessions. done (may be NULL)

@@ -62,6 +62,7 @@ struct uploads {
 	struct err error; /* the first failure */
 	uploads_done_fn *done;
 	void *done_ctx;
+	uint64_t done_at; /* bytes of files on their way; 0: nothing is */
 	uploads_done_fn *closed;
 	void *closed_ctx;
 	struct loop_timer *close_timer;

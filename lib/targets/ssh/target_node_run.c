@@ -178,7 +178,7 @@ static int set_record(struct submitting *submitting, const struct target_job *jo
 {
 	AUTO_JSON struct json *json = NULL;
 
-	if (!job->run)
+	if (!job->run || job->is_warming)
 		return 0;
 	json = json_clone(job->run->doc);
 	json_set(json, "spec", json_clone(job->run->spec));

@@ -503,6 +503,38 @@ static void test_stat_caches(void **state)
 	assert_false(exists(young));
 }
 
+/* The directory that was sent with a run, behind a link; not the one that lies there. */
+static void test_stat_caches_of_data(void **state)
+{
+	(void)state;
+	AUTO_RUN struct run *run = new_run("run-22222");
+	AUTO_FREE char *set = fs_join(root, "sets/a"), *link = fs_join(root, "proj-set");
+	AUTO_FREE char *sent = stat_file(set);
+	AUTO_FREE char *dir = fs_dirname(link);
+	const char *const rows[][2] = {{"proj-set", "sync"}, {"sets", "/data/sets"}};
+
+	put("sets/a/x", "x");
+	assert_int_equal(symlink(set, link), 0);
+	json_set_str(json_sub(run->doc, "origin"), "root", dir);
+	struct json *data = json_array();
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct json *item = json_object();
+		json_set_str(item, "path", rows[i][0]);
+		json_set_str(item, "from", rows[i][1]);
+		json_add(data, item);
+	}
+	if (!run->spec)
+		run->spec = json_object();
+	json_set(run->spec, "data", data);
+	insert(run);
+	put(sent, "x");
+	AUTO_FREE char *sets = fs_join(root, "sets"), *lies = stat_file(sets);
+	put(lies, "x");
+	collect(0);
+	assert_true(exists(sent));
+	assert_false(exists(lies));
+}
+
 static void test_lists_of_data(void **state)
 {
 	(void)state;
@@ -538,6 +570,7 @@ int main(void)
 		T(test_plan_of_removed),
 		T(test_mirrors),
 		T(test_stat_caches),
+		T(test_stat_caches_of_data),
 		T(test_lists_of_data),
 	};
 

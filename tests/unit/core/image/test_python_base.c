@@ -100,6 +100,12 @@ static void test_files(void **state)
 	assert_int_equal(mkdir(dir, 0755), 0);
 	assert_false(python_find(f.dir, &named));
 	assert_int_equal(fs_remove_tree(AT_FDCWD, dir, NULL), 0);
+	python_write(&f, ".python-version", "pypy3.10\n");
+	assert_false(python_find(f.dir, &named));
+	assert_string_equal(
+		named.from, "'pypy3.10' in .python-version is not a version of Python 3");
+	python_named_done(&named);
+	assert_int_equal(fs_remove_tree(AT_FDCWD, dir, NULL), 0);
 	python_write(&f, "requirements.txt", "numpy\n");
 	expect_python(f.dir, PYTHON_MINOR, "requirements.txt names no version", true);
 	python_write(&f, "uv.lock", "version = 1\nrequires-python = \"==3.10.*\"\n");
@@ -110,6 +116,14 @@ static void test_files(void **state)
 	expect_python(f.dir, 9, "the Python of pyproject.toml", false);
 	assert_true(python_find(f.dir, &named));
 	assert_string_equal(named.lock, "uv.lock");
+	python_named_done(&named);
+	python_write(&f, ".python-version", "foo\nbar\n");
+	expect_python(f.dir, 9,
+		"the Python of pyproject.toml; 'foo' in .python-version is not a version of "
+		"Python 3",
+		false);
+	python_write(&f, ".python-version", "3\n");
+	expect_python(f.dir, 9, "the Python of pyproject.toml", false);
 	python_write(&f, ".python-version", "3.13\n");
 	expect_python(f.dir, 13, "the Python of .python-version", false);
 	assert_int_equal(fs_remove_tree(AT_FDCWD, f.dir, NULL), 0);

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "oci/registry/uploads.h"
+#include "tests/unit/registryfix.h"
+
+enum { N_FILES = 4, FILE_BYTES = 1000 };
+
+/* So many uploads are accepted; those that come after wait for more. */
+static atomic_int n_open, n_taken;
+
+static bool response_gate(struct fix_conn *conn)
+{
+	static const char begun[] =
+		"HTTP/1.1 202 X\r\nContent-Length: 0\r\nLocation: /v2/me/x/up\r\n\r\n";
+	AUTO_FREE char *body = fix_body(conn);
+
+	if (!body)
+		return false;
+	if (str_eq(conn->method, "POST") && !strstr(conn->path, "digest="))
+		return fix_print(conn, begun);
+	if (!str_eq(conn->method, "PUT") && !str_eq(conn->method, "POST"))
+		return fix_print(conn, "HTTP/1.1 204 X\r\n\r\n");
+	int mine = atomic_fetch_add(&n_taken, 1);
+	while (mine >= atomic_load(&n_open))
+		usleep(1000);
+	return fix_print(conn, "HTTP/1.1 201 X\r\nContent-Length: 0\r\n\r\n");
+}
+
+struct waiting {
+	struct runtime runtime;
+	struct uploads *uploads;
+	struct registry_cache cache;
+	int fds[N_FILES];
+	bool is_running, is_over;
+};
+
+static int waiting_done(void *ctx, struct err *error, struct err *err)
+{
+	struct waiting *waiting = ctx;
+
+	(void)err;
+	assert_true(!error || !err_is_set(error));
+	waiting->is_over = true;
+	if (waiting->is_running)
+		loop_stop(waiting->runtime.loop);
+	return 0;
+}
+
+static void add_file(struct waiting *waiting, int i)
+{
+	AUTO_FREE char *path = mem_printf("%s/file%d", tmp, i);
+	char content[FILE_BYTES];
+	struct descriptor blob = {.size = FILE_BYTES};
+	uint8_t sha256[SHA256_SIZE];
+
+	memset(content, 'a' + i, sizeof(content));
+	digest_sha256(content, sizeof(content), sha256);
+	digest_text(sha256, blob.digest);
+	assert_int_equal(fs_replace(path, content, sizeof(content), 0600, FS_SYNC_NONE, NULL), 0);
+	waiting->fds[i] = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(waiting->fds[i] >= 0);
+	uploads_add_file(waiting->uploads, &blob, waiting->fds[i]);
+}
+
+static void wait_until(struct waiting *waiting, uint64_t most)
+{
+	AUTO_ERR struct err err = {0};
+
+	waiting->is_over = false;
+	assert_int_equal(uploads_wait(waiting->uploads, most, waiting_done, waiting, &err), 0);
+	waiting->is_running = true;
+	if (!waiting->is_over)
+		runtime_run(&waiting->runtime);
+	waiting->is_running = false;
+	assert_true(waiting->is_over);
+}
+
+static size_t count_closed(const struct waiting *waiting)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < N_FILES; i++)
+		n += fcntl(waiting->fds[i], F_GETFD) < 0;
+	return n;
+}
+
+/* One file may always wait, of any size; of others so many bytes; and what has arrived takes none. */
+static void test_bound(void **state)
+{
+	struct waiting waiting = {0};
+
+	(void)state;
+	atomic_store(&n_open, 0);
+	atomic_store(&n_taken, 0);
+	runtime_init(&waiting.runtime, response_gate);
+	waiting.uploads = uploads_new(&(struct uploads_options){.loop = waiting.runtime.loop,
+		.registry = waiting.runtime.registry,
+		.cache = &waiting.cache});
+	add_file(&waiting, 0);
+	wait_until(&waiting, 1);
+	for (int i = 1; i < N_FILES; i++)
+		add_file(&waiting, i);
+	wait_until(&waiting, FILE_BYTES * (N_FILES - 1));
+	assert_int_equal(uploads_progress(waiting.uploads).blobs_done, 0);
+	/* Two arrive, and two are on their way. */
+	atomic_store(&n_open, N_FILES - 2);
+	wait_until(&waiting, FILE_BYTES);
+	assert_int_equal(uploads_progress(waiting.uploads).blobs_done, N_FILES - 2);
+	assert_int_equal(count_closed(&waiting), N_FILES - 2);
+	atomic_store(&n_open, N_FILES);
+	wait_until(&waiting, 0);
+	assert_int_equal(uploads_progress(waiting.uploads).blobs_done, N_FILES);
+	assert_int_equal(count_closed(&waiting), N_FILES);
+	uploads_free(waiting.uploads);
+	registry_cache_done(&waiting.cache);
+	runtime_done(&waiting.runtime);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_bound)};
+
+	return cmocka_run_group_tests(tests, make_tmp, remove_tmp);
+}

@@ -148,7 +148,7 @@ static int cmd_doctor_write_report(
 }
 
 /* Not even directories are needed here: what is missing is for the checks to report. */
-static int cmd_doctor_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_doctor_run(struct app *app, void *values_ptr, struct strv *words UNUSED)
 {
 	const struct doctor_values *values = values_ptr;
 	const char *const command[] = {app->self, "__check", NULL};
@@ -156,7 +156,6 @@ static int cmd_doctor_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	int status;
 
-	(void)words;
 	if (values->report && app->options.json) {
 		err_set(&err, E_USAGE, "--report and --json cannot be used together");
 		return app_fail(app, &err);

@@ -81,12 +81,11 @@ static int print_one(struct app *app, enum err_id id)
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
 
-static int explain_run(struct app *app, void *values, struct strv *words)
+static int explain_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	enum err_id id = words->n ? err_find(words->v[0]) : E_NONE;
 	AUTO_ERR struct err err = {0};
 
-	(void)values;
 	if (words->n && id == E_NONE) {
 		explain_not_found(words->v[0], &err);
 		return app_fail(app, &err);

@@ -343,7 +343,7 @@ static int queue_install(struct app *app, struct err *err)
  * All of it
  */
 
-static int queue_run(struct app *app, void *values_ptr, struct strv *words)
+static int queue_run(struct app *app, void *values_ptr, struct strv *words UNUSED)
 {
 	const struct queue_values *values = values_ptr;
 	AUTO(run_list_done) struct run_list runs = {0};
@@ -352,7 +352,6 @@ static int queue_run(struct app *app, void *values_ptr, struct strv *words)
 	struct session *session;
 	int r = 0;
 
-	(void)words;
 	if (values->serve + values->send + values->install > 1) {
 		err_set(&err, E_USAGE, "--send, --serve and --install cannot be used together");
 		return app_fail(app, &err);

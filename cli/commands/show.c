@@ -454,13 +454,12 @@ static int show_one(struct app *app, struct run *run)
 	return summary_print_page(app, &out);
 }
 
-static int cmd_show_run(struct app *app, void *values, struct strv *words)
+static int cmd_show_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_FREE char *study = NULL;
 
-	(void)values;
 	if (runs_get_named(app, words, &runs, &study, &err) < 0)
 		return app_fail(app, &err);
 	return study ? summary_print(app, study, &runs) : show_one(app, runs.v[0]);

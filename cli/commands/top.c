@@ -495,13 +495,12 @@ static void top_draw(struct top *top)
 
 static int top_on_turn(void *ctx, struct err *err);
 
-static int top_on_refreshed(void *ctx, int status, struct err *err)
+static int top_on_refreshed(void *ctx, int status, struct err *err UNUSED)
 {
 	struct top *top = ctx;
 	struct loop *loop = session_loop(top->session);
 	bool is_far = false;
 
-	(void)err;
 	top->refresh = NULL;
 	if (status < 0)
 		return status;
@@ -546,11 +545,10 @@ static int top_watch(struct app *app, const char *word)
 	return app_interrupted ? EXIT_INTERRUPTED : 0;
 }
 
-static int top_run(struct app *app, void *values, struct strv *words)
+static int top_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	const char *word = words->n ? words->v[0] : NULL;
 
-	(void)values;
 	if (app->out_tty && !app->options.json)
 		return top_watch(app, word);
 	return top_show_once(app, word);

@@ -184,13 +184,12 @@ static int why_one(struct app *app, const struct run *run)
 	return 0;
 }
 
-static int cmd_why_run(struct app *app, void *values, struct strv *words)
+static int cmd_why_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_FREE char *study = NULL;
 
-	(void)values;
 	if (runs_get_named(app, words, &runs, &study, &err) < 0)
 		return app_fail(app, &err);
 	return study ? why_study(app, study, &runs) : why_one(app, runs.v[0]);

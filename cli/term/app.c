@@ -59,9 +59,8 @@ volatile int app_interrupted;
  * Signals
  */
 
-static void on_interrupt(int sig)
+static void on_interrupt(int sig UNUSED)
 {
-	(void)sig;
 	app_interrupted = 1;
 }
 
@@ -74,9 +73,8 @@ void app_catch_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 }
 
-static void on_pipe(int sig)
+static void on_pipe(int sig UNUSED)
 {
-	(void)sig;
 }
 
 /* Not ignored, as that would go on in the programs that we start; EPIPE comes all the same. */

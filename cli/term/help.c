@@ -292,12 +292,11 @@ int help_overview(struct app *app)
  * dlrun help [TOPIC]
  */
 
-static int help_run(struct app *app, void *values, struct strv *words)
+static int help_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	const struct cmd *cmd;
 
-	(void)values;
 	if (words->n == 0)
 		return help_overview(app);
 	cmd = cmd_find(words->v[0]);

@@ -98,7 +98,7 @@ static void doctor_remote_add_files(const struct kubeconfig *kubeconfig, struct 
 		buf_adds(line, "none, this is a pod");
 }
 
-int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_TARGET_LIST struct target_list list = {0};
 	AUTO_STRV struct strv contexts = {0};
@@ -107,7 +107,6 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 	AUTO_FREE char *why = NULL;
 	const struct kubeconfig *kubeconfig;
 
-	(void)err;
 	bool needed = find_clusters(doctor, &list, &why) && doctor_remote_has_clusters(&list);
 	if (kube_open_config(doctor->session, &kubeconfig, &error) < 0) {
 		bool none = error.id == E_KUBE_NO_CONFIG;
@@ -519,14 +518,13 @@ static char *proxy_text(const struct proxy_env *env, const char *host, struct do
 	return proxy ? mem_printf("%s (%s)", proxy, variable) : mem_strdup("none");
 }
 
-int doctor_proxy(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_proxy(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	struct config *config = doctor_remote_load_config(doctor, row);
 	AUTO_STRV struct strv hosts = {0};
 	AUTO_BUF struct buf line = {0};
 	struct proxy_env env;
 
-	(void)err;
 	buf_init(&line, LINE_BYTES);
 	if (!config)
 		return 0;
@@ -581,22 +579,19 @@ static int doctor_remote_end_probe(struct probe *probe)
 }
 
 /* Ignore the result: registries drop abandoned sessions, too. */
-static int on_closed(void *ctx, struct http_response *response, struct err *error, struct err *err)
+static int on_closed(void *ctx, struct http_response *response UNUSED, struct err *error UNUSED,
+	struct err *err UNUSED)
 {
-	(void)response;
-	(void)error;
-	(void)err;
 	return doctor_remote_end_probe(ctx);
 }
 
 /* A session for an upload was opened, so that we may push; it is closed again. */
 static int doctor_remote_on_opened(
-	void *ctx, struct http_response *response, struct err *error, struct err *err)
+	void *ctx, struct http_response *response, struct err *error, struct err *err UNUSED)
 {
 	struct probe *probe = ctx;
 	AUTO_URL struct url url = {0};
 
-	(void)err;
 	if (error) {
 		err_move(&probe->error, error);
 		return doctor_remote_end_probe(probe);

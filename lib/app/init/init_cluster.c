@@ -169,14 +169,11 @@ struct lookup {
 	char *user;
 };
 
-static int init_cluster_on_found(void *ctx, struct credential *found, const struct strv *warnings,
-	struct err *error, struct err *err)
+static int init_cluster_on_found(void *ctx, struct credential *found,
+	const struct strv *warnings UNUSED, struct err *error UNUSED, struct err *err UNUSED)
 {
 	struct lookup *lookup = ctx;
 
-	(void)warnings;
-	(void)error;
-	(void)err;
 	if (found && found->user && str_is_plain(found->user))
 		lookup->user = mem_strdup(found->user);
 	loop_wait_done(&lookup->wait);

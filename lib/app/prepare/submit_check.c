@@ -652,13 +652,12 @@ static mode_t mode_in_tree(struct submit *submit, const char *word, const char *
 		       : 0;
 }
 
-static int submit_start_one_file(struct submit *submit, struct err *err)
+static int submit_start_one_file(struct submit *submit, struct err *err UNUSED)
 {
 	const struct spec *spec = &submit->spec;
 	const char *word = spec->command.v[0];
 	AUTO_STRV struct strv front = {0}, first = {0};
 
-	(void)err;
 	if (spec->shell || spec->terminal || !submit->live_root || is_old(submit))
 		return 0;
 	AUTO_FREE char *path = submit_check_path_of(submit, word);

@@ -357,11 +357,10 @@ static int send_has_begun(struct submit *submit, struct err *err)
 }
 
 /* A cancel may come for as long as the run is held: its end is asked for before. */
-static int send_change_settled(void *ctx, struct run *run, struct err *err)
+static int send_change_settled(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const bool *is_cancelled = ctx;
 
-	(void)err;
 	if (!run_is_held(run) || run_is_unsent(run) || (run_cancelling(run) && !*is_cancelled))
 		return 0;
 	held_clear(run);
@@ -401,10 +400,8 @@ static int send_is_cancelled(const struct submit *submit, struct err *err)
 	return 1;
 }
 
-static int send_change_cancelled(void *ctx, struct run *run, struct err *err)
+static int send_change_cancelled(void *ctx UNUSED, struct run *run, struct err *err UNUSED)
 {
-	(void)ctx;
-	(void)err;
 	if (!run_is_held(run))
 		return 0;
 	held_end(run);
@@ -895,11 +892,10 @@ struct send_failure {
 	char *goes_on; /* to another of its places, and why; or NULL */
 };
 
-static int send_change_failed(void *ctx, struct run *run, struct err *err)
+static int send_change_failed(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct send_failure *failure = ctx;
 
-	(void)err;
 	if (!run_is_held(run))
 		return 0;
 	/* Of a run without an attempt nothing was sent. */
@@ -1011,11 +1007,10 @@ static int send_one(struct session *session, struct run *run, struct strv *silen
  * Runs that it begins after
  */
 
-static int send_change_never(void *ctx, struct run *run, struct err *err)
+static int send_change_never(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct after_check *check = ctx;
 
-	(void)err;
 	if (!run_is_unsent(run))
 		return 0;
 	if (run_cancelling(run))

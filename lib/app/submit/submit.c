@@ -412,11 +412,10 @@ static void submit_write_record(
 	json_set_str(json, "record_why", record.why);
 }
 
-static int merge_row(void *ctx, struct run *run, struct err *err)
+static int merge_row(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct session *session = ctx;
 
-	(void)err;
 	return finish_merge(&session->dirs, run);
 }
 

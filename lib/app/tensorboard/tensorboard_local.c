@@ -411,9 +411,8 @@ static void take_socket(struct tensorboard_local *local, int s)
 		close(s);
 }
 
-static short want_socket(void *ctx)
+static short want_socket(void *ctx UNUSED)
 {
-	(void)ctx;
 	return POLLIN;
 }
 
@@ -439,15 +438,13 @@ static ssize_t tensorboard_local_receive(int link, char *ret_byte, int *ret_fd)
 	return n;
 }
 
-static int on_link(void *ctx, short revents, struct err *err)
+static int on_link(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct tensorboard_local *local = ctx;
 	char byte;
 	int fd;
 	ssize_t n;
 
-	(void)revents;
-	(void)err;
 	for (size_t i = 0; (n = tensorboard_local_receive(local->link_fd, &byte, &fd)) > 0; i++) {
 		if (local->has_header)
 			take_socket(local, fd);

@@ -289,13 +289,12 @@ static void reread(struct mirrored *mirrored)
 	mirrored->run = now;
 }
 
-static void on_state(struct target_call *call, int status, struct err *err)
+static void on_state(struct target_call *call, int status, struct err *err UNUSED)
 {
 	struct mirrored *mirrored = CONTAINER_OF(call, struct mirrored, call);
 	const struct target_status *said = &mirrored->status;
 	bool is_new = false;
 
-	(void)err;
 	if (status == 0 && said->handle)
 		set_handle(mirrored, said->handle);
 	if (status == 0 && run_state_is_final(said->state)) {
@@ -420,11 +419,10 @@ static void mirror_poll(struct mirrored *mirrored)
 	}
 }
 
-static int mirror_on_turn(void *ctx, struct err *err)
+static int mirror_on_turn(void *ctx, struct err *err UNUSED)
 {
 	struct mirrored *mirrored = ctx;
 
-	(void)err;
 	mirrored->timer = NULL;
 	if (mirrored->mirror->n_polling >= MIRROR_POLLS) {
 		enqueue(mirrored);

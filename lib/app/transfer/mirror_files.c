@@ -1124,7 +1124,8 @@ static uint64_t next_window(const struct mirror_files *files, bool is_cut)
 	return window < MIRROR_BYTES_MAX ? window * GROWTH : window;
 }
 
-static int scalars_end(struct fetch_sink *sink, const struct fetch_item *item, struct err *err)
+static int scalars_end(
+	struct fetch_sink *sink, const struct fetch_item *item, struct err *err UNUSED)
 {
 	struct mirror_files *files = mirror_files_of(sink);
 	struct mirror_kept *kept = files->current;
@@ -1132,7 +1133,6 @@ static int scalars_end(struct fetch_sink *sink, const struct fetch_item *item, s
 	enum scalars_only_state state = scalars_only_state(files->walk);
 	bool is_cut = files->range.offset + files->range.len < item->size;
 
-	(void)err;
 	if (!files->is_dropped) {
 		walked->is_behind =
 			is_cut && state == SCALARS_ONLY_OK && walked->place.at <= item->size;

@@ -477,11 +477,10 @@ void loop_free(struct loop *loop)
 
 enum { INTERRUPT_MS = 100 };
 
-static int wait_on_timer(void *ctx, struct err *err)
+static int wait_on_timer(void *ctx, struct err *err UNUSED)
 {
 	struct loop_wait *wait = ctx;
 
-	(void)err;
 	loop_stop(wait->loop);
 	return 0;
 }

@@ -11,6 +11,8 @@
 #include <stddef.h>
 
 #define ARRAY_LEN(array) (sizeof(array) / sizeof((array)[0]))
+/* A parameter that the interface has and this function does not need. */
+#define UNUSED __attribute__((unused))
 /* The struct whose member ptr points to. */
 #define CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 

@@ -1174,14 +1174,13 @@ static int attempt_step(struct fetching *fetching, struct err *err)
 	return r < 0 ? r : 1;
 }
 
-static int attempt_on_turn(void *ctx, struct err *err)
+static int attempt_on_turn(void *ctx, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 	int64_t end_ms = clock_ms() + TURN_MS;
 	AUTO_ERR struct err failure = {0};
 	int r = 1;
 
-	(void)err;
 	fetching->timer = NULL;
 	while (r > 0 && clock_ms() < end_ms)
 		r = attempt_step(fetching, &failure);

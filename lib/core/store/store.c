@@ -497,9 +497,8 @@ static int write_over(struct store *store, const struct run *run, struct err *er
 	return r < 0 ? r : sqlite3_changes(store->db);
 }
 
-static int store_fail_changed(struct store *store, const char *id, struct err *err)
+static int store_fail_changed(struct store *store UNUSED, const char *id, struct err *err)
 {
-	(void)store;
 	return err_set(err, E_STORE_CHANGED, "the record of %s was changed meanwhile", id);
 }
 

@@ -195,11 +195,10 @@ static int client_deadline_due(void *ctx, struct err *err)
  * Trying again
  */
 
-static int client_timer_due(void *ctx, struct err *err)
+static int client_timer_due(void *ctx, struct err *err UNUSED)
 {
 	struct kube_call *call = ctx;
 
-	(void)err;
 	call->timer = NULL;
 	client_authorize(call);
 	return 0;
@@ -604,11 +603,10 @@ struct kube_call *kube_start(struct kube_client *client, const struct kube_reque
 	return call;
 }
 
-static int client_on_detached(void *ctx, struct kube_response *response, struct err *err)
+static int client_on_detached(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct kube_client *client = ctx;
 
-	(void)err;
 	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND)
 		log_note("%s", response->error.message);
 	if (client->end)
@@ -787,11 +785,10 @@ struct query {
 	struct err *err;
 };
 
-static int client_on_query(void *ctx, struct kube_response *response, struct err *err)
+static int client_on_query(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct query *query = ctx;
 
-	(void)err;
 	if (err_is_set(&response->error))
 		query->r = err_move(query->err, &response->error);
 	else if (query->ret)

@@ -833,12 +833,11 @@ static int credential_poll(void *ctx, struct err *err)
 	return 0;
 }
 
-static int credential_on_output(void *ctx, short revents, struct err *err)
+static int credential_on_output(void *ctx, short revents UNUSED, struct err *err)
 {
 	struct output *output = ctx;
 	struct kube_plugin *plugin = output->plugin;
 
-	(void)revents;
 	int r = credential_read_output(output);
 	if (r < 0)
 		return fail_much(plugin, err);
@@ -854,14 +853,13 @@ static int credential_on_output(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-static int note_due(void *ctx, struct err *err)
+static int note_due(void *ctx, struct err *err UNUSED)
 {
 	struct kube_plugin *plugin = ctx;
 	AUTO_FREE char *shown = kube_program_shown(plugin->exec);
 	AUTO_FREE char *text = mem_printf("waiting for %s, which logs in to the cluster %s", shown,
 		plugin->options->access->cluster);
 
-	(void)err;
 	plugin->note_timer = NULL;
 	plugin->options->note(plugin->options->note_ctx, text);
 	return 0;
@@ -1196,11 +1194,10 @@ static void credential_has_failed(struct kube_credential *credential)
 }
 
 static int credential_on_made(
-	void *ctx, int r, struct kube_made *made, struct err *error, struct err *err)
+	void *ctx, int r, struct kube_made *made, struct err *error, struct err *err UNUSED)
 {
 	struct kube_credential *credential = ctx;
 
-	(void)err;
 	if (r == 0) {
 		if (credential->cache_path)
 			kube_cache_write(credential->cache_path, made);

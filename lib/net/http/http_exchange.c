@@ -128,12 +128,11 @@ int http_check_literal(const struct http_call *call, struct err *err)
 
 /* Each address of the name that libcurl tries. */
 static curl_socket_t http_exchange_on_open(
-	void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
+	void *ctx, curlsocktype purpose UNUSED, struct curl_sockaddr *address)
 {
 	struct http_call *call = ctx;
 	enum address_zone zone = address_zone(&address->addr);
 
-	(void)purpose;
 	if (call->x.route)
 		return http_route_socket(call);
 	if (!call->x.proxy && !http_exchange_is_allowed(call, zone)) {

@@ -723,11 +723,10 @@ static void httpd_set_timer(struct httpd_conn *conn)
 	conn->timer_ms = at_ms;
 }
 
-static int httpd_timer_due(void *ctx, struct err *err)
+static int httpd_timer_due(void *ctx, struct err *err UNUSED)
 {
 	struct httpd_conn *conn = ctx;
 
-	(void)err;
 	conn->timer = NULL;
 	if (clock_ms() >= httpd_deadline_of(conn)) {
 		if (conn->state == HTTPD_WAITS && conn->client.in.len > 0) {
@@ -742,11 +741,10 @@ static int httpd_timer_due(void *ctx, struct err *err)
 	return 0;
 }
 
-static int httpd_wake_due(void *ctx, struct err *err)
+static int httpd_wake_due(void *ctx, struct err *err UNUSED)
 {
 	struct httpd_conn *conn = ctx;
 
-	(void)err;
 	conn->wake = NULL;
 	httpd_conn_turn(conn);
 	return 0;
@@ -907,12 +905,11 @@ static short prepare_client(void *ctx)
 	return (short)(httpd_wire_events(&conn->client, true) | (is_full(conn) ? POLLRDHUP : 0));
 }
 
-static int dispatch_client(void *ctx, short revents, struct err *err)
+static int dispatch_client(void *ctx, short revents, struct err *err UNUSED)
 {
 	struct httpd_conn *conn = ctx;
 	bool was_empty = conn->client.in.len == 0;
 
-	(void)err;
 	if (is_full(conn) && (revents & (POLLRDHUP | POLLHUP | POLLERR)))
 		conn->client.ended = true;
 	if (revents & ~POLLOUT)
@@ -1035,11 +1032,10 @@ static void httpd_limit_conns(struct httpd *httpd)
 		httpd_hold(httpd, true);
 }
 
-static int httpd_on_accept(void *ctx, int fd, const char *peer, struct err *err)
+static int httpd_on_accept(void *ctx, int fd, const char *peer, struct err *err UNUSED)
 {
 	struct httpd *httpd = ctx;
 
-	(void)err;
 	if (!httpd_peer_is_welcome(httpd, fd, peer)) {
 		close(fd);
 		return 0;

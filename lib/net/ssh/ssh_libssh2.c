@@ -403,15 +403,13 @@ static void *block_of(size_t size, void *old)
 	return block;
 }
 
-static void *hook_alloc(size_t size, void **abstract)
+static void *hook_alloc(size_t size, void **abstract UNUSED)
 {
-	(void)abstract;
 	return block_of(size, NULL);
 }
 
-static void *ssh_libssh2_hook_realloc(void *old, size_t size, void **abstract)
+static void *ssh_libssh2_hook_realloc(void *old, size_t size, void **abstract UNUSED)
 {
-	(void)abstract;
 	return block_of(size, old);
 }
 
@@ -495,12 +493,12 @@ static ssize_t agent_transfer(
 }
 
 /* A connection that is lost says "not now", so that what has been received can be read. */
-static ssize_t hook_recv(libssh2_socket_t fd, void *out, size_t len, int flags, void **abstract)
+static ssize_t hook_recv(
+	libssh2_socket_t fd, void *out, size_t len, int flags UNUSED, void **abstract)
 {
 	struct ssh_libssh2 *ssh = *abstract;
 	ssize_t n;
 
-	(void)flags;
 	if (fd != ssh->fd)
 		return agent_transfer(ssh, fd, out, NULL, len, ssh->agent_ms);
 	if (ssh->is_ended)
@@ -554,12 +552,11 @@ void ssh_session_flush(struct ssh_libssh2 *ssh)
 
 /* All of it is taken, always. */
 static ssize_t hook_send(
-	libssh2_socket_t fd, const void *data, size_t len, int flags, void **abstract)
+	libssh2_socket_t fd, const void *data, size_t len, int flags UNUSED, void **abstract)
 {
 	struct ssh_libssh2 *ssh = *abstract;
 	size_t sent = 0;
 
-	(void)flags;
 	if (fd != ssh->fd)
 		return agent_transfer(ssh, fd, NULL, data, len, ssh->agent_ms);
 	if (ssh->is_ended)
@@ -760,9 +757,8 @@ static int login_dial(struct ssh_libssh2 *ssh, struct err *err)
 	return 0;
 }
 
-static int step_handshake(struct ssh_libssh2 *ssh, void *arg)
+static int step_handshake(struct ssh_libssh2 *ssh, void *arg UNUSED)
 {
-	(void)arg;
 	return libssh2_session_handshake(ssh->session, ssh->fd);
 }
 
@@ -863,9 +859,8 @@ static int shake_hands(struct ssh_libssh2 *ssh, const char *types, struct err *e
 	}
 }
 
-static int step_first(struct ssh_libssh2 *ssh, void *arg)
+static int step_first(struct ssh_libssh2 *ssh, void *arg UNUSED)
 {
-	(void)arg;
 	return ssh_channel_advance(ssh->first);
 }
 
@@ -1084,11 +1079,10 @@ static int ssh_libssh2_resolve(struct ssh_libssh2 *ssh, struct err *err)
 	return 0;
 }
 
-static int ssh_libssh2_log_in(struct task *task, void *ctx, struct err *err)
+static int ssh_libssh2_log_in(struct task *task UNUSED, void *ctx, struct err *err)
 {
 	int r = ssh_libssh2_resolve(ctx, err);
 
-	(void)task;
 	return r < 0 ? r : ssh_libssh2_work(ctx, err);
 }
 

@@ -414,16 +414,12 @@ struct attempt {
 	bool is_accepted; /* the server would take a signature of it */
 };
 
-static int sign_never(LIBSSH2_SESSION *session, unsigned char **ret, size_t *ret_len,
-	const unsigned char *data, size_t len, void **abstract)
+static int sign_never(LIBSSH2_SESSION *session UNUSED, unsigned char **ret UNUSED,
+	size_t *ret_len UNUSED, const unsigned char *data UNUSED, size_t len UNUSED,
+	void **abstract)
 {
 	struct attempt *attempt = *abstract;
 
-	(void)session;
-	(void)ret;
-	(void)ret_len;
-	(void)data;
-	(void)len;
 	attempt->is_accepted = true;
 	return -1;
 }

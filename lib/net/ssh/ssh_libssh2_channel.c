@@ -696,13 +696,12 @@ static void check_slow_later(struct ssh_libssh2 *ssh);
 
 /* A connection that does not answer at all is not the port's error: a response is asked for first.
  */
-static int check_slow(void *ctx, struct err *err)
+static int check_slow(void *ctx, struct err *err UNUSED)
 {
 	struct ssh_libssh2 *ssh = ctx;
 	int64_t since_ms = clock_ms() - ssh->opening_ms;
 	bool responses = ssh->received != ssh->opening_received;
 
-	(void)err;
 	ssh->slow = NULL;
 	if (since_ms < SSH_SLOW_MS || !responses)
 		libssh2_keepalive_send(ssh->session, NULL);

@@ -404,11 +404,10 @@ int ws_receive(struct ws *ws, const void *data, size_t len, struct err *err)
 	return r;
 }
 
-static ssize_t on_recv(uint8_t *out, size_t len, int flags, void *ctx)
+static ssize_t on_recv(uint8_t *out, size_t len, int flags UNUSED, void *ctx)
 {
 	struct ws *ws = ctx;
 
-	(void)flags;
 	if (len > ws->n_in)
 		len = ws->n_in;
 	if (len == 0)

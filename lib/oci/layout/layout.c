@@ -830,10 +830,8 @@ static int layout_sink_commit(struct sink *sink, const void *manifest,
 }
 
 /* Presence is looked up each time. */
-static void layout_sink_forget(struct sink *sink, const struct descriptor *blob)
+static void layout_sink_forget(struct sink *sink UNUSED, const struct descriptor *blob UNUSED)
 {
-	(void)sink;
-	(void)blob;
 }
 
 static void layout_sink_close(struct sink *sink)
@@ -1147,12 +1145,11 @@ struct dry_sink {
 	void *ctx;
 };
 
-static int dry_has(
-	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
+static int dry_has(struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has,
+	struct err *err UNUSED)
 {
 	struct dry_sink *own = (struct dry_sink *)sink;
 
-	(void)err;
 	for (size_t i = 0; i < n; i++)
 		ret_has[i] = own->has(own->ctx, &blobs[i]);
 	return 0;
@@ -1172,17 +1169,15 @@ static int dry_count(struct sink *sink, const struct descriptor *blob, struct er
 	return 0;
 }
 
-static int dry_put(
-	struct sink *sink, struct blob_stage *stage, const struct descriptor *blob, struct err *err)
+static int dry_put(struct sink *sink, struct blob_stage *stage UNUSED,
+	const struct descriptor *blob, struct err *err)
 {
-	(void)stage;
 	return dry_count(sink, blob, err);
 }
 
 static int dry_put_bytes(
-	struct sink *sink, const void *data, const struct descriptor *blob, struct err *err)
+	struct sink *sink, const void *data UNUSED, const struct descriptor *blob, struct err *err)
 {
-	(void)data;
 	return dry_count(sink, blob, err);
 }
 
@@ -1192,21 +1187,14 @@ static int dry_link(struct sink *sink, int from, const struct descriptor *blob, 
 	return from >= 0 ? dry_count(sink, blob, err) : 0;
 }
 
-static int dry_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,
-	const char *name, struct err *err)
+static int dry_commit(struct sink *sink UNUSED, const void *manifest UNUSED,
+	const struct descriptor *blob UNUSED, const char *name UNUSED, struct err *err UNUSED)
 {
-	(void)sink;
-	(void)manifest;
-	(void)blob;
-	(void)name;
-	(void)err;
 	return 0;
 }
 
-static void dry_forget(struct sink *sink, const struct descriptor *blob)
+static void dry_forget(struct sink *sink UNUSED, const struct descriptor *blob UNUSED)
 {
-	(void)sink;
-	(void)blob;
 }
 
 static void dry_close(struct sink *sink)

@@ -1132,11 +1132,10 @@ static void no_login(struct registry_call *call, struct err *error)
 }
 
 static int registry_on_ready(void *ctx, const char *authorization, unsigned generation,
-	struct err *error, struct err *err)
+	struct err *error, struct err *err UNUSED)
 {
 	struct registry_call *call = ctx;
 
-	(void)err;
 	call->wait = NULL;
 	call->waiting = false;
 	if (error && err_is_set(error)) {

@@ -632,13 +632,12 @@ static int report_closed(struct uploads *uploads, struct err *err)
 }
 
 /* A registry that does not delete it now does so later by itself. */
-static int deleted(void *ctx, struct http_response *response, struct err *error, struct err *err)
+static int deleted(
+	void *ctx, struct http_response *response UNUSED, struct err *error UNUSED, struct err *err)
 {
 	struct upload_session *session = ctx;
 	struct uploads *uploads = session->uploads;
 
-	(void)response;
-	(void)error;
 	session->call = NULL;
 	upload_session_free(session);
 	return report_closed(uploads, err);
@@ -1096,11 +1095,10 @@ static int patch(struct upload_job *job)
 	return 0;
 }
 
-static int upload_chunks(struct upload_job *job, struct err *err)
+static int upload_chunks(struct upload_job *job, struct err *err UNUSED)
 {
 	static const struct http_body nothing;
 
-	(void)err;
 	if (job->offset < job->blob.size)
 		return patch(job);
 	job->offset = 0;

@@ -14,6 +14,7 @@
 #include "base/os/os.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "snap/git/gitindex.h"
 #include "snap/tree/content.h"
@@ -1079,12 +1080,11 @@ static size_t find_runs(const struct walk *walk, struct runs *runs)
 	return at;
 }
 
-static void put_run(void *ctx, size_t i, unsigned worker)
+static void put_run(void *ctx, size_t i, unsigned worker UNUSED)
 {
 	const struct runs *runs = ctx;
 	const struct run *run = &runs->list.v[i];
 
-	(void)worker;
 	memcpy(runs->to + run->at, run->files, run->n * sizeof(*run->files));
 }
 

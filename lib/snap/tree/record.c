@@ -282,11 +282,10 @@ static char *ref_of(const char *run_id)
 	return mem_printf("refs/dlrun/%s", run_id);
 }
 
-int record_write(const struct record_request *request, struct record *ret, struct err *err)
+int record_write(const struct record_request *request, struct record *ret, struct err *err UNUSED)
 {
 	struct writing writing = {.request = request, .snapshot = request->snapshot};
 
-	(void)err;
 	writing.repo = repos_at(&request->snapshot->private->repos, "");
 	*ret = (struct record){.ref = ref_of(request->run_id)};
 	ret->why = record_write_record(&writing, ret);

@@ -411,11 +411,10 @@ static void kube_fetch_end(struct fetching *fetching)
 	target_call_end(fetching->call, fetching->result, &error);
 }
 
-static int kube_fetch_on_removed(void *ctx, struct kube_response *response, struct err *err)
+static int kube_fetch_on_removed(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)err;
 	fetching->request = NULL;
 	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND)
 		log_note("pod %s is left: %s", fetching->reader, response->error.message);
@@ -459,22 +458,19 @@ static void kube_fetch_finish(struct fetching *fetching, int r, struct err *erro
  * Reading
  */
 
-static int ignore_data(void *ctx, const char *data, size_t len, struct err *err)
+static int ignore_data(
+	void *ctx UNUSED, const char *data UNUSED, size_t len UNUSED, struct err *err UNUSED)
 {
-	(void)ctx;
-	(void)data;
-	(void)len;
-	(void)err;
 	return 0;
 }
 
 static void release_next(struct fetching *fetching);
 
-static void kube_fetch_on_released(void *ctx, int status, struct err *error, const char *said)
+static void kube_fetch_on_released(
+	void *ctx, int status, struct err *error, const char *said UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)said;
 	fetching->release = NULL;
 	/* Nothing waited, or it will not wait for ever. */
 	if (err_is_set(error) || status)
@@ -665,11 +661,10 @@ static void kube_fetch_check_pod(struct fetching *fetching, const struct json *p
 		fetching->kube->target.loop, clock_ms() + POLL_MS, kube_fetch_on_poll, fetching);
 }
 
-static int kube_fetch_on_polled(void *ctx, struct kube_response *response, struct err *err)
+static int kube_fetch_on_polled(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)err;
 	fetching->request = NULL;
 	if (err_is_set(&response->error))
 		kube_fetch_finish(fetching, -(int)response->error.code, &response->error);
@@ -678,12 +673,11 @@ static int kube_fetch_on_polled(void *ctx, struct kube_response *response, struc
 	return 0;
 }
 
-static int kube_fetch_on_poll(void *ctx, struct err *err)
+static int kube_fetch_on_poll(void *ctx, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
 
-	(void)err;
 	fetching->timer = NULL;
 	kube_fetch_start_request(fetching, "GET", path, NULL, kube_fetch_on_polled);
 	return 0;
@@ -1038,11 +1032,10 @@ static void kube_fetch_start_list(
 	free(take_path);
 }
 
-static int kube_fetch_on_jobs(void *ctx, struct kube_response *response, struct err *err)
+static int kube_fetch_on_jobs(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)err;
 	if (!kube_fetch_take_list(fetching, response, &fetching->jobs))
 		return 0;
 	kube_join_roles(fetching->jobs);
@@ -1051,12 +1044,11 @@ static int kube_fetch_on_jobs(void *ctx, struct kube_response *response, struct 
 }
 
 /* Pods that run tell all that is needed to read what they have written. */
-static int kube_fetch_on_pods(void *ctx, struct kube_response *response, struct err *err)
+static int kube_fetch_on_pods(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 	const struct fetch_sink *sink = fetching->sink;
 
-	(void)err;
 	if (!kube_fetch_take_list(fetching, response, &fetching->pods))
 		return 0;
 	kube_rank_pods_of(fetching->pods, sink->ending, &fetching->ranks);

@@ -159,11 +159,10 @@ static int kube_logs_settle(struct kube_archive *archive, struct err *err)
 	return write_places(archive, err);
 }
 
-static int kube_logs_on_settle(void *ctx, struct err *err)
+static int kube_logs_on_settle(void *ctx, struct err *err UNUSED)
 {
 	struct kube_archive *archive = ctx;
 
-	(void)err;
 	archive->timer =
 		loop_add_timer(archive->loop, clock_ms() + SETTLE_MS, kube_logs_on_settle, archive);
 	if (archive->is_new)
@@ -475,12 +474,11 @@ static void print_gaps(struct kept *kept, int64_t until)
  */
 
 static int kube_logs_on_data(
-	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+	void *ctx, int rank UNUSED, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct kept *kept = ctx;
 	int64_t at = strtoll(kept->token, NULL, 10);
 
-	(void)rank;
 	while (!kept->has_begun && kept->gap < kept->gaps.n && kept->gaps.v[kept->gap].offset < at)
 		kept->gap++;
 	kept->has_begun = true;
@@ -669,13 +667,12 @@ static void keep_drop(struct target_work *work)
 	free(keeping);
 }
 
-static int kube_logs_on_end(void *ctx, struct err *error, struct err *err)
+static int kube_logs_on_end(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct keeping *keeping = ctx;
 	AUTO_ERR struct err failure = {0};
 	int r = err_is_set(error) ? err_move(&failure, error) : kube_logs_finish(keeping, &failure);
 
-	(void)err;
 	target_call_end(keeping->call, r, &failure);
 	return 0;
 }
@@ -909,9 +906,8 @@ static int logs_on_data(
 	return r;
 }
 
-static void kube_logs_on_notice(void *ctx, int rank, const char *text)
+static void kube_logs_on_notice(void *ctx, int rank UNUSED, const char *text)
 {
-	(void)rank;
 	logs_print(ctx, text);
 }
 
@@ -936,11 +932,10 @@ static void end_both(struct following *following)
 	target_call_end(following->call, r, &own);
 }
 
-static int logs_on_end(void *ctx, struct err *error, struct err *err)
+static int logs_on_end(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct following *following = ctx;
 
-	(void)err;
 	AUTO_BUF struct buf token;
 
 	buf_init(&token, 1 << 20);
@@ -966,11 +961,10 @@ static int logs_on_end(void *ctx, struct err *error, struct err *err)
 
 static void keep_later(struct following *following);
 
-static void kube_logs_on_kept(struct target_call *call, int r, struct err *err)
+static void kube_logs_on_kept(struct target_call *call, int r UNUSED, struct err *err)
 {
 	struct following *following = CONTAINER_OF(call, struct following, keep);
 
-	(void)r;
 	err_clear(err);
 	following->keeps = false;
 	if (following->is_over)
@@ -979,11 +973,10 @@ static void kube_logs_on_kept(struct target_call *call, int r, struct err *err)
 		keep_later(following);
 }
 
-static int keep_beside(void *ctx, struct err *err)
+static int keep_beside(void *ctx, struct err *err UNUSED)
 {
 	struct following *following = ctx;
 
-	(void)err;
 	following->keep_timer = NULL;
 	if (following->is_over)
 		return 0;

@@ -131,12 +131,11 @@ static bool study_pods_choose(struct kube_study_pods *pods, struct buf *selector
 
 static void study_pods_send(struct kube_study_pods *pods);
 
-static int study_pods_on_part(void *ctx, struct kube_response *response, struct err *err)
+static int study_pods_on_part(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct study_part *part = ctx;
 	struct kube_study_pods *pods = part->pods;
 
-	(void)err;
 	part->call = NULL;
 	pods->n_open--;
 	if (err_is_set(&response->error) && !err_is_set(&pods->error))
@@ -218,14 +217,13 @@ static void study_pods_sort(struct kube_study_pods *pods)
 	}
 }
 
-static int study_pods_on_active(void *ctx, struct kube_response *response, struct err *err)
+static int study_pods_on_active(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	static const char failures[] = "batch.kubernetes.io/job-index-failure-count";
 	struct kube_study_pods *pods = ctx;
 	const struct json *pod;
 	struct study_member *member;
 
-	(void)err;
 	pods->active = NULL;
 	if (err_is_set(&response->error)) {
 		err_move(&pods->error, &response->error);

@@ -76,7 +76,7 @@ void pod_output_cancel(struct pod_output *output)
 	free(output);
 }
 
-static int pod_copy_on_end(void *ctx, struct err *err)
+static int pod_copy_on_end(void *ctx, struct err *err UNUSED)
 {
 	struct pod_output *output = ctx;
 	struct pod_output_request request = output->request;
@@ -84,7 +84,6 @@ static int pod_copy_on_end(void *ctx, struct err *err)
 	AUTO_FREE char *said = buf_take(&output->said);
 	int status = output->status;
 
-	(void)err;
 	output->end = NULL;
 	if (err_is_set(&output->error))
 		err_move(&error, &output->error);
@@ -121,20 +120,17 @@ static void pod_copy_take(struct side *side, size_t len)
 		pod_copy_close_side(&output->sides[i]);
 }
 
-static short pod_copy_prepare(void *ctx)
+static short pod_copy_prepare(void *ctx UNUSED)
 {
-	(void)ctx;
 	return POLLIN;
 }
 
-static int pod_copy_dispatch(void *ctx, short revents, struct err *err)
+static int pod_copy_dispatch(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct side *side = ctx;
 	struct pod_output *output = side->output;
 	ssize_t n = read(side->read_fd, output->piece, PIECE);
 
-	(void)revents;
-	(void)err;
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return 0;
 	if (n > 0)
@@ -145,11 +141,10 @@ static int pod_copy_dispatch(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-static int pod_copy_on_done(void *ctx, int status, struct err *error, struct err *err)
+static int pod_copy_on_done(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct pod_output *output = ctx;
 
-	(void)err;
 	output->exec = NULL;
 	output->status = status;
 	if (err_is_set(error))
@@ -473,11 +468,10 @@ static int fail_tools(const struct pod_copy *copy, struct err *err)
 	return err_hint(err, "image: docker.io/library/python:3.12   # has a shell and tar");
 }
 
-static int pod_copy_on_retry(void *ctx, struct err *err)
+static int pod_copy_on_retry(void *ctx, struct err *err UNUSED)
 {
 	struct pod_copy *copy = ctx;
 
-	(void)err;
 	copy->retry = NULL;
 	start_content(copy);
 	return 0;
@@ -1118,11 +1112,10 @@ static void pod_copy_start_list(struct pod_copy *copy)
 		pod_copy_finish(copy, r, &error);
 }
 
-static int pod_copy_begin(void *ctx, struct err *err)
+static int pod_copy_begin(void *ctx, struct err *err UNUSED)
 {
 	struct pod_copy *copy = ctx;
 
-	(void)err;
 	copy->retry = NULL;
 	pod_copy_start_list(copy);
 	return 0;

@@ -338,11 +338,10 @@ static void node_probing_end(struct node_probing *probing)
 	done(ctx);
 }
 
-static int node_probing_on_timer(void *ctx, struct err *err)
+static int node_probing_on_timer(void *ctx, struct err *err UNUSED)
 {
 	struct node_probing *probing = ctx;
 
-	(void)err;
 	probing->timer = NULL;
 	node_probing_end(probing);
 	return 0;
@@ -385,23 +384,21 @@ static void node_open_end_one(struct question *question, struct err *error)
 		node_probing_end(probing);
 }
 
-static int node_open_on_fields(void *ctx, int status, struct err *error, struct err *err)
+static int node_open_on_fields(
+	void *ctx, int status UNUSED, struct err *error, struct err *err UNUSED)
 {
 	struct question *question = ctx;
 
-	(void)status;
-	(void)err;
 	question->requested = NULL;
 	node_open_end_one(question, error);
 	return 0;
 }
 
-static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
+static int on_gpus(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct question *question = ctx;
 	struct node_probe *probe = question->probe;
 
-	(void)err;
 	question->requested = NULL;
 	probe->has_gpus = status == 0;
 	if (status < 0 || !probe->fields_too) {
@@ -413,12 +410,11 @@ static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
 	return 0;
 }
 
-static int node_open_on_handshake(void *ctx, int status, struct err *error, struct err *err)
+static int node_open_on_handshake(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct question *question = ctx;
 	struct node_probe *probe = question->probe;
 
-	(void)err;
 	question->requested = NULL;
 	if (status == 0) {
 		probe->facts = question->facts;

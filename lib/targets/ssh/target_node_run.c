@@ -219,11 +219,10 @@ void node_note_accepted(const struct target_node *target, const struct node_hand
 		fs_replace(path, "", 0, 0600, FS_SYNC_NONE, NULL);
 }
 
-static int on_submitted(void *ctx, int status, struct err *error, struct err *err)
+static int on_submitted(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct submitting *submitting = ctx;
 
-	(void)err;
 	if (status == 0) {
 		struct target *target = &submitting->base.target->target;
 		target->sent_bytes += submitting->result.bytes_sent;
@@ -260,11 +259,11 @@ static void target_node_run_go_on(struct submitting *submitting)
 		node_ahead(node);
 }
 
-static int target_node_run_on_synced(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_synced(
+	void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct submitting *submitting = ctx;
 
-	(void)err;
 	if (status < 0)
 		return node_work_end(&submitting->base, status, error);
 	target_node_run_go_on(submitting);
@@ -272,12 +271,10 @@ static int target_node_run_on_synced(void *ctx, int status, struct err *error, s
 }
 
 /* Progress extends the timeout. */
-static void target_node_run_on_progress(void *ctx, uint64_t sent, uint64_t total)
+static void target_node_run_on_progress(void *ctx, uint64_t sent UNUSED, uint64_t total UNUSED)
 {
 	struct submitting *submitting = ctx;
 
-	(void)sent;
-	(void)total;
 	node_work_extend(&submitting->base, STALL_MS);
 }
 
@@ -378,13 +375,12 @@ static int target_node_run_preview(struct session *session, const struct target_
 }
 
 int target_node_preview(struct target *target, const struct target_job *job, struct json **ret,
-	struct strv *ret_notes, struct err *err)
+	struct strv *ret_notes UNUSED, struct err *err)
 {
 	const struct target_node *node = target_node_of(target);
 	AUTO_JSON struct json *list = json_array();
 	int r = 0;
 
-	(void)ret_notes;
 	for (size_t i = 0; r == 0 && i < roles_count(job->spec); i++)
 		r = target_node_run_preview(node->session, job, node->runtime, i, list, err);
 	if (r == 0)
@@ -466,12 +462,11 @@ static void target_node_run_report_waiting(struct reading *reading)
 }
 
 /* An unreachable node is reported by the log itself. */
-static int target_node_run_on_polled(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_polled(
+	void *ctx, int status, struct err *error UNUSED, struct err *err UNUSED)
 {
 	struct reading *reading = ctx;
 
-	(void)error;
-	(void)err;
 	reading->poll = NULL;
 	if (status == 0)
 		target_node_run_report_waiting(reading);
@@ -481,11 +476,10 @@ static int target_node_run_on_polled(void *ctx, int status, struct err *error, s
 	return 0;
 }
 
-static int target_node_run_on_time(void *ctx, struct err *err)
+static int target_node_run_on_time(void *ctx, struct err *err UNUSED)
 {
 	struct reading *reading = ctx;
 
-	(void)err;
 	reading->timer = NULL;
 	reading->poll = node_state(reading->base.host->node, &reading->names, &reading->found,
 		target_node_run_on_polled, reading);
@@ -521,9 +515,8 @@ static int target_node_run_on_data(
 	return r;
 }
 
-static int target_node_run_on_end(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_end(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
-	(void)err;
 	return node_work_end(ctx, status, error);
 }
 
@@ -616,11 +609,10 @@ static void release_relay(struct node_work *work)
 	free(relay);
 }
 
-static int target_node_run_on_pumped(void *ctx, struct pump_end *end, struct err *err)
+static int target_node_run_on_pumped(void *ctx, struct pump_end *end, struct err *err UNUSED)
 {
 	struct relay *relay = ctx;
 
-	(void)err;
 	relay->pump = NULL;
 	target_call_end_pumped(relay->base.call, end);
 	return 0;
@@ -676,13 +668,12 @@ static void fail_connect(struct relay *relay, struct err *error)
 }
 
 /* The channel is open, or has failed to open. */
-static int target_node_run_on_ready(void *ctx, struct err *err)
+static int target_node_run_on_ready(void *ctx, struct err *err UNUSED)
 {
 	struct relay *relay = ctx;
 	struct channel_exit end = {0};
 	AUTO_ERR struct err error = {0};
 
-	(void)err;
 	if (relay->channel->ops->wait(relay->channel, &end, &error) < 0)
 		fail_connect(relay, &error);
 	else
@@ -698,11 +689,10 @@ static void connect_there(struct relay *relay)
 	relay->channel = opener->connect(opener->ctx, "127.0.0.1", relay->port, &events);
 }
 
-static int on_retry(void *ctx, struct err *err)
+static int on_retry(void *ctx, struct err *err UNUSED)
 {
 	struct relay *relay = ctx;
 
-	(void)err;
 	relay->retry = NULL;
 	connect_there(relay);
 	return 0;
@@ -767,11 +757,11 @@ static int target_node_run_status_of(const struct channel_exit *end)
 	return end->known && !*end->signal ? end->code : STATUS_UNKNOWN;
 }
 
-static int target_node_run_on_executed(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_executed(
+	void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct exec *exec = ctx;
 
-	(void)err;
 	if (status == 0)
 		*exec->ret_status = target_node_run_status_of(&exec->end);
 	return node_work_end(&exec->base, status, error);
@@ -785,12 +775,10 @@ static void target_node_run_read_size(struct exec *exec)
 		exec->request.size(exec->request.ctx, &exec->pty.columns, &exec->pty.rows);
 }
 
-static int target_node_run_on_resized(void *ctx, int sig, struct err *err)
+static int target_node_run_on_resized(void *ctx, int sig UNUSED, struct err *err UNUSED)
 {
 	struct exec *exec = ctx;
 
-	(void)sig;
-	(void)err;
 	target_node_run_read_size(exec);
 	node_exec_resize(exec->base.requested, exec->pty.columns, exec->pty.rows);
 	return 0;
@@ -955,13 +943,12 @@ static int end_file(struct fetching *fetching, struct err *err)
 	return fetch_sink_end(fetching->sink, &fetching->item, err);
 }
 
-static int target_node_run_on_begin(void *ctx, size_t i, uint64_t size, struct err *err)
+static int target_node_run_on_begin(void *ctx, size_t i, uint64_t size UNUSED, struct err *err)
 {
 	struct fetching *fetching = ctx;
 	size_t at = fetching->first + i;
 	int r;
 
-	(void)size;
 	/* The rest of one that was cut. */
 	if (fetching->has_file && at == fetching->at)
 		return 0;
@@ -981,22 +968,20 @@ static int target_node_run_on_begin(void *ctx, size_t i, uint64_t size, struct e
 	return 0;
 }
 
-static int fetch_on_data(void *ctx, size_t i, const void *data, size_t len, struct err *err)
+static int fetch_on_data(void *ctx, size_t i UNUSED, const void *data, size_t len, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
-	(void)i;
 	fetching->written += len;
 	return fetching->is_passed ? 0 : fetch_sink_write(fetching->sink, data, len, err);
 }
 
 static void get(struct fetching *fetching);
 
-static int target_node_run_on_got(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_got(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)err;
 	fetching->base.requested = NULL;
 	if (status < 0 && error->code == ERR_NET && fetching->tries++ < TRIES_MAX) {
 		err_clear(error);
@@ -1068,23 +1053,21 @@ static int offer_all(struct fetching *fetching)
 	return 0;
 }
 
-static int target_node_run_on_listed(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_listed(
+	void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)err;
 	fetching->base.requested = NULL;
 	if (status < 0)
 		return node_work_end(&fetching->base, status, error);
 	return fetching->state_call ? 0 : offer_all(fetching);
 }
 
-static int fetch_on_state(void *ctx, int status, struct err *error, struct err *err)
+static int fetch_on_state(void *ctx, int status, struct err *error UNUSED, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)error;
-	(void)err;
 	fetching->state_call = NULL;
 	fetching->has_ended = status == 0 && fetching->found.n &&
 			      run_state_is_final(run_state_find(fetching->found.v[0].state));

@@ -114,11 +114,10 @@ static void pool_finish(struct pool *pool)
 	pool->done(pool);
 }
 
-static int pool_on_time(void *ctx, struct err *err)
+static int pool_on_time(void *ctx, struct err *err UNUSED)
 {
 	struct pool *pool = ctx;
 
-	(void)err;
 	pool->timer = NULL;
 	pool->done(pool);
 	return 0;
@@ -147,12 +146,11 @@ static bool pool_is_there(const struct pool_place *place)
 	return attempt && !node_attempt_get(attempt, "pool");
 }
 
-static int pool_on_response(void *ctx, int status, struct err *error, struct err *err)
+static int pool_on_response(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct pool_place *place = ctx;
 	struct pool *pool = place->pool;
 
-	(void)err;
 	place->requested = NULL;
 	place->is_answered = status == 0;
 	if (status < 0) {
@@ -648,12 +646,11 @@ static int pool_read(struct pool_reading *reading, struct err *err)
 
 static int pool_look(struct pool_reading *reading, struct err *err);
 
-static int pool_on_look(void *ctx, struct err *err)
+static int pool_on_look(void *ctx, struct err *err UNUSED)
 {
 	struct pool_reading *reading = ctx;
 	AUTO_ERR struct err error = {0};
 
-	(void)err;
 	reading->timer = NULL;
 	int r = pool_look(reading, &error);
 	if (r < 0)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/runs/summary.h"
 
-#include <stdarg.h>
-
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"

@@ -12,7 +12,6 @@
 #include "app/transfer/sink_dir.h"
 #include "base/data/entry.h"
 #include "base/os/fs.h"
-#include "base/os/os.h"
 #include "base/util/mem.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/util/mem.h"
-#include "base/util/str.h"
 
 void machine_init(struct machine *machine, const char *target, const char *host)
 {

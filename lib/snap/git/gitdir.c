@@ -2,7 +2,6 @@
 #include "snap/git/gitdir.h"
 
 #include <ctype.h>
-#include <limits.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>

@@ -2,7 +2,6 @@
 #include "snap/tree/refuse.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,6 @@
 #include <strings.h>
 
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "snap/tree/secret.h"
 
 /* The first bytes of a file. */

@@ -490,10 +490,8 @@ static int init_choose_registry(struct app *app, const struct init_project *proj
 		app_phase(
 			app, "found", "%s for %s", hosts.n == 1 ? "a login" : "logins", names.data);
 	}
-	if (proposal && init_check_repository(proposal, NULL) < 0) {
-		free(proposal);
-		proposal = NULL;
-	}
+	if (proposal && init_check_repository(proposal, NULL) < 0)
+		free(TAKE(proposal));
 	if (prompts)
 		return cmd_init_prompt_registry(app, proposal, ret, err);
 	if (proposal)

@@ -447,8 +447,7 @@ static int app_enter_dir(struct app *app, struct err *err)
 
 	if (!dir)
 		return 0;
-	free(app->shell_dir);
-	app->shell_dir = getcwd(NULL, 0);
+	REPLACE(app->shell_dir, getcwd(NULL, 0));
 	if (!app->shell_dir)
 		app->shell_dir = mem_strdup("");
 	if (chdir(dir) == 0)

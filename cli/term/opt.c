@@ -148,9 +148,8 @@ static int opt_set_value(const struct match *match, char *text, struct err *err)
 	case OPT_CHOICE:
 		return set_choice(opt, text, at, err);
 	case OPT_INT:
-		r = str_to_int(text, opt->min || opt->max ? opt->min : INT64_MIN + 1,
+		return str_to_int(text, opt->min || opt->max ? opt->min : INT64_MIN + 1,
 			opt->min || opt->max ? opt->max : INT64_MAX, what, at, err);
-		return r;
 	case OPT_SIZE:
 		r = opt_set_size(text, at, err);
 		break;

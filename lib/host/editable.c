@@ -14,6 +14,7 @@
 #include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
@@ -136,8 +137,7 @@ static char *environment_of(const char *program)
 	const char *const paths[] = {program, real};
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		AUTO_FREE char *bin = fs_dirname(paths[i]);
-		free(prefix);
-		prefix = fs_dirname(bin);
+		REPLACE(prefix, fs_dirname(bin));
 		if (editable_has_file(prefix, "pyvenv.cfg") ||
 			editable_has_file(prefix, "conda-meta"))
 			return TAKE(prefix);
@@ -352,8 +352,7 @@ static void add_finder_line(const char *line, struct strv *names, struct strv *p
 			strv_add(names, name);
 			strv_add_take(paths, literal);
 		} else {
-			free(name);
-			name = literal;
+			REPLACE(name, literal);
 		}
 	}
 }

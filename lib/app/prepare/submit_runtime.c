@@ -9,6 +9,7 @@
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -207,12 +208,10 @@ static int move_data(struct submit *submit, struct err *err)
 		r = submit_runtime_find_data(submit, runtime->data.v[i].path, &from, err);
 		if (r < 0)
 			break;
-		free(runtime->data.v[i].from);
-		runtime->data.v[i].from = from;
+		REPLACE(runtime->data.v[i].from, from);
 		if (str_eq(from, RUNTIME_SYNC))
 			continue;
-		free(runtime->data.v[i].digest);
-		runtime->data.v[i].digest = NULL;
+		free(TAKE(runtime->data.v[i].digest));
 	}
 	return r;
 }

@@ -18,6 +18,7 @@
 #include "app/submit/spill_impl.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -758,8 +759,7 @@ static void send_set_left_out(struct sending *sending, const struct run_list *me
 {
 	size_t size = (size_t)sending->submit.spec.study.size;
 
-	free(sending->left_out);
-	sending->left_out = mem_alloc(size + 1, sizeof(bool));
+	REPLACE(sending->left_out, mem_alloc(size + 1, sizeof(bool)));
 	sending->n = 0;
 	memset(sending->left_out, true, size);
 	vec_foreach (struct run *, run, members) {

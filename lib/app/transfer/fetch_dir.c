@@ -452,8 +452,7 @@ static int find_parent(struct fetch_dir *into, const char *path, int *ret_fd, co
 			return sink_dir_fail(&into->dir, -fd, parent, err);
 		auto_fd(&into->parent_fd);
 		into->parent_fd = fd;
-		free(into->parent);
-		into->parent = TAKE(parent);
+		REPLACE(into->parent, TAKE(parent));
 	}
 	*ret_fd = into->parent_fd;
 	*ret_name = slash ? slash + 1 : path;

@@ -267,8 +267,7 @@ static void set_handle(struct mirrored *mirrored, const char *handle)
 {
 	if (str_eq(mirrored->handle, handle))
 		return;
-	free(mirrored->handle);
-	mirrored->handle = mem_strdup(handle);
+	REPLACE(mirrored->handle, mem_strdup(handle));
 }
 
 /* The row may have a new attempt, or say that the run has ended. */
@@ -527,8 +526,7 @@ static char *newest_copy(const struct session *session, const struct run *run)
 		int64_t ns = copied_ns(dir);
 
 		if (ns > newest_ns) {
-			free(newest);
-			newest = TAKE(dir);
+			REPLACE(newest, TAKE(dir));
 			newest_ns = ns;
 		}
 	}

@@ -337,8 +337,7 @@ static void mirror_files_read_record(
 	const char *path;
 
 	if (str_starts(text, "all ")) {
-		free(files->whole);
-		files->whole = mem_strdup(text + strlen("all "));
+		REPLACE(files->whole, mem_strdup(text + strlen("all ")));
 		return;
 	}
 	path = files->walk ? parse_walked(text, &record) : parse_copied(text, &record);
@@ -857,8 +856,7 @@ int mirror_files_end(struct mirror_files *files, const char *whole, struct err *
 	count_files(files);
 	if (whole && is_all && !str_eq(files->whole, whole)) {
 		r = make_durable(files, err);
-		free(files->whole);
-		files->whole = mem_strdup(whole);
+		REPLACE(files->whole, mem_strdup(whole));
 		files->is_dirty = true;
 	}
 	if (r == 0)

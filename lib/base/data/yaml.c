@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <yaml.h>
 
+#include "base/util/auto.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -379,8 +380,7 @@ void yaml_tree_free(struct yaml *yaml)
 		yaml_tree_free(yaml->first);
 		free(yaml->key);
 		free(yaml->text);
-		free(yaml);
-		yaml = next;
+		REPLACE(yaml, next);
 	}
 }
 

@@ -345,8 +345,7 @@ void attempt_set_end(struct target_status *status, enum run_state state, int cod
 	status->state = state;
 	status->exit = (struct run_exit){
 		.known = true, .code = code, .signal = sig, .origin = origin, .reason = reason};
-	free(status->text);
-	status->text = mem_strdup(text);
+	REPLACE(status->text, mem_strdup(text));
 }
 
 int attempt_end_write(

@@ -418,8 +418,7 @@ static void attempt_log_report_waiting(struct reading *reading, const struct tar
 	if (!events->notice || str_empty(status->text) || reading->final ||
 		status->state == RUN_RUNNING || str_eq(status->text, reading->reported))
 		return;
-	free(reading->reported);
-	reading->reported = mem_strdup(status->text);
+	REPLACE(reading->reported, mem_strdup(status->text));
 	AUTO_FREE char *reason = words_reason_now(status->text);
 	events->notice(events->ctx, reason);
 }

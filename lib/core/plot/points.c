@@ -116,8 +116,7 @@ void points_axis_done(struct points_axis *axis)
 {
 	if (!axis)
 		return;
-	free(axis->at);
-	axis->at = NULL;
+	free(TAKE(axis->at));
 }
 
 /*

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -154,8 +155,7 @@ void run_place_decide(
 {
 	char *copy = mem_strdup(text);
 
-	free(place->text);
-	place->text = copy;
+	REPLACE(place->text, copy);
 	place->state = state;
 	place->at_ms = at_ms;
 }

@@ -361,8 +361,7 @@ void store_close(struct store *store)
 
 void store_set_user(struct store *store, const char *user)
 {
-	free(store->user);
-	store->user = mem_strdup(user);
+	REPLACE(store->user, mem_strdup(user));
 }
 
 const char *store_network(const struct store *store)

@@ -11,6 +11,7 @@
 
 #include "base/data/json.h"
 #include "base/loop/loop.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/err.h"
 #include "base/util/log.h"
@@ -402,12 +403,10 @@ static int on_login(void *ctx, const struct kube_login *login, struct err *error
 	const struct url *server = &call->client->options.access->server;
 
 	url_copy(server, &url);
-	free(url.path);
-	url.path = mem_printf("%s%s", server->path ? server->path : "", call->path);
+	REPLACE(url.path, mem_printf("%s%s", server->path ? server->path : "", call->path));
 	for (size_t i = 0; i + 1 < call->query.n; i += 2) {
 		char *path = url_add_param(url.path, call->query.v[i], call->query.v[i + 1]);
-		free(url.path);
-		url.path = path;
+		REPLACE(url.path, path);
 	}
 	make_headers(call, &headers);
 	if (call->tries++ == 0)

@@ -1275,8 +1275,7 @@ void kube_credential_free(struct kube_credential *credential)
 		return;
 	while (credential->waits) {
 		struct kube_login_wait *next = credential->waits->next;
-		free(credential->waits);
-		credential->waits = next;
+		REPLACE(credential->waits, next);
 	}
 	kube_plugin_free(credential->plugin);
 	loop_remove_timer(credential->options.loop, credential->timer);

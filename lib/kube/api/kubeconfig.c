@@ -11,6 +11,7 @@
 #include "base/data/yaml.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/enc.h"
 #include "base/util/err.h"
@@ -1031,8 +1032,7 @@ static int kubeconfig_take_namespace(const struct kubeconfig_where *context, con
 		return err_set(err, E_KUBE_CONFIG,
 			"\"%s\" cannot be a namespace: up to 63 of a-z, 0-9 and -", shown);
 	}
-	free(access->kube_namespace);
-	access->kube_namespace = mem_strdup(name);
+	REPLACE(access->kube_namespace, mem_strdup(name));
 	return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -546,8 +547,7 @@ static int watch_on_list(void *ctx, struct kube_response *response, struct err *
 		watch_on_error(watch, &response->error);
 		return 0;
 	}
-	free(watch->version);
-	watch->version = mem_strdup(version);
+	REPLACE(watch->version, mem_strdup(version));
 	watch_take_list(watch, response->object);
 	return 0;
 }
@@ -611,8 +611,7 @@ static int watch_on_line(void *ctx, const char *line, size_t len, struct err *er
 			on_error_event(watch, event.object);
 			return 1;
 		}
-		free(watch->version);
-		watch->version = mem_strdup(event.version);
+		REPLACE(watch->version, mem_strdup(event.version));
 		watch->failures = watch->expired = 0;
 		if (event.kind == KUBE_EVENT_BOOKMARK)
 			return 0;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -172,8 +173,7 @@ static void podlog_on_remark(void *ctx, const char *line, size_t len)
 	str_escape(&text, line, len);
 	if (str_eq(podlog->last_remark, text.data))
 		return;
-	free(podlog->last_remark);
-	podlog->last_remark = mem_strdup(text.data);
+	REPLACE(podlog->last_remark, mem_strdup(text.data));
 	podlog_notify(podlog, text.data);
 }
 

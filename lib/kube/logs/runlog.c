@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -237,8 +238,7 @@ static void runlog_on_gap(void *ctx, const char *text)
 
 static void runlog_keep_point(struct rank *rank)
 {
-	free(rank->last);
-	rank->last = mem_alloc(1, PODLOG_TOKEN_SIZE);
+	REPLACE(rank->last, mem_alloc(1, PODLOG_TOKEN_SIZE));
 	podlog_token(rank->podlog, rank->last);
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/buf.h"
 #include "base/util/mem.h"
@@ -182,8 +183,7 @@ static void podforward_notify(struct podforward *forward, const char *fmt, ...)
 	if (!str_eq(text, forward->last_notice) ||
 		now_ms - forward->last_notice_ms > NOTICE_AGAIN_MS)
 		forward->options.notice(forward->options.ctx, text);
-	free(forward->last_notice);
-	forward->last_notice = text;
+	REPLACE(forward->last_notice, text);
 	forward->last_notice_ms = now_ms;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/util/auto.h"
 #include "base/util/digest.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
@@ -141,8 +142,7 @@ static void take_query(struct taking *taking, struct httpd_head *head)
 		return;
 	char *target = mem_printf("%.*s%s%s", (int)(query - head->target), head->target,
 		left.len > 1 ? "?" : "", left.len > 1 ? left.data + 1 : "");
-	free(head->target);
-	head->target = target;
+	REPLACE(head->target, target);
 }
 
 /*

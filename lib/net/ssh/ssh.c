@@ -355,8 +355,7 @@ static void fall_back(struct ssh *ssh, const char *why, struct err *error)
 		ssh_openssh_begin(ssh->openssh, ssh->options.first_command);
 	}
 	ssh->stage = SSH_BY_OPENSSH;
-	free(ssh->transport_why);
-	ssh->transport_why = mem_printf("the OpenSSH client: %s", ssh->why);
+	REPLACE(ssh->transport_why, mem_printf("the OpenSSH client: %s", ssh->why));
 	ssh_note_transport(ssh);
 }
 

@@ -550,8 +550,7 @@ static bool expand_agent(struct ssh_config *config, const struct ssh_config_loca
 		return ssh_config_expand_name(&config->agent, config, place);
 	name += name[0] == '$';
 	char *value = place->env ? mem_strdup(env_get(place->env, name)) : NULL;
-	free(config->agent);
-	config->agent = value;
+	REPLACE(config->agent, value);
 	return true;
 }
 

@@ -483,8 +483,7 @@ static void ssh_keys_set_blob(struct ssh_key_file *key, const void *data, size_t
 	buf_done(&key->blob);
 	buf_init(&key->blob, SSH_KEY_FILE_MAX);
 	buf_add(&key->blob, data, len);
-	free(key->type);
-	key->type = TAKE(type);
+	REPLACE(key->type, TAKE(type));
 }
 
 /*

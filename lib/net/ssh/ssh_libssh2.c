@@ -452,8 +452,7 @@ static void ssh_libssh2_set_lost(struct ssh_libssh2 *ssh, const char *why)
 	if (ssh->is_lost)
 		return;
 	ssh->is_lost = true;
-	free(ssh->lost_why);
-	ssh->lost_why = mem_strdup(why);
+	REPLACE(ssh->lost_why, mem_strdup(why));
 }
 
 /* Looked at before anything is sent: our own NEWKEYS is the first behind the key. */

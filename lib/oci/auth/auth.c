@@ -713,8 +713,7 @@ static void auth_add_param(struct url *url, const char *key, const char *value)
 {
 	char *path = url_add_param(url->path, key, value);
 
-	free(url->path);
-	url->path = path;
+	REPLACE(url->path, path);
 }
 
 int auth_token_url(const struct challenge *challenge, const struct strv *scopes, struct url *ret,
@@ -1183,8 +1182,7 @@ static bool auth_put(struct strv *scopes, size_t max, const char *scope)
 	for (size_t i = 0; i < scopes->n; i++) {
 		if (!covers(scope, scopes->v[i]))
 			continue;
-		free(scopes->v[i]);
-		scopes->v[i] = mem_strdup(scope);
+		REPLACE(scopes->v[i], mem_strdup(scope));
 		return true;
 	}
 	if (scopes->n >= max)

@@ -375,8 +375,7 @@ char *registry_find_cert(const char *host, char **ret_key)
 			continue;
 		if (first && strcmp(entry->d_name, first) > 0)
 			continue;
-		free(first);
-		first = mem_strdup(entry->d_name);
+		REPLACE(first, mem_strdup(entry->d_name));
 	}
 	if (!first)
 		return NULL;

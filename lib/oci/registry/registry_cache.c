@@ -6,6 +6,7 @@
 
 #include "base/data/json.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
@@ -85,10 +86,8 @@ struct registry_cache_entry *registry_cache_put(struct registry_cache *cache,
 
 	if (!entry)
 		entry = registry_cache_add(list, name);
-	if (value && !str_eq(entry->value, value)) {
-		free(entry->value);
-		entry->value = mem_strdup(value);
-	}
+	if (value && !str_eq(entry->value, value))
+		REPLACE(entry->value, mem_strdup(value));
 	entry->seen_ms = now_ms;
 	cache->changed = true;
 	return entry;

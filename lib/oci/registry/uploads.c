@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/digest.h"
 #include "base/util/log.h"
@@ -927,8 +928,7 @@ void upload_put(struct upload_job *job, const struct http_body *body, const char
 
 	url_copy(&job->session->url, &url);
 	char *path = url_add_param(url.path, "digest", job->blob.digest);
-	free(url.path);
-	url.path = path;
+	REPLACE(url.path, path);
 	upload_start(job, &request, done);
 }
 

@@ -407,8 +407,7 @@ static bool gitls_find(struct gitls *git)
 
 static void gitls_done(struct gitls *git)
 {
-	free(git->program);
-	git->program = NULL;
+	free(TAKE(git->program));
 }
 
 /* words: what follows `git`, NULL at the end. ret_status: the exit status. */
@@ -579,10 +578,8 @@ static void take_setting(struct repo_facts *facts, char *line)
 		replace(&facts->user_name, value);
 	else if (str_eq(line, "user.email"))
 		replace(&facts->user_email, value);
-	else if (str_eq(line, "remote.origin.url")) {
-		free(facts->remote_url);
-		facts->remote_url = repo_url_without_user(value);
-	}
+	else if (str_eq(line, "remote.origin.url"))
+		REPLACE(facts->remote_url, repo_url_without_user(value));
 }
 
 static int query_settings(const struct gitls *git, struct repo_facts *facts, struct err *err)

@@ -271,8 +271,7 @@ static void walk_fail(struct walk_worker *worker, const char *path, struct err *
 		err_clear(failure);
 		return;
 	}
-	free(worker->failure_path);
-	worker->failure_path = mem_strdup(path);
+	REPLACE(worker->failure_path, mem_strdup(path));
 	err_move(&worker->failure, failure);
 }
 

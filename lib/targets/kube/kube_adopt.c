@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
@@ -186,10 +187,8 @@ static void kube_adopt_set_member(struct json *spec, int index, bool is_line,
 	for (size_t i = 0; i < env->n; i++) {
 		size_t len = strcspn(env->v[i], "=") + 1;
 		for (size_t k = 0; k < all.n; k++)
-			if (strncmp(all.v[k], env->v[i], len) == 0) {
-				free(all.v[k]);
-				all.v[k] = mem_strdup(env->v[i]);
-			}
+			if (strncmp(all.v[k], env->v[i], len) == 0)
+				REPLACE(all.v[k], mem_strdup(env->v[i]));
 	}
 	words_set(spec, "env", &all);
 	json_set_int(json_sub(spec, "study"), "index", index);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
@@ -418,8 +419,7 @@ static int kube_fetch_on_removed(void *ctx, struct kube_response *response, stru
 	fetching->request = NULL;
 	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND)
 		log_note("pod %s is left: %s", fetching->reader, response->error.message);
-	free(fetching->reader);
-	fetching->reader = NULL;
+	free(TAKE(fetching->reader));
 	kube_fetch_end(fetching);
 	return 0;
 }
@@ -838,13 +838,11 @@ static bool kube_fetch_find_storage(struct fetching *fetching)
 
 	if (!kube_storage_of(fetching->pod_spec, storage))
 		return false;
-	if (storage->s3) {
-		free(fetching->s3);
-		fetching->s3 = kube_member_path(storage->s3, fetching->handle.index);
-	}
+	if (storage->s3)
+		REPLACE(fetching->s3, kube_member_path(storage->s3, fetching->handle.index));
 	if (fetching->handle.is_member && storage->sub_path) {
-		free(fetching->sub_path);
-		fetching->sub_path = kube_member_path(storage->sub_path, fetching->handle.index);
+		REPLACE(fetching->sub_path,
+			kube_member_path(storage->sub_path, fetching->handle.index));
 		storage->sub_path = fetching->sub_path;
 	}
 	return true;
@@ -990,8 +988,7 @@ static void kube_fetch_decide(struct fetching *fetching)
 
 	snprintf(index, sizeof(index), "%d", fetching->handle.index);
 	run_make_id("fetch", id);
-	free(fetching->reader);
-	fetching->reader = mem_printf("%s-%s", fetching->handle.run_id, id);
+	REPLACE(fetching->reader, mem_printf("%s-%s", fetching->handle.run_id, id));
 	const struct kube_reader reader = {
 		.name = fetching->reader,
 		.kube_namespace = fetching->handle.kube_namespace,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -84,8 +85,7 @@ static void parse_place(char *line, struct kept_places *ret)
 	struct kept_place *place = kube_logs_find_place(ret, (int)rank);
 	place->offset = offset;
 	place->excluded = excluded;
-	free(place->token);
-	place->token = line[n] ? mem_strdup(line + n) : NULL;
+	REPLACE(place->token, line[n] ? mem_strdup(line + n) : NULL);
 }
 
 /* Of the archive in dir (of the attempt), none if there is none. */
@@ -122,8 +122,8 @@ static void kube_logs_take_token(struct kube_archive *archive, const char *token
 		if (*end == '=' && rank >= 0 && rank < KUBE_ARCHIVE_RANKS_MAX) {
 			struct kept_place *place =
 				kube_logs_find_place(&archive->places, (int)rank);
-			free(place->token);
-			place->token = mem_strndup(end + 1, len - (size_t)(end + 1 - token));
+			REPLACE(place->token,
+				mem_strndup(end + 1, len - (size_t)(end + 1 - token)));
 		}
 		token += len + (token[len] == ',');
 	}
@@ -826,8 +826,7 @@ static void print_status(struct following *following)
 	}
 	if (!text || str_eq(text, following->said))
 		return;
-	free(following->said);
-	following->said = mem_strdup(text);
+	REPLACE(following->said, mem_strdup(text));
 	AUTO_FREE char *line = mem_printf("%s: %s", run_state_name(status->state), text);
 	logs_print(following, line);
 }

@@ -6,6 +6,7 @@
 #include "base/data/yaml.h"
 #include "base/loop/proc.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -831,11 +832,9 @@ static int kube_submit_evaluate(struct check *check, struct err *err)
 	struct kube_surroundings found = {0};
 
 	kube_preflight_surroundings(&check->questions, replies, &found);
-	free(kube->enforced);
-	kube->enforced = found.enforced ? mem_strdup(found.enforced) : NULL;
+	REPLACE(kube->enforced, found.enforced ? mem_strdup(found.enforced) : NULL);
 	check->plan.run.enforced = kube->enforced;
-	free(kube->user);
-	kube->user = found.user ? mem_strdup(found.user) : NULL;
+	REPLACE(kube->user, found.user ? mem_strdup(found.user) : NULL);
 	kube->takes_jobset = found.jobset;
 	kube->target.code_max = found.no_stream ? KUBE_CODE_STORED : 0;
 	check->plan.run.jobset = found.jobset;

@@ -544,8 +544,7 @@ static bool pod_copy_leads_out(const char *path)
 
 static void set_item(struct pod_copy *copy, const struct wanted *wanted)
 {
-	free(copy->out_path);
-	copy->out_path = path_here(copy, wanted->path);
+	REPLACE(copy->out_path, path_here(copy, wanted->path));
 	copy->item = (struct fetch_item){
 		.path = copy->out_path,
 		.mode = wanted->mode,

@@ -388,8 +388,7 @@ static int find_python(struct setup *setup, const char *venv, struct err *err)
 	AUTO_EDITABLE struct editable found = {0};
 	struct strv none = {0};
 
-	free(setup->venv);
-	setup->venv = fs_join(setup->tree, venv);
+	REPLACE(setup->venv, fs_join(setup->tree, venv));
 	editable_find(&(struct editable_query){.command = &none,
 			      .env = no_env,
 			      .cwd = setup->made,

@@ -19,6 +19,7 @@
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -751,8 +752,7 @@ static int cancel_next(struct attempt_place *place, struct err *err)
 
 	for (int next; r == 0 && (next = attempt_next(place->dir)) > place->attempt;) {
 		char *dir = attempt_sibling(place->dir, next);
-		free(place->dir);
-		place->dir = dir;
+		REPLACE(place->dir, dir);
 		place->attempt = next;
 		r = attempt_cancel(place->dir, err);
 	}

@@ -181,8 +181,7 @@ static void name_config(const struct node_host *host, struct err *error)
 	buf_adds(&hint, "ssh -F ");
 	str_shell_quote(&hint, host->config);
 	buf_addf(&hint, " %s", error->hint + strlen(ssh));
-	free(error->hint);
-	error->hint = mem_strdup(hint.data);
+	REPLACE(error->hint, mem_strdup(hint.data));
 }
 
 /* As ssh takes a host with a port. */
@@ -210,8 +209,7 @@ static void name_port(const struct node_host *host, struct err *error)
 		buf_addf(&out, "%s%s", at ? destination : "", rest);
 		if (out.full)
 			return;
-		free(error->hint);
-		error->hint = mem_strdup(out.data);
+		REPLACE(error->hint, mem_strdup(out.data));
 		return;
 	}
 }

@@ -9,6 +9,7 @@
 
 #include "base/loop/proc.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
@@ -559,8 +560,7 @@ static void target_node_add_pool(struct choosing *choosing, size_t first,
 	}
 	if (names.n > 1 || node->pool.n == 1)
 		strv_done(&node->pool);
-	free(node->chosen);
-	node->chosen = strv_join(&names, NODE_POOL_BETWEEN);
+	REPLACE(node->chosen, strv_join(&names, NODE_POOL_BETWEEN));
 }
 
 /* Where one of several hosts is chosen for good, and where it is not. */
@@ -829,8 +829,7 @@ static int prepare_member(struct target_node *node, const struct spec *spec, str
 	if (!host)
 		return err_set(
 			err, E_NODE_FAILED, "target %s: no host takes the run", node->target.name);
-	free(node->chosen);
-	node->chosen = mem_strdup(host);
+	REPLACE(node->chosen, mem_strdup(host));
 	return 0;
 }
 
@@ -1040,8 +1039,7 @@ char *node_handle_text(const char *host, const char *run_id, int attempt)
 
 void node_handle_done(struct node_handle *handle)
 {
-	free(handle->host);
-	handle->host = NULL;
+	free(TAKE(handle->host));
 }
 
 /* The last two parts are ours; a host is whatever ssh takes. */

@@ -9,6 +9,7 @@
 #include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -455,8 +456,7 @@ static void target_node_run_report_waiting(struct reading *reading)
 	reading->has_begun = status.state == RUN_RUNNING || run_state_is_final(status.state);
 	if (reading->has_begun || str_empty(status.text) || str_eq(status.text, reading->reported))
 		return;
-	free(reading->reported);
-	reading->reported = mem_strdup(status.text);
+	REPLACE(reading->reported, mem_strdup(status.text));
 	AUTO_FREE char *reason = words_reason_now(status.text);
 	target_node_run_on_notice(reading, reason);
 }
@@ -647,8 +647,7 @@ static void target_node_run_notify(struct target_node *node, const char *text)
 		return;
 	if (!str_eq(text, node->last_notice) || now_ms - node->last_notice_ms > NOTICE_AGAIN_MS)
 		node->target.notice(node->target.notice_ctx, text);
-	free(node->last_notice);
-	node->last_notice = mem_strdup(text);
+	REPLACE(node->last_notice, mem_strdup(text));
 	node->last_notice_ms = now_ms;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -664,8 +665,7 @@ static void pool_report(struct pool_reading *reading, const char *text)
 
 	if (!events->notice || str_empty(text) || str_eq(text, reading->reported))
 		return;
-	free(reading->reported);
-	reading->reported = mem_strdup(text);
+	REPLACE(reading->reported, mem_strdup(text));
 	AUTO_FREE char *reason = words_reason_now(text);
 	events->notice(events->ctx, reason);
 }

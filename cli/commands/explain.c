@@ -70,9 +70,8 @@ static int print_all(struct app *app)
 static int print_one(struct app *app, enum err_id id)
 {
 	const struct err_info *info = err_info(id);
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 
-	buf_init(&out, TEXT_MAX);
 	buf_addf(&out, UI_BOLD "%s" UI_OFF ": %s\n\n", info->name, info->title);
 	ui_wrap(info->text, app->columns - 1, 0, &out);
 	buf_addc(&out, '\n');

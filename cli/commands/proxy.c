@@ -27,9 +27,8 @@ struct state {
 /* The URL of that host. */
 static char *url_of(const char *host, const struct proxy_here *here)
 {
-	AUTO_BUF struct buf url = {0};
+	AUTO_BUF struct buf url = buf_with(URL_MAX);
 
-	buf_init(&url, URL_MAX);
 	buf_addf(&url, "http://%s:%u/", host, here->port);
 	proxy_query_add(here, &url);
 	return buf_take(&url);

@@ -311,13 +311,11 @@ static int write_unit(const char *dir, const char *name, const struct buf *text,
 static int queue_install(struct app *app, struct err *err)
 {
 	const char *config = app->session.dirs.config;
-	AUTO_BUF struct buf service = {0}, timer = {0};
+	AUTO_BUF struct buf service = buf_with(64 << 10), timer = buf_with(64 << 10);
 
 	if (!config || strpbrk(app->self, "\n\r"))
 		return err_set(err, E_IO_HOME, "there is no directory for units of systemd");
 	AUTO_FREE char *dir = mem_printf("%s/systemd/user", config);
-	buf_init(&service, 64 << 10);
-	buf_init(&timer, 64 << 10);
 	buf_adds(&service, "[Unit]\nDescription=Send runs that wait here (dlrun queue)\n\n"
 			   "[Service]\nType=oneshot\n");
 	add_environment(app, &service);

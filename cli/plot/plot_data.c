@@ -60,11 +60,9 @@ static void add_csv_head(const struct plot_curve *curve, struct buf *out)
 
 int plot_csv(struct app *app, const struct plot_curves *curves)
 {
-	AUTO_BUF struct buf out, head;
+	AUTO_BUF struct buf out = buf_with(PLOT_PIECE_MAX), head = buf_with(PLOT_PIECE_MAX);
 	char time[PLOT_NUMBER], value[PLOT_NUMBER];
 
-	buf_init(&out, PLOT_PIECE_MAX);
-	buf_init(&head, PLOT_PIECE_MAX);
 	buf_adds(&out, "run,dir,tag,step,wall_time,value\n");
 	vec_foreach (struct plot_curve, curve, curves) {
 		buf_reset(&head);
@@ -138,11 +136,10 @@ static void add_json_head(const struct plot_curve *curve, struct buf *out)
 
 int plot_json(struct app *app, const struct plot_curves *curves)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(PLOT_PIECE_MAX);
 	const char *between = "";
 
 	app->json_done = true;
-	buf_init(&out, PLOT_PIECE_MAX);
 	buf_adds(&out, "{\"schema\":\"dlrun/plot/v1\",\"curves\":[");
 	vec_foreach (struct plot_curve, curve, curves) {
 		buf_adds(&out, between);
@@ -490,10 +487,9 @@ static int no_match(const struct plot_curves *curves, const char *glob, struct e
 {
 	enum { SHOWN = 12 };
 	AUTO_FREE char *shown = str_shown(glob);
-	AUTO_BUF struct buf names;
+	AUTO_BUF struct buf names = buf_with(LABEL_MAX);
 	AUTO_STRV struct strv tags = {0};
 
-	buf_init(&names, LABEL_MAX);
 	plot_pick_list_tags(curves, &tags);
 	for (size_t i = 0; i < tags.n && i < SHOWN; i++) {
 		AUTO_FREE char *name = str_shown(tags.v[i]);
@@ -504,8 +500,7 @@ static int no_match(const struct plot_curves *curves, const char *glob, struct e
 	const char *near = str_suggest(glob, (const char *const *)tags.v, tags.n);
 	err_set(err, E_EVENTS_TAG, "no scalar named %s", shown);
 	err_evidence(err, "there are: %s", names.data);
-	AUTO_BUF struct buf quoted;
-	buf_init(&quoted, LABEL_MAX);
+	AUTO_BUF struct buf quoted = buf_with(LABEL_MAX);
 	str_shell_quote(&quoted, near ? near : tags.v[0]);
 	return err_hint(err, "--tag %s", quoted.data);
 }
@@ -624,9 +619,8 @@ static void plot_pick_add_word(struct buf *label, const char *word)
 static char *make_label(
 	const struct plot_curve *curve, const struct name *name, const struct common *common)
 {
-	AUTO_BUF struct buf label;
+	AUTO_BUF struct buf label = buf_with(LABEL_MAX);
 
-	buf_init(&label, LABEL_MAX);
 	if (!common->source)
 		plot_pick_add_word(&label, curve->source->label);
 	if (name->differs) {
@@ -669,9 +663,8 @@ static void plot_pick_add_lines(const struct plot_curves *curves, struct plot_ch
 static char *make_title(const struct plot_curves *curves)
 {
 	AUTO_STRV struct strv tags = {0};
-	AUTO_BUF struct buf title;
+	AUTO_BUF struct buf title = buf_with(LABEL_MAX);
 
-	buf_init(&title, LABEL_MAX);
 	plot_pick_list_tags(curves, &tags);
 	for (size_t i = 0; i < tags.n; i++)
 		buf_addf(&title, "%s%s", i ? ", " : "", tags.v[i]);

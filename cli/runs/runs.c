@@ -319,9 +319,8 @@ static void reach_on_listening(void *ctx, const struct forward_port *port)
 
 static void print_command(struct app *app, const struct run *run, const struct ports *ports)
 {
-	AUTO_BUF struct buf words = {0};
+	AUTO_BUF struct buf words = buf_with(WORDS_MAX);
 
-	buf_init(&words, WORDS_MAX);
 	for (size_t i = 0; i < ports->n; i++)
 		buf_addf(&words, " %u", ports->v[i]);
 	app_note(app, "%s: dlrun forward %s%s", ports->n == 1 ? "its port" : "its ports",
@@ -471,11 +470,9 @@ bool runs_why(struct app *app, const struct run *run, struct buf *sentence, stru
 static void runs_print_failure(struct app *app, const struct run *run)
 {
 	AUTO_ERR struct err err = {0};
-	AUTO_BUF struct buf sentence = {0}, hint = {0}, text = {0};
+	AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX), hint = buf_with(SENTENCE_MAX),
+			    text = buf_with(SENTENCE_MAX);
 
-	buf_init(&sentence, SENTENCE_MAX);
-	buf_init(&hint, SENTENCE_MAX);
-	buf_init(&text, SENTENCE_MAX);
 	bool known = runs_why(app, run, &sentence, &hint);
 	err_set(&err, end_id(run), "%s", sentence.data);
 	/* A program that never began has no output to inspect. */
@@ -609,10 +606,9 @@ static void runs_follow_set_timer(struct follower *follower);
 static int runs_follow_on_timer(void *ctx, struct err *err)
 {
 	struct follower *follower = ctx;
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(OUT_MAX);
 	int r;
 
-	buf_init(&out, OUT_MAX);
 	follower->timer = NULL;
 	logview_tick(&follower->view, clock_ms(), &out);
 	r = runs_follow_write_out(follower, &out, err);
@@ -640,11 +636,10 @@ static int runs_follow_on_data(
 {
 	struct follower *follower = ctx;
 	const struct follow_request *request = follower->request;
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(OUT_MAX);
 
 	if (request->count && (rank < request->first || rank >= request->first + request->count))
 		return 0;
-	buf_init(&out, OUT_MAX);
 	runs_follow_set_rank(follower, rank);
 	logview_add(&follower->view, data, len, time_ms, clock_ms(), &out);
 	runs_follow_set_timer(follower);
@@ -684,10 +679,9 @@ static int runs_follow_read_log(struct follower *follower, struct session *sessi
 		.notice = runs_follow_on_notice,
 		.gap = runs_follow_on_gap,
 		.ctx = follower};
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(OUT_MAX);
 	int r = run_follow(session, run, &options, &events, err);
 
-	buf_init(&out, OUT_MAX);
 	if (follower->timer)
 		loop_remove_timer(follower->loop, follower->timer);
 	/* The record that has the name of the role may have been replaced. */

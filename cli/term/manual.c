@@ -324,10 +324,9 @@ static char *find_page(const char *name)
 	AUTO_FREE char *topic = without_brackets(name);
 
 	for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
-		AUTO_BUF struct buf page = {0};
+		AUTO_BUF struct buf page = buf_with(PAGE_MAX);
 		const char *at = strstr(forms[i], "%s");
 
-		buf_init(&page, PAGE_MAX);
 		buf_add(&page, forms[i], (size_t)(at - forms[i]));
 		buf_adds(&page, topic);
 		buf_adds(&page, at + 2);
@@ -379,10 +378,9 @@ static void try_man(const char *page)
 	const char *dot = strrchr(page, '.');
 	AUTO_FREE char *name = mem_strndup(page, (size_t)(dot - page));
 	const char *argv[] = {"man", "-w", dot + 1, name, NULL};
-	AUTO_BUF struct buf path = {0};
+	AUTO_BUF struct buf path = buf_with(MAN_PATH_MAX);
 	int status;
 
-	buf_init(&path, MAN_PATH_MAX);
 	if (proc_capture(argv, NULL, MAN_TIMEOUT_MS, &path, &status, NULL) == 0 && status == 0)
 		execlp("man", "man", dot + 1, name, NULL);
 }
@@ -390,11 +388,9 @@ static void try_man(const char *page)
 int manual_show(struct app *app, const char *topic, struct err *err)
 {
 	AUTO_FREE char *page = find_page(topic);
-	AUTO_BUF struct buf source = {0}, text = {0};
+	AUTO_BUF struct buf source = buf_with(PAGE_MAX), text = buf_with(PAGE_MAX);
 	int r;
 
-	buf_init(&source, PAGE_MAX);
-	buf_init(&text, PAGE_MAX);
 	if (!page)
 		return no_page(topic, err);
 	if (app->out_tty)
@@ -414,9 +410,8 @@ int manual_show(struct app *app, const char *topic, struct err *err)
 static int manual_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
-	AUTO_BUF struct buf source = {0};
+	AUTO_BUF struct buf source = buf_with(PAGE_MAX);
 
-	buf_init(&source, PAGE_MAX);
 	if (manual_source(words->v[0], &source, &err) < 0)
 		return app_fail(app, &err);
 	return ui_write(app, source.data, source.len) < 0;

@@ -64,10 +64,9 @@ void screen_measure(struct screen *screen)
 
 void screen_draw(struct screen *screen, const char *text)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 	unsigned row = 1;
 
-	buf_init(&out, TEXT_MAX);
 	buf_adds(&out, SCREEN_HOME);
 	for (size_t len; *text && row < screen->rows; text += len, row++) {
 		len = strcspn(text, "\n");

@@ -205,9 +205,8 @@ static void add_sites(struct search *search, const char *prefix)
 	static const char *const places[] = {"lib*/python3*/site-packages",
 		"lib*/python3*/dist-packages", "local/lib/python3*/dist-packages",
 		"versions/*/lib/python3*/site-packages"};
-	AUTO_BUF struct buf escaped = {0};
+	AUTO_BUF struct buf escaped = buf_with(TEXT_MAX);
 
-	buf_init(&escaped, TEXT_MAX);
 	for (; *prefix; prefix++) {
 		if (strchr("*?[\\", *prefix))
 			buf_addc(&escaped, '\\');
@@ -311,11 +310,10 @@ static char *take_literal(const char **at)
 {
 	const char *s = *at + strcspn(*at, "'\"\n");
 	char quote = *s;
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 
 	if (quote != '\'' && quote != '"')
 		return NULL;
-	buf_init(&out, TEXT_MAX);
 	for (s++; *s != quote; s++) {
 		if (*s == '\0' || *s == '\n' || (*s == '\\' && !strchr("\\'\"", s[1])))
 			return NULL;
@@ -435,11 +433,10 @@ static bool editable_read_at(int dir_fd, const char *name, struct buf *ret)
 /* The path of file:///a%20b or file://localhost/a; NULL for another kind. */
 static char *path_of_url(const char *url)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 
 	if (!url || !str_starts(url, "file://"))
 		return NULL;
-	buf_init(&out, TEXT_MAX);
 	for (url += strcspn(url + strlen("file://"), "/") + strlen("file://"); *url; url++) {
 		uint8_t byte = (uint8_t)*url;
 		if (*url == '%' && url[1] && hex_decode(url + 1, 1, &byte))
@@ -600,14 +597,13 @@ static void editable_report_found(struct search *search)
 {
 	struct editable *ret = search->ret;
 	AUTO_STRV struct strv names = {0}, shown = {0};
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(SENTENCE_MAX);
 
 	if (!search->is_reported)
 		return;
 	vec_foreach (struct dist, dist, &search->dists)
 		if (dist->has_path && !dist->is_hooked && strv_find(&names, dist->name) < 0)
 			strv_add(&names, dist->name);
-	buf_init(&text, SENTENCE_MAX);
 	add_subject(search, &names, &text);
 	if (search->ignores_env) {
 		buf_adds(

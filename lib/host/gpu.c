@@ -104,9 +104,8 @@ static bool copy_id(struct piece piece, char out[static GPU_ID_SIZE])
 
 static int gpu_fail_output(const char *tool, struct piece words, struct err *err)
 {
-	AUTO_BUF struct buf shown;
+	AUTO_BUF struct buf shown = buf_with(4 * EVIDENCE_MAX + 4);
 
-	buf_init(&shown, 4 * EVIDENCE_MAX + 4);
 	str_escape(&shown, words.s, words.len < EVIDENCE_MAX ? words.len : EVIDENCE_MAX);
 	int r = err_set(err, E_GPU_TOOL, "%s does not list the GPUs", tool);
 	err_evidence(err, "%s", shown.data);

@@ -116,12 +116,11 @@ static void conn_take_text(char *text, struct buf *out)
 static enum node_class conn_explain_failure(
 	const char *name, char *line, bool is_early, struct err *ret)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(8 * (size_t)TEXT_MAX);
 	size_t len = strcspn(line, " ");
 	enum err_id id = is_early ? E_NODE_ROOT : E_NODE_FAILED;
 	enum node_class class = NODE_CLASS_OTHER;
 
-	buf_init(&text, 8 * (size_t)TEXT_MAX);
 	conn_take_text(line + len + (line[len] == ' '), &text);
 	for (size_t i = 0; i < ARRAY_LEN(classes); i++) {
 		if (strlen(classes[i].word) != len || memcmp(classes[i].word, line, len) != 0)

@@ -203,9 +203,8 @@ int doctor_space(const struct doctor *doctor, struct doctor_row *row, struct err
 {
 	AUTO_LOCATIONS struct locations locations = locations_of(doctor);
 	dev_t devices[LOCATIONS];
-	AUTO_BUF struct buf found;
+	AUTO_BUF struct buf found = buf_with(LINE_BYTES);
 
-	buf_init(&found, LINE_BYTES);
 	for (size_t i = 0; i < LOCATIONS; i++) {
 		const char *dir = locations.v[i].dir;
 		bool is_new = true;
@@ -237,9 +236,8 @@ int doctor_space(const struct doctor *doctor, struct doctor_row *row, struct err
 int doctor_network(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
 	AUTO_LOCATIONS struct locations locations = locations_of(doctor);
-	AUTO_BUF struct buf found;
+	AUTO_BUF struct buf found = buf_with(LINE_BYTES);
 
-	buf_init(&found, LINE_BYTES);
 	for (size_t i = 0; i < LOCATIONS; i++) {
 		const char *dir = locations.v[i].dir;
 		AUTO_FD int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -411,10 +409,9 @@ static const char *variable(const struct doctor *doctor, const char *name)
 /* The first line that a program prints, or NULL: it is not there, fails or hangs. */
 static char *first_line(const char *const *argv)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LINE_BYTES);
 	int status;
 
-	buf_init(&out, LINE_BYTES);
 	if (proc_capture(argv, "/", PROGRAM_MS, &out, &status, NULL) < 0 || status != 0)
 		return NULL;
 	return mem_strndup(out.data, strcspn(out.data, "\n"));
@@ -501,9 +498,8 @@ int doctor_program(const struct doctor *doctor, struct doctor_row *row, struct e
 
 static void list_gpus(const struct gpu_list *list, struct doctor_row *row)
 {
-	AUTO_BUF struct buf found;
+	AUTO_BUF struct buf found = buf_with(LINE_BYTES);
 
-	buf_init(&found, LINE_BYTES);
 	buf_addf(&found, "%zu", list->n);
 	for (size_t i = 0; i < list->n && i < GPUS_SHOWN; i++) {
 		const struct gpu *gpu = &list->v[i];
@@ -690,7 +686,7 @@ int doctor_terminal(const struct doctor *doctor, struct doctor_row *row, struct 
 int doctor_config(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_STRV struct strv files = {0};
-	AUTO_BUF struct buf found = {0};
+	AUTO_BUF struct buf found = buf_with(LINE_BYTES);
 	AUTO_ERR struct err error = {0};
 	struct config *config;
 
@@ -700,7 +696,6 @@ int doctor_config(const struct doctor *doctor, struct doctor_row *row, struct er
 			"%s", error.message);
 		return 0;
 	}
-	buf_init(&found, LINE_BYTES);
 	for (size_t i = 0; i < config_keys_n; i++) {
 		const struct config_origin *origin = config_origin(config, config_keys[i].name);
 		if (origin->source == CONFIG_FROM_DEFAULT || !origin->file ||
@@ -733,10 +728,9 @@ static int read_records(const struct doctor *doctor, size_t *ret_n, struct err *
 int doctor_records(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_ERR struct err error = {0};
-	AUTO_BUF struct buf fix;
+	AUTO_BUF struct buf fix = buf_with(LINE_BYTES);
 	size_t n = 0;
 
-	buf_init(&fix, LINE_BYTES);
 	if (!has_records(doctor)) {
 		doctor_found(row, "none yet");
 		return 0;

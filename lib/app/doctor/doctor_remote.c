@@ -103,7 +103,7 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 	AUTO_TARGET_LIST struct target_list list = {0};
 	AUTO_STRV struct strv contexts = {0};
 	AUTO_ERR struct err error = {0};
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 	AUTO_FREE char *why = NULL;
 	const struct kubeconfig *kubeconfig;
 
@@ -115,7 +115,6 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 			blame_error(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, &error);
 		return 0;
 	}
-	buf_init(&line, LINE_BYTES);
 	doctor_remote_add_files(kubeconfig, &line);
 	kubeconfig_contexts(kubeconfig, &contexts);
 	const char *current = kubeconfig_current(kubeconfig);
@@ -242,11 +241,10 @@ static void blame_right(const struct subject *about, enum kube_right right, stru
 		[KUBE_RIGHT_FORWARD] = DOCTOR_WARNING,
 		[KUBE_RIGHT_EVENTS] = DOCTOR_WARNING,
 	};
-	AUTO_BUF struct buf fix = {0};
+	AUTO_BUF struct buf fix = buf_with(LINE_BYTES);
 
 	if (about->poll->rights[right] != KUBE_MAY_NOT || bad[right] == DOCTOR_OK)
 		return;
-	buf_init(&fix, LINE_BYTES);
 	buf_addf(&fix, "dlrun init --rbac %s --target ", kube_right_tier(right));
 	str_shell_quote(&fix, about->item->name);
 	doctor_blame(row, bad[right], fix.data, "you may not %s in namespace %s",
@@ -255,9 +253,8 @@ static void blame_right(const struct subject *about, enum kube_right right, stru
 
 static void describe_rights(const struct subject *about, struct doctor_row *row)
 {
-	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 
-	buf_init(&line, LINE_BYTES);
 	kube_poll_add_rights(about->poll, KUBE_MAY, " may ", &line);
 	kube_poll_add_rights(
 		about->poll, KUBE_MAY_NOT, line.len ? "; may not " : " may not ", &line);
@@ -309,13 +306,12 @@ static void describe_pods(const struct subject *about, struct doctor_row *row)
 	const struct kube_poll *poll = about->poll;
 	AUTO_REGISTRY_CONFIG struct registry_config registry = {0};
 	AUTO_ERR struct err error = {0};
-	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 	struct config *config;
 	int r = session_config(about->doctor->session, &config, &error);
 
 	if (r == 0)
 		r = registry_config_find(config, about->item->name, &registry, &error);
-	buf_init(&line, LINE_BYTES);
 	buf_addf(&line, "%s: Pod Security %s", about->item->name,
 		poll->enforced ? poll->enforced : "not known");
 	if (r == 0)
@@ -522,10 +518,9 @@ int doctor_proxy(const struct doctor *doctor, struct doctor_row *row, struct err
 {
 	struct config *config = doctor_remote_load_config(doctor, row);
 	AUTO_STRV struct strv hosts = {0};
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 	struct proxy_env env;
 
-	buf_init(&line, LINE_BYTES);
 	if (!config)
 		return 0;
 	proxy_env_read(doctor->session->env.env, &env);
@@ -640,10 +635,9 @@ static void describe_repository(const struct probe *probe, struct doctor_row *ro
 {
 	AUTO_FREE char *host = doctor_remote_host_of(probe->repository);
 	AUTO_FREE char *ca = registry_query_certificates(&probe->checks->client, host);
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(LINE_BYTES);
 	const char *identity;
 
-	buf_init(&text, LINE_BYTES);
 	buf_addf(&text, "%s: ", probe->repository);
 	if (err_is_set(&probe->error))
 		blame_error(row, DOCTOR_PROBLEM, &probe->error);
@@ -681,9 +675,8 @@ int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct 
 	struct config *config = doctor_remote_load_config(doctor, row);
 	AUTO(push_checks_done) struct push_checks checks = {0};
 	AUTO_STRV struct strv repositories = {0};
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 
-	buf_init(&line, LINE_BYTES);
 	if (!config)
 		return 0;
 	registry_config_all(config, &repositories);
@@ -820,9 +813,8 @@ static void check_mounts(struct base_check *check)
 	const struct image_base *base = check->lookup.base;
 	const char *host_of_base = check->lookup.ref.host;
 	AUTO_STRV struct strv repositories = {0};
-	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 
-	buf_init(&line, LINE_BYTES);
 	registry_config_all(check->config, &repositories);
 	vec_foreach (char *, repository, &repositories) {
 		AUTO_FREE char *host = doctor_remote_host_of(*repository);
@@ -866,9 +858,8 @@ static void check_layout(struct base_check *check)
 {
 	AUTO_PACK struct pack pack = {0};
 	AUTO_ERR struct err error = {0};
-	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 
-	buf_init(&line, LINE_BYTES);
 	buf_addf(&line, "%s, a layout on disk", check->name);
 	if (pack_init(&pack, check->doctor->session, NULL, false, &error) < 0)
 		blame_error(check->row, DOCTOR_PROBLEM, &error);

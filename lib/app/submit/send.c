@@ -568,13 +568,12 @@ static int send_secrets(struct submit *submit, struct err *err)
 
 static int send_read_code(struct submit *submit, const char *ref, struct err *err)
 {
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(IMAGE_CONFIG_MAX);
 	const struct json *labels;
 
 	int r = code_open(submit->session, ref, &submit->from, err);
 	if (r < 0)
 		return r;
-	buf_init(&text, IMAGE_CONFIG_MAX);
 	r = layout_read_blob(
 		submit->from.layout, &submit->from.image.config, IMAGE_CONFIG_MAX, &text, err);
 	if (r == 0)

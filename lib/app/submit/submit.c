@@ -366,10 +366,9 @@ static char *record_message(const struct run *run)
 {
 	const char *snapshot = json_get_str(json_get(run->doc, "snapshot"), "id");
 	AUTO_STRV struct strv command = {0};
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(64 << 10);
 
 	words_get(run->doc, "command", &command, NULL);
-	buf_init(&out, 64 << 10);
 	buf_addf(&out, "dlrun %s\n\n", run_id(run));
 	if (command.n > 0)
 		str_shell_join(&out, command.v);

@@ -600,11 +600,10 @@ static struct json *metrics_of(const char *dir, int64_t end_ms)
 	metrics = read_events(dir, end_ms);
 	if (metrics) {
 		AUTO_JSON struct json *json = json_object();
-		AUTO_BUF struct buf text;
+		AUTO_BUF struct buf text = buf_with(KEPT_MAX);
 
 		json_set_str(json, "stamp", stamp);
 		json_set(json, "metrics", json_clone(metrics));
-		buf_init(&text, KEPT_MAX);
 		json_print(json, &text);
 		if (buf_check(&text, path, NULL) == 0)
 			fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);

@@ -398,7 +398,7 @@ static void mirror_files_add_record(
 static int write_seen(struct mirror_files *files, struct err *err)
 {
 	AUTO_FREE char *path = mem_printf("%s/" MIRROR_OWN "/" SEEN, files->dir.path);
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(SEEN_MAX);
 	size_t pos = 0;
 	const char *name;
 	void *value;
@@ -406,7 +406,6 @@ static int write_seen(struct mirror_files *files, struct err *err)
 
 	if (!files->is_dirty)
 		return 0;
-	buf_init(&text, SEEN_MAX);
 	buf_addf(&text, "boot %s%c", files->dir.boot, '\0');
 	if (files->whole)
 		buf_addf(&text, "all %s%c", files->whole, '\0');
@@ -974,9 +973,8 @@ static int check_here(struct mirror_files *files, uint64_t size)
 	AUTO(scalars_only_free_auto) struct scalars_only *walk = scalars_only_new(&spec);
 	struct scalars_place place = {0};
 	uint64_t at = 0, n_kept = 0;
-	AUTO_BUF struct buf piece;
+	AUTO_BUF struct buf piece = buf_with(PIECE);
 
-	buf_init(&piece, PIECE);
 	scalars_only_begin(walk, &place);
 	while (at < size) {
 		size_t len = size - at < PIECE ? (size_t)(size - at) : PIECE;

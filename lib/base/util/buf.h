@@ -22,6 +22,8 @@ struct buf {
 
 /* max: the most bytes that may be held, not counting the NUL. */
 void buf_init(struct buf *buf, size_t max);
+/* The same as an initializer: AUTO_BUF struct buf text = buf_with(TEXT_MAX); */
+struct buf buf_with(size_t max);
 void buf_done(struct buf *buf);
 #define AUTO_BUF AUTO(buf_done)
 

@@ -51,10 +51,9 @@ static int write_json(const char *dir, const char *name, const struct json *json
 	enum fs_sync sync, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(max);
 	int r;
 
-	buf_init(&text, max);
 	json_print(json, &text);
 	buf_addc(&text, '\n');
 	r = buf_check(&text, path, err);
@@ -800,9 +799,8 @@ static int make_rank_dirs(const char *dir, int nodes, struct err *err)
 
 int attempt_write_hosts(const char *path, int nodes, struct err *err)
 {
-	AUTO_BUF struct buf lines;
+	AUTO_BUF struct buf lines = buf_with(JOB_MAX);
 
-	buf_init(&lines, JOB_MAX);
 	for (int i = 0; i < nodes || i == 0; i++)
 		buf_adds(&lines, ATTEMPT_ADDRESS "\n");
 	return fs_replace(path, lines.data, lines.len, 0600, FS_SYNC_NONE, err);

@@ -220,10 +220,9 @@ static bool columns_parse_number(const char *text, double *ret)
 static void columns_add_number(const struct json *json, struct buf *out)
 {
 	char text[NUMBER_SIZE];
-	AUTO_BUF struct buf exact;
+	AUTO_BUF struct buf exact = buf_with(NUMBER_SIZE);
 	double number;
 
-	buf_init(&exact, NUMBER_SIZE);
 	json_print(json, &exact);
 	if (!columns_parse_number(exact.data, &number) || !strpbrk(exact.data, ".eE")) {
 		buf_adds(out, exact.data);
@@ -262,11 +261,10 @@ void columns_add_double(double value, struct buf *out)
 char *columns_param(const struct run *run, const char *name)
 {
 	const struct json *value = json_get(json_get(run->doc, "params"), name);
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(PARAM_MAX);
 
 	if (!value)
 		return NULL;
-	buf_init(&text, PARAM_MAX);
 	columns_add_scalar(value, &text);
 	return buf_take(&text);
 }
@@ -295,10 +293,9 @@ static void columns_add_members(const struct json *json, struct buf *out)
 
 static void set_json(const struct json *json, bool is_tag, struct column_value *ret)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(CELL_MAX);
 	double number;
 
-	buf_init(&text, CELL_MAX);
 	if (json_kind(json) == JSON_OBJECT || json_kind(json) == JSON_ARRAY)
 		columns_add_members(json, &text);
 	else if (json_kind(json) != JSON_NULL)
@@ -355,9 +352,8 @@ static const struct json *columns_find(const struct json *json, const char *path
 char *run_command_line(const struct run *run)
 {
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LINE_MAX);
 
-	buf_init(&out, LINE_MAX);
 	if (words_get(run->doc, "command", &words, NULL) == 0 && words.n)
 		str_shell_join(&out, words.v);
 	return buf_take(&out);
@@ -445,11 +441,10 @@ static void make_metric(const struct run *run, int64_t now_ms UNUSED, struct col
 {
 	const struct json *metric = metric_main(json_get(run->doc, "metrics"));
 	const struct json *value = json_get(metric, "value");
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(CELL_MAX);
 
 	if (!metric)
 		return;
-	buf_init(&text, CELL_MAX);
 	metric_text(metric, METRIC_WIDTH, &text);
 	if (value && json_kind(value) == JSON_NUMBER)
 		columns_set_number(ret, buf_take(&text), json_get_num(metric, "value", 0));

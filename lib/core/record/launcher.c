@@ -371,10 +371,8 @@ static void launcher_add_module(const struct launcher *launcher, const struct py
 
 static char *launcher_script(const struct launcher *launcher, const struct python *python)
 {
-	AUTO_BUF struct buf out, words;
+	AUTO_BUF struct buf out = buf_with(LINE_MAX_BYTES), words = buf_with(LINE_MAX_BYTES);
 
-	buf_init(&out, LINE_MAX_BYTES);
-	buf_init(&words, LINE_MAX_BYTES);
 	launcher_add_count(launcher, &out);
 	if (launcher->kind == LAUNCHER_MPIRUN) {
 		buf_addf(&out, "%sexec \"$dl_m\"", mpirun_lines);
@@ -438,7 +436,7 @@ char *launcher_line(
 		.rank = nodes > 1 ? "$NODE_RANK" : "0",
 		.address = "$MASTER_ADDR",
 		.port = "$MASTER_PORT"};
-	AUTO_BUF struct buf out = {0}, words = {0};
+	AUTO_BUF struct buf out = buf_with(LINE_MAX_BYTES), words = buf_with(LINE_MAX_BYTES);
 	struct python python = {0};
 
 	if (launcher->kind == LAUNCHER_NONE)
@@ -447,8 +445,6 @@ char *launcher_line(
 	values.total = total = n           ? mem_printf("%d", nodes * n)
 			       : nodes > 1 ? mem_printf("$((%d * DLRUN_GPUS_PER_NODE))", nodes)
 					   : mem_strdup("$DLRUN_GPUS_PER_NODE");
-	buf_init(&out, LINE_MAX_BYTES);
-	buf_init(&words, LINE_MAX_BYTES);
 	if (launcher->kind == LAUNCHER_MPIRUN) {
 		buf_adds(&out, "mpirun");
 		launcher_add_flags(launcher, &values, &out);

@@ -67,8 +67,7 @@ static int run_places_fail_wait(const struct run_places *places, const char *nam
 	if (near)
 		return err_hint(err, "did you mean %s?", near);
 	/* A target of hosts takes what follows it, so the new one stands in front. */
-	AUTO_BUF struct buf hint;
-	buf_init(&hint, PLACES_TEXT_MAX);
+	AUTO_BUF struct buf hint = buf_with(PLACES_TEXT_MAX);
 	buf_addf(&hint, "-t %s", shown);
 	vec_foreach (const struct run_place, place, places)
 		buf_addf(&hint, ",%s", place->target);
@@ -206,9 +205,8 @@ void run_places_from_json(const struct json *json, struct run_places *ret)
 char *run_places_text(const struct run_places *places)
 {
 	const char *chosen = NULL;
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(PLACES_TEXT_MAX);
 
-	buf_init(&out, PLACES_TEXT_MAX);
 	vec_foreach (const struct run_place, place, places) {
 		bool is_chosen = place->state == RUN_PLACE_CHOSEN;
 		if (is_chosen)

@@ -244,9 +244,8 @@ static int bad_path(const char *text, const char *what, const char *why, struct 
 
 int runtime_path(const char *text, const char *what, char **ret, struct err *err)
 {
-	AUTO_BUF struct buf path;
+	AUTO_BUF struct buf path = buf_with(4096);
 
-	buf_init(&path, 4096);
 	if (*text == '/' || *text == '~')
 		return bad_path(text, what, "is not relative to the root of the working tree", err);
 	for (const char *s = text; *s;) {

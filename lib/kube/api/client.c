@@ -364,9 +364,8 @@ static void make_headers(const struct kube_call *call, struct strv *headers)
 		 * impersonation"). */
 		const char *pair = access->as_extra.v[i];
 		const char *equals = strchr(pair, '=');
-		AUTO_BUF struct buf name;
+		AUTO_BUF struct buf name = buf_with(URL_MAX);
 
-		buf_init(&name, URL_MAX);
 		for (const char *at = pair; at < equals; at++) {
 			if (is_token_char(*at))
 				buf_addc(&name, *at);
@@ -832,10 +831,9 @@ static void add_segment(struct buf *out, const char *text)
 
 char *kube_path(const char *format, ...)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(SIZE_MAX / 2);
 	va_list args;
 
-	buf_init(&out, SIZE_MAX / 2);
 	va_start(args, format);
 	for (const char *at = format; *at; at++) {
 		if (*at != '%') {

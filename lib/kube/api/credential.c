@@ -64,9 +64,8 @@ static void kube_made_done(struct kube_made *made);
 /* base64url without padding (RFC 4648, section 5). */
 static bool decode_url(const char *text, size_t len, struct buf *out)
 {
-	AUTO_BUF struct buf plain;
+	AUTO_BUF struct buf plain = buf_with(CLAIMS_MAX);
 
-	buf_init(&plain, CLAIMS_MAX);
 	for (size_t i = 0; i < len; i++)
 		buf_addc(&plain, text[i] == '-' ? '+' : text[i] == '_' ? '/' : text[i]);
 	while (plain.len % 4 && !plain.full)
@@ -76,11 +75,10 @@ static bool decode_url(const char *text, size_t len, struct buf *out)
 
 int64_t kube_expiry_token(const char *token)
 {
-	AUTO_BUF struct buf claims;
+	AUTO_BUF struct buf claims = buf_with(CLAIMS_MAX);
 	AUTO_JSON struct json *json = NULL;
 	const char *begin = strchr(token, '.'), *end = begin ? strchr(begin + 1, '.') : NULL;
 
-	buf_init(&claims, CLAIMS_MAX);
 	if (!end || !decode_url(begin + 1, (size_t)(end - begin - 1), &claims) ||
 		json_parse(claims.data, claims.len, CLAIMS_MAX, "a token", &json, NULL) < 0)
 		return 0;
@@ -170,10 +168,8 @@ int64_t kube_expiry_certificate(const char *pem)
 {
 	static const char begin[] = "-----BEGIN CERTIFICATE-----", end[] = "-----END";
 	const char *at = strstr(pem, begin), *stop = at ? strstr(at + 1, end) : NULL;
-	AUTO_BUF struct buf text, data;
+	AUTO_BUF struct buf text = buf_with(CERTIFICATE_MAX), data = buf_with(CERTIFICATE_MAX);
 
-	buf_init(&text, CERTIFICATE_MAX);
-	buf_init(&data, CERTIFICATE_MAX);
 	if (!stop)
 		return 0;
 	for (at += strlen(begin); at < stop; at++)
@@ -232,13 +228,12 @@ static struct json *cluster_info(const struct kube_access *access)
 {
 	struct json *cluster = json_object();
 	AUTO_FREE char *server = url_text(&access->server);
-	AUTO_BUF struct buf ca;
+	AUTO_BUF struct buf ca = buf_with(INFO_MAX);
 
 	json_set_str(cluster, "server", server);
 	credential_set_text(cluster, "tls-server-name", access->server_name);
 	if (access->tls.insecure)
 		json_set_bool(cluster, "insecure-skip-tls-verify", true);
-	buf_init(&ca, INFO_MAX);
 	if (access->ca_pem)
 		base64_encode(access->ca_pem, strlen(access->ca_pem), &ca);
 	credential_set_text(cluster, "certificate-authority-data", ca.data);
@@ -252,9 +247,8 @@ static struct json *cluster_info(const struct kube_access *access)
 static char *kube_plugin_cluster(const struct kube_access *access)
 {
 	AUTO_JSON struct json *cluster = cluster_info(access);
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(INFO_MAX);
 
-	buf_init(&out, INFO_MAX);
 	json_print(cluster, &out);
 	return buf_take(&out);
 }
@@ -263,7 +257,7 @@ static char *kube_plugin_cluster(const struct kube_access *access)
 static char *kube_plugin_info(const struct kube_access *access, bool interactive)
 {
 	AUTO_JSON struct json *info = json_object();
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(INFO_MAX);
 
 	json_set_str(info, "kind", "ExecCredential");
 	json_set_str(info, "apiVersion", access->exec->api_version);
@@ -271,7 +265,6 @@ static char *kube_plugin_info(const struct kube_access *access, bool interactive
 	if (access->exec->provide_cluster_info)
 		json_set(spec, "cluster", cluster_info(access));
 	json_set_bool(spec, "interactive", interactive);
-	buf_init(&out, INFO_MAX);
 	json_print(info, &out);
 	return buf_take(&out);
 }
@@ -511,7 +504,7 @@ static void credential_hash_entry(const struct kube_exec *exec, char hex[static 
 {
 	AUTO_DIGEST struct digest digest = {0};
 	AUTO_JSON struct json *words = json_array();
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(PINS_SIZE_MAX);
 	uint8_t sha256[SHA256_SIZE];
 
 	json_add_str(words, exec->command);
@@ -519,7 +512,6 @@ static void credential_hash_entry(const struct kube_exec *exec, char hex[static 
 	json_add_str(words, "env");
 	json_add_strv(words, &exec->env);
 	json_add_str(words, exec->api_version);
-	buf_init(&text, PINS_SIZE_MAX);
 	json_print(words, &text);
 	digest_begin(&digest, DIGEST_SHA256);
 	digest_add(&digest, text.data, text.len);
@@ -609,10 +601,9 @@ static int kube_plugin_allowed(const struct kube_credential_options *options, st
 	int r = credential_confirm(options, before != NULL, err);
 	if (r == 0 && path) {
 		AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
-		AUTO_BUF struct buf text;
+		AUTO_BUF struct buf text = buf_with(PINS_SIZE_MAX);
 
 		json_set_str(json_sub(pins, access->exec->file), access->user, hash);
-		buf_init(&text, PINS_SIZE_MAX);
 		json_print_pretty(pins, &text);
 		if (!text.full && fs_mkdirs(dir, 0700, NULL) == 0)
 			fs_replace(path, text.data, text.len, 0600, FS_SYNC_FILE, NULL);

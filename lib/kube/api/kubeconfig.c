@@ -133,9 +133,8 @@ static int check_pem(const struct kubeconfig_where *where, const char *what, con
 static int pem_of_data(const struct kubeconfig_where *where, const char *key, const char *data,
 	char **ret, struct err *err)
 {
-	AUTO_BUF struct buf pem;
+	AUTO_BUF struct buf pem = buf_with(KUBECONFIG_PEM_MAX);
 
-	buf_init(&pem, KUBECONFIG_PEM_MAX);
 	if (!kubeconfig_decode(data, &pem))
 		return kubeconfig_bad(where, err, "%s is not valid base64", key);
 	int r = check_pem(where, key, &pem, err);
@@ -759,8 +758,7 @@ int kubeconfig_load(const struct kubeconfig_env *env, struct kubeconfig **ret, s
 		take_pod(config, env);
 	if (config->contexts.n == 0 && !config->service_host) {
 		if (excluded) {
-			AUTO_BUF struct buf quoted;
-			buf_init(&quoted, 64 << 10);
+			AUTO_BUF struct buf quoted = buf_with(64 << 10);
 			str_shell_quote(&quoted, excluded);
 			err_set(err, E_KUBE_NO_CONFIG,
 				"%s lies in the tree that is run, so it is not read by itself",

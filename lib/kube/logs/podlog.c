@@ -166,9 +166,8 @@ static void podlog_on_gap(void *ctx, const struct podlog_gap *gap)
 static void podlog_on_remark(void *ctx, const char *line, size_t len)
 {
 	struct podlog *podlog = ctx;
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(4096);
 
-	buf_init(&text, 4096);
 	buf_addf(&text, "%s: the cluster says of its log: ", podlog->label);
 	str_escape(&text, line, len);
 	if (str_eq(podlog->last_remark, text.data))

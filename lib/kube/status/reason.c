@@ -146,9 +146,8 @@ static char *reason_fill(
 		{"<host>", about->host},
 		{"<name>", about->name},
 	};
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(JSON_SIZE_MAX);
 
-	buf_init(&out, JSON_SIZE_MAX);
 	while (*form) {
 		size_t i = 0;
 

@@ -445,7 +445,7 @@ static void write_page(struct httpd_exchange *exchange, int status, const char *
 	const char *what, const char *hint)
 {
 	AUTO_STRV struct strv headers = {0};
-	AUTO_BUF struct buf page = {0};
+	AUTO_BUF struct buf page = buf_with(HTTPD_PENDING);
 
 	if (header)
 		strv_add(&headers, header);
@@ -453,7 +453,6 @@ static void write_page(struct httpd_exchange *exchange, int status, const char *
 	strv_add(&headers, "Cache-Control: no-store");
 	strv_add(&headers, "Content-Security-Policy: default-src 'none'; base-uri 'none'; "
 			   "form-action 'none'; frame-ancestors 'self'");
-	buf_init(&page, HTTPD_PENDING);
 	buf_addf(&page,
 		"<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
 		"<title>dlrun: %d %s</title>\n<h1>%d %s</h1>\n<p>",

@@ -375,11 +375,10 @@ bool ssh_known_has_ca(const struct ssh_known *known)
 
 void ssh_key_fingerprint(const void *blob, size_t len, char out[static SSH_FINGERPRINT_SIZE])
 {
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(SSH_FINGERPRINT_SIZE - 1);
 	uint8_t digest[SHA256_SIZE];
 
 	digest_sha256(blob, len, digest);
-	buf_init(&text, SSH_FINGERPRINT_SIZE - 1);
 	buf_adds(&text, "SHA256:");
 	base64_encode(digest, sizeof(digest), &text);
 	while (text.len > 0 && text.data[text.len - 1] == '=')
@@ -440,7 +439,7 @@ static bool lacks_break(int fd)
 int ssh_known_save(const char *file, const char *name, bool hash, const void *blob, size_t len,
 	struct err *err)
 {
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(SSH_KNOWN_LINE_MAX);
 	int r = ssh_keys_make_parent(file, err);
 
 	if (r < 0)
@@ -448,7 +447,6 @@ int ssh_known_save(const char *file, const char *name, bool hash, const void *bl
 	AUTO_FD int fd = open(file, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return fs_error(err, errno, "%s", file);
-	buf_init(&line, SSH_KNOWN_LINE_MAX);
 	if (lacks_break(fd))
 		buf_addc(&line, '\n');
 	ssh_known_line(&line, name, hash, blob, len);
@@ -532,9 +530,8 @@ static void parse_openssh(struct ssh_key_file *key, const struct buf *raw)
 /* The base64 lines between the BEGIN line and the END line. */
 static bool decode_body(const char *body, const char *end, struct buf *ret)
 {
-	AUTO_BUF struct buf joined = {0};
+	AUTO_BUF struct buf joined = buf_with(SSH_KEY_FILE_MAX);
 
-	buf_init(&joined, SSH_KEY_FILE_MAX);
 	for (const char *p = body; p < end; p++) {
 		if (*p != '\n' && *p != '\r' && *p != ' ' && *p != '\t')
 			buf_addc(&joined, *p);
@@ -574,7 +571,7 @@ void ssh_key_file_parse(struct ssh_key_file *key, const char *text, size_t len)
 /* "ssh-ed25519 AAAA… comment" */
 void ssh_key_file_parse_public(struct ssh_key_file *key, const char *text, size_t len)
 {
-	AUTO_BUF struct buf blob = {0};
+	AUTO_BUF struct buf blob = buf_with(SSH_KEY_FILE_MAX);
 	const char *blank = memchr(text, ' ', len);
 
 	if (!blank)
@@ -582,7 +579,6 @@ void ssh_key_file_parse_public(struct ssh_key_file *key, const char *text, size_
 	size_t type_len = (size_t)(blank - text), at = type_len + 1, n = 0;
 	while (at + n < len && !strchr(" \t\r\n", text[at + n]))
 		n++;
-	buf_init(&blob, SSH_KEY_FILE_MAX);
 	if (!base64_decode(text + at, n, &blob))
 		return;
 	AUTO_FREE char *type = ssh_key_type(blob.data, blob.len);

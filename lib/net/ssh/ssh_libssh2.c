@@ -636,10 +636,9 @@ static void keep_supported(
 static int ssh_libssh2_set_method(struct ssh_libssh2 *ssh, int kind, const char *list,
 	const char *safe, const char *keyword, struct err *err)
 {
-	AUTO_BUF struct buf kept = {0};
+	AUTO_BUF struct buf kept = buf_with(1024);
 	const char **all = NULL;
 
-	buf_init(&kept, 1024);
 	int n = libssh2_session_supported_algs(ssh->session, kind, &all);
 	if (n > 0)
 		keep_supported(list, safe, all, n, &kept);
@@ -811,9 +810,8 @@ static void note_methods(struct ssh_libssh2 *ssh)
 {
 	static const int kinds[] = {LIBSSH2_METHOD_KEX, LIBSSH2_METHOD_HOSTKEY,
 		LIBSSH2_METHOD_CRYPT_CS, LIBSSH2_METHOD_MAC_CS};
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(512);
 
-	buf_init(&text, 512);
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		const char *name = libssh2_session_methods(ssh->session, kinds[i]);
 		buf_addf(&text, "%s%s", i > 0 ? ", " : "", name ? name : "?");

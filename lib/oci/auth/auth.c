@@ -288,10 +288,9 @@ static void auth_add_quoted(struct buf *out, const char *text)
 static char *challenge_to_text(const struct challenge *challenge)
 {
 	static const char *const keys[] = {"realm", "service"};
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(HTTP_HEADERS_MAX * 2);
 	const char *join = " ";
 
-	buf_init(&out, HTTP_HEADERS_MAX * 2);
 	buf_adds(&out, strcmp(challenge->scheme, "basic") == 0 ? "Basic" : "Bearer");
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		const char *value = challenge_param(challenge, keys[i]);
@@ -838,9 +837,8 @@ static char *auth_basic(const char *user, const char *password)
 {
 	AUTO_SECRET char *plain = mem_printf("%s:%s", user, password);
 	size_t len = strlen(plain);
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(strlen("Basic ") + 4 * (len / 3 + 1));
 
-	buf_init(&out, strlen("Basic ") + 4 * (len / 3 + 1));
 	buf_reserve(&out, out.max); /* never moved, so that no copies are left behind */
 	buf_adds(&out, "Basic ");
 	base64_encode(plain, len, &out);

@@ -729,12 +729,11 @@ static int cut_words(const char *text)
 
 static void credentials_add_words(const char *text, struct err *err)
 {
-	AUTO_BUF struct buf shown = {0};
+	AUTO_BUF struct buf shown = buf_with(4 * CREDENTIAL_HELPER_OUT_MAX);
 	size_t len = strcspn(text, "\r\n");
 
 	if (len == 0 || !may_show(text))
 		return;
-	buf_init(&shown, 4 * CREDENTIAL_HELPER_OUT_MAX);
 	str_escape(&shown, text, len);
 	err_evidence(err, "it said: %.*s", cut_words(shown.data), shown.data);
 }

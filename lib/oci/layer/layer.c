@@ -329,9 +329,8 @@ static enum layer_place layer_place_of(const char *name, const char *prefix, con
 int layer_path_parse(const char *name, const char *workdir, struct layer_path *ret, struct err *err)
 {
 	const char *prefix = layer_prefix(workdir), *rest;
-	AUTO_BUF struct buf cleaned;
+	AUTO_BUF struct buf cleaned = buf_with(strlen(prefix) + 1 + ENTRY_PATH_MAX + WHITEOUT_LEN);
 
-	buf_init(&cleaned, strlen(prefix) + 1 + ENTRY_PATH_MAX + WHITEOUT_LEN);
 	const char *why = clean(name, &cleaned);
 	if (why)
 		return layer_refuse(err, name, why);

@@ -324,9 +324,8 @@ static int layout_lock_index(const struct layout *layout, int *ret_fd, struct er
 /* Only another program writes it in pieces. Images are found by digest without it. */
 static int hint_damaged(const struct layout *layout, struct err *err)
 {
-	AUTO_BUF struct buf quoted;
+	AUTO_BUF struct buf quoted = buf_with(2 * PATH_MAX);
 
-	buf_init(&quoted, 2 * PATH_MAX);
 	str_shell_quote(&quoted, layout->index_path);
 	err_evidence(err,
 		"another program left it half written; without it images lose their tags only");
@@ -352,9 +351,8 @@ static int layout_read_index(const struct layout *layout, struct layout_index *r
 static int layout_write_index(const struct layout *layout, const struct layout_index *index,
 	const struct descriptor *add, const char *name, bool sync, struct err *err)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LAYOUT_INDEX_MAX);
 
-	buf_init(&out, LAYOUT_INDEX_MAX);
 	layout_index_write(index, add, name, &out);
 	int r = buf_check(&out, layout->index_path, err);
 	if (r < 0) {
@@ -492,9 +490,8 @@ static int resolve_digest(
 /* The names in the index as a line of evidence. */
 static void list_names(const struct layout_index *index, struct err *err)
 {
-	AUTO_BUF struct buf list;
+	AUTO_BUF struct buf list = buf_with(300);
 
-	buf_init(&list, 300);
 	for (size_t i = 0; i < index->entries.n && !list.full; i++) {
 		const char *name = index->entries.v[i].name;
 		if (!name)

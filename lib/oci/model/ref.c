@@ -221,9 +221,8 @@ static int ref_no_layout(const char *text, struct err *err)
 {
 	int r = bad(err, text, "it names no registry; a layout on disk is oci:DIR");
 	AUTO_FREE char *layout = mem_printf("oci:%s", text);
-	AUTO_BUF struct buf hint;
+	AUTO_BUF struct buf hint = buf_with(HINT_MAX);
 
-	buf_init(&hint, HINT_MAX);
 	str_shell_quote(&hint, layout);
 	if (!hint.full)
 		err_hint(err, "%s", hint.data);

@@ -210,7 +210,7 @@ void registry_cache_load(const char *path, struct registry_cache *ret)
 int registry_cache_save(const char *path, struct registry_cache *cache, struct err *err)
 {
 	AUTO_JSON struct json *json = json_object();
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(REGISTRY_CACHE_MAX);
 
 	if (!cache->changed)
 		return 0;
@@ -225,7 +225,6 @@ int registry_cache_save(const char *path, struct registry_cache *cache, struct e
 	json_set_int(json, "mute", cache->mute_ms);
 	if (cache->challenge)
 		json_set_str(json, "challenge", cache->challenge);
-	buf_init(&text, REGISTRY_CACHE_MAX);
 	json_print(json, &text);
 	int r = buf_check(&text, "the memory of a registry", err);
 	if (r == 0)

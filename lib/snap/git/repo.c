@@ -100,11 +100,10 @@ static bool settings_load(const char *path, struct settings *ret)
 static int settings_save(const char *path, const struct settings *settings, struct err *err)
 {
 	AUTO_FREE char *dir = fs_dirname(path);
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(FILE_MAX);
 
 	if (settings->excludes_file && strchr(settings->excludes_file, '\n'))
 		return err_set(err, E_DATA, "a path with a line break is not kept");
-	buf_init(&text, FILE_MAX);
 	buf_addf(&text, IGNORE_CASE "%d\n", settings->ignore_case);
 	if (settings->excludes_file)
 		buf_addf(&text, EXCLUDES_FILE "%s\n", settings->excludes_file);

@@ -330,10 +330,9 @@ static const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, 
 {
 	/* Like git, follow no links inside the tree: their targets may lie anywhere. */
 	AUTO_FD int file = open_rules(fd, name, O_NOFOLLOW);
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(IGNORE_TEXT_MAX);
 	AUTO_ERR struct err err = {0};
 
-	buf_init(&text, IGNORE_TEXT_MAX);
 	if (file == -ENOENT || file == -ELOOP || file == -ENOTDIR)
 		return next;
 	AUTO_FREE char *shown = str_shown(path);
@@ -812,10 +811,9 @@ static const struct ignore *read_outer_rules(
 	struct walk_worker *worker, const char *path, bool ignore_case, const struct ignore *next)
 {
 	AUTO_FD int file = path ? open_rules(AT_FDCWD, path, 0) : -1;
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(IGNORE_TEXT_MAX);
 	AUTO_ERR struct err err = {0};
 
-	buf_init(&text, IGNORE_TEXT_MAX);
 	if (file < 0)
 		return next;
 	if (fs_read_fd(file, path, IGNORE_TEXT_MAX, &text, &err) < 0) {

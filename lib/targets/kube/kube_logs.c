@@ -132,9 +132,8 @@ static void kube_logs_take_token(struct kube_archive *archive, const char *token
 static int write_places(struct kube_archive *archive, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(archive->dir, UNFINISHED "/" PLACES);
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(KUBE_ARCHIVE_TOKENS_MAX);
 
-	buf_init(&text, KUBE_ARCHIVE_TOKENS_MAX);
 	vec_foreach (struct kept_place, place, &archive->places) {
 		if ((size_t)place->rank < archive->ranks.n)
 			place->offset = archive->ranks.v[place->rank].last.offset;
@@ -148,11 +147,10 @@ static int write_places(struct kube_archive *archive, struct err *err)
 /* Between two bytes only: then all that was added is what the runlog has delivered. */
 static int kube_logs_settle(struct kube_archive *archive, struct err *err)
 {
-	AUTO_BUF struct buf token = {0};
+	AUTO_BUF struct buf token = buf_with(KUBE_ARCHIVE_TOKENS_MAX);
 
 	if (archive->is_whole)
 		return 0;
-	buf_init(&token, KUBE_ARCHIVE_TOKENS_MAX);
 	if (archive->runlog)
 		kube_runlog_token(archive->runlog, &token);
 	kube_logs_take_token(archive, token.data);
@@ -699,9 +697,8 @@ int kube_keep(struct target *target, const char *handle, bool follow, struct tar
 	struct kube_archive *archive;
 	struct kube_handle place;
 	struct keeping *keeping;
-	AUTO_BUF struct buf token;
+	AUTO_BUF struct buf token = buf_with(KUBE_ARCHIVE_TOKENS_MAX);
 
-	buf_init(&token, KUBE_ARCHIVE_TOKENS_MAX);
 	int r = kube_handle_parse(kube, handle, &place, err);
 	if (r < 0)
 		return r;
@@ -935,9 +932,8 @@ static int logs_on_end(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct following *following = ctx;
 
-	AUTO_BUF struct buf token;
+	AUTO_BUF struct buf token = buf_with(1 << 20);
 
-	buf_init(&token, 1 << 20);
 	kube_runlog_token(following->runlog, &token);
 	/* The token of too many ranks does not fit: the log is started anew then. */
 	if (token.len < TARGET_TOKEN_SIZE)

@@ -439,9 +439,8 @@ static void add_queue(const struct kube_poll *poll, struct buf *out)
 
 char *kube_poll_text(const struct kube_poll *poll)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(4096);
 
-	buf_init(&out, 4096);
 	if (!poll->reached)
 		return mem_strdup(poll->error.message ? poll->error.message : "not known");
 	buf_addf(&out, "%s", poll->version ? poll->version : "answers");

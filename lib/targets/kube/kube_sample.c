@@ -516,9 +516,8 @@ static void kube_sample_finish(struct polling *polling)
 		/* Errors are ignored: a sample that cannot be saved is still valid. */
 		AUTO_FREE char *dir = kept_dir(polling->kube, &polling->handle);
 		AUTO_FREE char *path = fs_join(dir, OBSERVED_FILE);
-		AUTO_BUF struct buf text;
+		AUTO_BUF struct buf text = buf_with(KEPT_MAX);
 
-		buf_init(&text, KEPT_MAX);
 		json_print(kept, &text);
 		if (buf_check(&text, path, NULL) == 0 && fs_mkdirs(dir, 0700, NULL) == 0)
 			fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);

@@ -158,9 +158,8 @@ static struct kube_call *study_pods_list(
 static bool study_pods_send_part(struct kube_study_pods *pods, struct study_part *part)
 {
 	AUTO_FREE char *of_study = kube_handle_jobs(&pods->handle);
-	AUTO_BUF struct buf selector;
+	AUTO_BUF struct buf selector = buf_with(64 << 10);
 
-	buf_init(&selector, 64 << 10);
 	buf_adds(&selector, of_study);
 	if (!study_pods_choose(pods, &selector))
 		return false;

@@ -502,9 +502,8 @@ static int kube_submit_set_target(
 
 static const char *kube_submit_print(struct kube_plan *plan, const struct json *json)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(JSON_SIZE_MAX);
 
-	buf_init(&out, JSON_SIZE_MAX);
 	json_print(json, &out);
 	return kube_submit_keep(plan, buf_take(&out));
 }

@@ -849,10 +849,9 @@ static bool is_requested_for(const struct pod_copy *copy, const struct wanted *w
 static int write_names(struct pod_copy *copy, size_t *ret_bytes, struct err *err)
 {
 	AUTO_FD int dir_fd = open(copy->temp_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	AUTO_BUF struct buf names;
+	AUTO_BUF struct buf names = buf_with(2 * (ENTRY_PATH_MAX + NAME_EXTRA) + (64 << 10));
 	int r = 0;
 
-	buf_init(&names, 2 * (ENTRY_PATH_MAX + NAME_EXTRA) + (64 << 10));
 	auto_fd(&copy->list_fd);
 	copy->list_fd = dir_fd < 0 ? -errno : pod_copy_open_temp(dir_fd);
 	if (copy->list_fd < 0) {
@@ -1086,7 +1085,7 @@ static void pod_copy_start_list(struct pod_copy *copy)
 	const struct fetch_sink *sink = copy->request.sink;
 	const char *first = firsts[copy->request.first];
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf patterns;
+	AUTO_BUF struct buf patterns = buf_with(LIKE_MAX);
 	AUTO_ERR struct err error = {0};
 	unsigned char bytes[MARK_BYTES];
 	char mark[2 * MARK_BYTES + 1];
@@ -1095,7 +1094,6 @@ static void pod_copy_start_list(struct pod_copy *copy)
 	hex_encode(bytes, sizeof(bytes), mark);
 	listing_free(copy->listing);
 	copy->listing = listing_new(mark, on_entry, copy);
-	buf_init(&patterns, LIKE_MAX);
 	for (size_t i = 0; sink->like && i < sink->like->n; i++)
 		buf_addf(&patterns, "%s%s", i ? "\n" : "", sink->like->v[i]);
 	if (copy->request.first == POD_COPY_COLLECT && sink->like)

@@ -194,7 +194,7 @@ static int setup_done_write(const char *dir, const struct strv *products, struct
 	AUTO_FREE char *path = fs_join(dir, DONE_NAME);
 	AUTO_JSON struct json *json = json_object();
 	char boot[OS_ID_SIZE] = "", machine[OS_ID_SIZE] = "";
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(DONE_MAX);
 
 	os_boot_id(boot);
 	os_machine_id(machine);
@@ -202,7 +202,6 @@ static int setup_done_write(const char *dir, const struct strv *products, struct
 	words_set(json, "products", products);
 	json_set_str(json, "boot_id", boot);
 	json_set_str(json, "machine_id", machine);
-	buf_init(&text, DONE_MAX);
 	json_print(json, &text);
 	int r = buf_check(&text, "the list of what the setup has made", err);
 	return r < 0 ? r : fs_replace(path, text.data, text.len, 0600, FS_SYNC_FULL, err);
@@ -603,10 +602,9 @@ static void setup_read_tail(const struct setup *setup, struct buf *ret)
 
 static void add_tail(const struct setup *setup, struct err *err)
 {
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(TAIL_BYTES);
 	AUTO_STRV struct strv lines = {0};
 
-	buf_init(&text, TAIL_BYTES);
 	setup_read_tail(setup, &text);
 	for (const char *at = text.data; *at; at += strspn(at, "\r\n")) {
 		size_t len = strcspn(at, "\r\n");

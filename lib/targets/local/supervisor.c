@@ -126,9 +126,8 @@ enum {
 
 static void sup_write_observed(struct supervisor *sup, const struct json *observed)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(OBSERVED_MAX);
 
-	buf_init(&text, OBSERVED_MAX);
 	json_print(observed, &text);
 	if (buf_check(&text, OBSERVED_FILE, NULL) == 0)
 		fs_replace(OBSERVED_FILE, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
@@ -297,7 +296,7 @@ static void sup_gpus_write(
 {
 	AUTO_JSON struct json *json = json_object();
 	struct json *resources = json_sub(json, "resources");
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(GPUS_JSON_MAX);
 
 	/* Of roles each has its own number. */
 	if (!sup->job->spec.roles.list.n)
@@ -305,7 +304,6 @@ static void sup_gpus_write(
 	json_set_str(resources, "gpu_model", granted->n ? granted->v[0].model : NULL);
 	json_set(json, "list", gpu_list_to_json(granted));
 	json_set_str(json, "warning", warning);
-	buf_init(&text, GPUS_JSON_MAX);
 	json_print(json, &text);
 	if (buf_check(&text, ATTEMPT_GPUS, NULL) < 0 ||
 		fs_replace(ATTEMPT_GPUS, text.data, text.len, 0600, FS_SYNC_NONE, NULL) < 0)

@@ -217,8 +217,7 @@ static void target_local_set_env(
 	target_local_add_all(env, job->env);
 	strv_addf(env, "DLRUN_RUN_ID=%s", place->run_id);
 	strv_addf(env, "DLRUN_OUTPUT_DIR=%s", ret->outputs);
-	AUTO_BUF struct buf addresses;
-	buf_init(&addresses, ADDRESSES_MAX);
+	AUTO_BUF struct buf addresses = buf_with(ADDRESSES_MAX);
 	for (int i = 0; i < job->spec->resources.nodes || i == 0; i++)
 		buf_addf(&addresses, "%s" ATTEMPT_ADDRESS, i ? "," : "");
 	strv_addf(env, "DLRUN_NODE_ADDRS=%s", addresses.data);

@@ -360,9 +360,8 @@ static void add_study(
 
 static void node_job_add_gpus(const struct runtime *runtime, struct buf *out)
 {
-	AUTO_BUF struct buf only = {0};
+	AUTO_BUF struct buf only = buf_with(64 << 10);
 
-	buf_init(&only, 64 << 10);
 	for (size_t i = 0; i < runtime->gpus_only.n; i++)
 		buf_addf(&only, "%s%s", i ? "," : "", runtime->gpus_only.v[i]);
 	if (runtime->gpus == RUNTIME_GPUS_AUTO)

@@ -122,8 +122,7 @@ static unsigned count_names(const char *path)
 static void add_dirs(const struct strv *dirs, struct buf *out)
 {
 	for (size_t i = 0; i < dirs->n; i++) {
-		AUTO_BUF struct buf word = {0};
-		buf_init(&word, TEXT_MAX);
+		AUTO_BUF struct buf word = buf_with(TEXT_MAX);
 		buf_adds(&word, "./");
 		str_shell_quote(&word, dirs->v[i]);
 		buf_addf(out, "[ -d %s ] && [ ! -h %s ] || rm -rf -- %s\n", word.data, word.data,
@@ -352,12 +351,10 @@ static int target_node_run_preview(struct session *session, const struct target_
 	const char *runtime, size_t role, struct json *ret, struct err *err)
 {
 	AUTO(node_part_done) struct node_part part = {0};
-	AUTO_BUF struct buf text = {0}, secrets = {0};
+	AUTO_BUF struct buf text = buf_with(TEXT_MAX), secrets = buf_with(TEXT_MAX);
 	struct roles_part found;
 	struct json *object;
 
-	buf_init(&text, TEXT_MAX);
-	buf_init(&secrets, TEXT_MAX);
 	roles_nth(job->spec, role, &found);
 	int r = node_part_make(job, found.first, NULL, &part, err);
 	if (r == 0)

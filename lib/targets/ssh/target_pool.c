@@ -218,10 +218,9 @@ static bool pool_was_accepted(const struct pool *pool)
 /* "gpu1, gpu2 and 3 more"; the caller frees. */
 static char *pool_names(const struct strv *hosts)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(64 << 10);
 	size_t n = hosts->n > POOL_NAMED + 1 ? POOL_NAMED : hosts->n;
 
-	buf_init(&out, 64 << 10);
 	for (size_t i = 0; i < n; i++)
 		buf_addf(&out, "%s%s",
 			i == 0                        ? ""

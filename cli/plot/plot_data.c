@@ -466,11 +466,6 @@ static bool plot_pick_has_match(const struct plot_curves *curves, const char *gl
 	return false;
 }
 
-static int plot_pick_by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Each once, sorted. */
 static void plot_pick_list_tags(const struct plot_curves *curves, struct strv *ret)
 {
@@ -480,7 +475,7 @@ static void plot_pick_list_tags(const struct plot_curves *curves, struct strv *r
 		if (!map_put(&seen, curve->curve.tag, curve))
 			strv_add(ret, curve->curve.tag);
 	map_done(&seen);
-	vec_sort(ret, plot_pick_by_text);
+	strv_sort(ret);
 }
 
 static int no_match(const struct plot_curves *curves, const char *glob, struct err *err)

@@ -510,11 +510,6 @@ static void editable_read_entry(struct search *search, int site_fd, const char *
 	}
 }
 
-static int editable_by_name(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static void read_site(struct search *search, const char *site)
 {
 	AUTO_DIR DIR *dir = opendir(site);
@@ -525,7 +520,7 @@ static void read_site(struct search *search, const char *site)
 	while (dir && (entry = readdir(dir)))
 		strv_add(&names, entry->d_name);
 	/* Sort them like the site module. */
-	vec_sort(&names, editable_by_name);
+	strv_sort(&names);
 	for (size_t i = 0; i < names.n; i++)
 		editable_read_entry(search, dirfd(dir), names.v[i]);
 }

@@ -38,6 +38,13 @@ void buf_done(struct buf *buf)
 	*buf = (struct buf){0};
 }
 
+void buf_wipe(struct buf *buf)
+{
+	if (buf->data)
+		explicit_bzero(buf->data, buf->cap);
+	buf_done(buf);
+}
+
 /* Make room for len more bytes and the NUL; len must be within the limit. */
 static void reserve(struct buf *buf, size_t len)
 {

@@ -1093,11 +1093,6 @@ static int attempt_fetch_entry(struct fetching *fetching, const char *name, stru
 	return wanted && S_ISLNK(st.st_mode) ? attempt_copy_link(fetching, name, &st, err) : 0;
 }
 
-static int attempt_by_bytes(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Skip entries whose d_type rules them out: neither a directory nor a file that may be wanted. */
 static bool attempt_is_passed_over(const struct fetching *fetching, const struct dirent *entry)
 {
@@ -1129,7 +1124,7 @@ static int attempt_read_names(struct fetching *fetching, struct err *err)
 				fetching->root, fetching->dir, ENTRIES_MAX);
 		strv_add(&fetching->names, entry->d_name);
 	}
-	vec_sort(&fetching->names, attempt_by_bytes);
+	strv_sort(&fetching->names);
 	return 0;
 }
 

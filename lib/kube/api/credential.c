@@ -186,25 +186,11 @@ int64_t kube_expiry_certificate(const char *pem)
 
 enum { INFO_MAX = 4 << 20, ERROR_LINES_MAX = 3, ERROR_LINE_MAX = 200 };
 
-static void kube_wipe(char *secret)
-{
-	if (secret)
-		explicit_bzero(secret, strlen(secret));
-	free(secret);
-}
-
-static void kube_wipe_buf(struct buf *buf)
-{
-	if (buf->data)
-		explicit_bzero(buf->data, buf->cap);
-	buf_done(buf);
-}
-
 static void kube_made_done(struct kube_made *made)
 {
-	kube_wipe(made->token);
+	mem_wipe(made->token);
 	free(made->cert_pem);
-	kube_wipe(made->key_pem);
+	mem_wipe(made->key_pem);
 	*made = (struct kube_made){0};
 }
 
@@ -397,11 +383,6 @@ static bool is_passing(const char *pair)
 	return false;
 }
 
-static int credential_by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 char *kube_cache_path(const struct kube_access *access, const struct kube_plugin_options *plugin)
 {
 	const struct kube_exec *exec = access->exec;
@@ -426,7 +407,7 @@ char *kube_cache_path(const struct kube_access *access, const struct kube_plugin
 	for (; env && *env; env++)
 		if (!is_passing(*env))
 			strv_add(&sorted, *env);
-	vec_sort(&sorted, credential_by_text);
+	strv_sort(&sorted);
 	credential_add_list(&digest, &sorted);
 	digest_end(&digest, sha256);
 	hex_encode(sha256, sizeof(sha256), hex);
@@ -450,7 +431,7 @@ static bool is_private(int fd)
 static bool kube_cache_read(const char *path, struct kube_made *ret)
 {
 	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	AUTO(kube_wipe_buf) struct buf text = {0};
+	AUTO(buf_wipe) struct buf text = {0};
 	AUTO_JSON struct json *json = NULL;
 
 	if (fd < 0 || !is_private(fd) || fs_read_fd(fd, path, CACHE_MAX, &text, NULL) < 0 ||
@@ -474,7 +455,7 @@ static void kube_cache_write(const char *path, const struct kube_made *made)
 {
 	AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
 	AUTO_JSON struct json *json = json_object();
-	AUTO(kube_wipe_buf) struct buf text = {0};
+	AUTO(buf_wipe) struct buf text = {0};
 
 	if (made->expires_ms - KUBE_PLUGIN_MARGIN_MS <= clock_wall_ms() ||
 		fs_private_dir(dir, NULL) < 0)
@@ -676,8 +657,8 @@ static void kube_plugin_free(struct kube_plugin *plugin)
 	credential_close_output(&plugin->errors);
 	loop_remove_timer(plugin->options->loop, plugin->timer);
 	loop_remove_timer(plugin->options->loop, plugin->note_timer);
-	kube_wipe_buf(&plugin->out.text);
-	kube_wipe_buf(&plugin->errors.text);
+	buf_wipe(&plugin->out.text);
+	buf_wipe(&plugin->errors.text);
 	free(plugin);
 }
 
@@ -1014,9 +995,9 @@ struct kube_credential {
 
 void kube_login_done(struct kube_login *login)
 {
-	kube_wipe(login->authorization);
+	mem_wipe(login->authorization);
 	free(login->cert_pem);
-	kube_wipe(login->key_pem);
+	mem_wipe(login->key_pem);
 	*login = (struct kube_login){0};
 }
 
@@ -1033,7 +1014,7 @@ static void set_bearer(struct kube_credential *credential, const char *token)
 {
 	struct kube_login *login = &credential->login;
 
-	kube_wipe(login->authorization);
+	mem_wipe(login->authorization);
 	login->authorization = token ? mem_printf("Bearer %s", token) : NULL;
 	login->generation++;
 	credential->has_login = true;
@@ -1042,7 +1023,7 @@ static void set_bearer(struct kube_credential *credential, const char *token)
 static void set_basic(struct kube_credential *credential)
 {
 	const struct kube_access *access = credential->options.access;
-	AUTO(kube_wipe_buf) struct buf text = {0}, value = {0};
+	AUTO(buf_wipe) struct buf text = {0}, value = {0};
 
 	buf_init(&text, TOKEN_MAX);
 	buf_init(&value, 2 * TOKEN_MAX);
@@ -1059,7 +1040,7 @@ static void set_basic(struct kube_credential *credential)
 
 static char *credential_read_token(const char *path, struct err *err)
 {
-	AUTO(kube_wipe_buf) struct buf text = {0};
+	AUTO(buf_wipe) struct buf text = {0};
 	AUTO_ERR struct err error = {0};
 	char *end;
 
@@ -1093,7 +1074,7 @@ static void credential_read_file(struct kube_credential *credential)
 	} else if (!credential->has_login && access->token) {
 		set_bearer(credential, access->token);
 	}
-	kube_wipe(token);
+	mem_wipe(token);
 }
 
 /*
@@ -1173,7 +1154,7 @@ static void take_made(struct kube_credential *credential, struct kube_made *made
 	credential->expires_ms = made->expires_ms;
 	set_bearer(credential, made->token);
 	free(login->cert_pem);
-	kube_wipe(login->key_pem);
+	mem_wipe(login->key_pem);
 	login->cert_pem = TAKE(made->cert_pem);
 	login->key_pem = TAKE(made->key_pem);
 }

@@ -830,13 +830,6 @@ void kubeconfig_files(const struct kubeconfig *config, struct strv *ret)
 		strv_add(ret, *file);
 }
 
-static void kubeconfig_wipe(char *secret)
-{
-	if (secret)
-		explicit_bzero(secret, strlen(secret));
-	free(secret);
-}
-
 void kube_access_done(struct kube_access *access)
 {
 	if (!access)
@@ -848,13 +841,13 @@ void kube_access_done(struct kube_access *access)
 	url_done(&access->server);
 	free(access->ca_pem);
 	free(access->cert_pem);
-	kubeconfig_wipe(access->key_pem);
+	mem_wipe(access->key_pem);
 	free(access->server_name);
-	kubeconfig_wipe(access->proxy);
-	kubeconfig_wipe(access->token);
+	mem_wipe(access->proxy);
+	mem_wipe(access->token);
 	free(access->token_file);
 	free(access->username);
-	kubeconfig_wipe(access->password);
+	mem_wipe(access->password);
 	struct kube_exec *exec = access->exec;
 	if (exec) {
 		free(exec->command);

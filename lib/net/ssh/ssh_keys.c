@@ -455,20 +455,13 @@ int ssh_known_save(const char *file, const char *name, bool hash, const void *bl
 	return r < 0 ? r : fs_write_fd(fd, file, line.data, line.len, err);
 }
 
-static void ssh_keys_wipe(struct buf *buf)
-{
-	if (buf->data)
-		explicit_bzero(buf->data, buf->cap);
-	buf_done(buf);
-}
-
 void ssh_key_file_done(struct ssh_key_file *key)
 {
 	if (!key)
 		return;
 	free(key->type);
 	buf_done(&key->blob);
-	ssh_keys_wipe(&key->text);
+	buf_wipe(&key->text);
 	*key = (struct ssh_key_file){0};
 }
 
@@ -537,7 +530,7 @@ static bool decode_body(const char *body, const char *end, struct buf *ret)
 			buf_addc(&joined, *p);
 	}
 	bool ok = base64_decode(joined.data, joined.len, ret);
-	ssh_keys_wipe(&joined);
+	buf_wipe(&joined);
 	return ok;
 }
 
@@ -549,7 +542,7 @@ static void parse_openssh_text(struct ssh_key_file *key, const char *body)
 	buf_init(&raw, SSH_KEY_FILE_MAX);
 	if (end && decode_body(body, end, &raw))
 		parse_openssh(key, &raw);
-	ssh_keys_wipe(&raw);
+	buf_wipe(&raw);
 }
 
 void ssh_key_file_parse(struct ssh_key_file *key, const char *text, size_t len)
@@ -559,7 +552,7 @@ void ssh_key_file_parse(struct ssh_key_file *key, const char *text, size_t len)
 
 	if (!begin || !strstr(begin, "PRIVATE KEY-----"))
 		return;
-	ssh_keys_wipe(&key->text);
+	buf_wipe(&key->text);
 	buf_init(&key->text, SSH_KEY_FILE_MAX);
 	buf_add(&key->text, text, len);
 	if (str_starts(begin, openssh))
@@ -617,7 +610,7 @@ int ssh_key_file_read(const char *path, struct ssh_key_file *ret, struct err *er
 		if (key.text.len == 0)
 			ssh_key_file_parse_public(&key, text.data, text.len);
 	}
-	ssh_keys_wipe(&text);
+	buf_wipe(&text);
 	any = ssh_keys_read_one(pub, &line, &is_open, NULL) == 0;
 	if (any)
 		ssh_key_file_parse_public(&key, line.data, line.len);

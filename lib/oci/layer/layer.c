@@ -141,11 +141,6 @@ static bool layer_is_over(const struct work *work)
 	return work->diff.entries.n + work->diff.whiteouts.n > work->max;
 }
 
-static int compare_strings(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 bool layer_diff_make(const struct entry_refs *from, const struct entry_refs *to, size_t max,
 	struct layer_diff *ret)
 {
@@ -167,7 +162,7 @@ bool layer_diff_make(const struct entry_refs *from, const struct entry_refs *to,
 		layer_diff_done(&work.diff);
 		return false;
 	}
-	vec_sort(&work.diff.whiteouts, compare_strings);
+	strv_sort(&work.diff.whiteouts);
 	*ret = work.diff;
 	return true;
 }

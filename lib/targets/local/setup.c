@@ -103,11 +103,6 @@ static int find_below(struct search *search, int made_fd, int tree_fd, const cha
 	return r;
 }
 
-static int setup_by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* The names below made that are not below tree, sorted; a new directory is one name. */
 static int setup_products_find(
 	const char *made, const char *tree, struct strv *ret, struct err *err)
@@ -118,7 +113,7 @@ static int setup_products_find(
 	if (made_fd < 0 || tree_fd < 0)
 		return fs_error(err, errno, "%s", made_fd < 0 ? made : tree);
 	int r = find_below(&(struct search){ret, made}, made_fd, tree_fd, "", 0, err);
-	vec_sort(ret, setup_by_text);
+	strv_sort(ret);
 	return r;
 }
 

@@ -271,11 +271,6 @@ static int node_job_add_key(
 	return err_set(err, E_RUN_SETUP, "setup.key: '%s' is not in the tree", shown);
 }
 
-static int node_job_by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int job_make_key(struct session *session, const struct target_job *job,
 	const struct runtime_setup *setup, const struct node_facts *facts,
 	char out[static SHA256_HEX_SIZE], struct err *err)
@@ -295,7 +290,7 @@ static int job_make_key(struct session *session, const struct target_job *job,
 	node_job_add_text(&digest, facts ? facts->system : "");
 	node_job_add_text(&digest, facts ? facts->machine : "");
 	strv_copy(&keys, &setup->key);
-	vec_sort(&keys, node_job_by_text);
+	strv_sort(&keys);
 	for (size_t i = 0; r == 0 && i < keys.n; i++)
 		r = node_job_add_key(&digest, &entries, keys.v[i], err);
 	digest_end(&digest, sha256);

@@ -280,7 +280,7 @@ static char *ref_of(const char *run_id)
 	return mem_printf("refs/dlrun/%s", run_id);
 }
 
-int record_write(const struct record_request *request, struct record *ret, struct err *err UNUSED)
+void record_write(const struct record_request *request, struct record *ret)
 {
 	struct writing writing = {.request = request, .snapshot = request->snapshot};
 
@@ -290,7 +290,6 @@ int record_write(const struct record_request *request, struct record *ret, struc
 	writing_done(&writing);
 	if (ret->why)
 		log_note("no git record of %s: %s", request->run_id, ret->why);
-	return 0;
 }
 
 void record_done(struct record *record)

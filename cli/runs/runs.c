@@ -299,11 +299,6 @@ static bool get_ports(const struct run *run, struct ports *ret)
 	return ret->n > 0 && !run_state_is_final(run_state(run));
 }
 
-static bool reach_is_here(const struct run *run)
-{
-	return target_ops_recorded(run)->is_here;
-}
-
 static void print_port(struct app *app, const struct run *run, const struct forward_port *port)
 {
 	app_note(
@@ -346,7 +341,7 @@ static struct forward *reach_open(struct app *app, const struct run *run, int ra
 
 	if (!get_ports(run, &ports))
 		return NULL;
-	if (reach_is_here(run)) {
+	if (runs_is_here(run)) {
 		print_here(app, run, &ports);
 		return NULL;
 	}
@@ -371,7 +366,7 @@ void reach_print(struct app *app, const struct run *run)
 
 	if (!get_ports(run, &ports))
 		return;
-	if (reach_is_here(run))
+	if (runs_is_here(run))
 		print_here(app, run, &ports);
 	else
 		print_command(app, run, &ports);
@@ -380,11 +375,6 @@ void reach_print(struct app *app, const struct run *run)
 /*
  * The end
  */
-
-static bool runs_is_local(const struct run *run)
-{
-	return target_ops_recorded(run)->is_here;
-}
 
 /* Into the last line if there is room for it there (columns, 0: any), else into the next. */
 static void runs_add_piece(
@@ -415,7 +405,7 @@ void runs_results_lines(struct app *app, const struct run *run, size_t columns, 
 	for (size_t i = 0; i < words.n; i++)
 		runs_add_piece(ret, " · ", words.v[i], columns);
 	/* The list of results could not be fetched in time. */
-	bool is_unknown = !results_is_valid(results) && run_handle(run) && !runs_is_local(run) &&
+	bool is_unknown = !results_is_valid(results) && run_handle(run) && !runs_is_here(run) &&
 			  run_keeps_results(session, run);
 	if (is_unknown)
 		strv_add(ret, "not listed yet");
@@ -425,7 +415,7 @@ void runs_results_lines(struct app *app, const struct run *run, size_t columns, 
 	AUTO_FREE char *waits = taken_text(run);
 	if (*waits)
 		strv_add(ret, waits);
-	if (!words.n || !runs_is_local(run))
+	if (!words.n || !runs_is_here(run))
 		return;
 	AUTO_FREE char *outputs = dirs_outputs(&session->dirs, run_id(run));
 	dir = mem_printf("in %s", outputs);

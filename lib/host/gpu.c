@@ -232,9 +232,7 @@ static bool gpu_is_text(struct piece piece, const char *s)
 
 static void mark_used(struct gpu_found_list *list, struct piece id, const char *pci)
 {
-	for (size_t i = 0; i < list->n; i++) {
-		struct gpu_found *found = &list->v[i];
-
+	vec_foreach (struct gpu_found, found, list) {
 		if (found->gpu.vendor != GPU_NVIDIA)
 			continue;
 		if (gpu_is_text(id, found->gpu.id) || (*pci && str_eq(pci, found->pci)))
@@ -546,8 +544,7 @@ struct json *gpu_list_to_json(const struct gpu_list *list)
 {
 	struct json *array = json_array();
 
-	for (size_t i = 0; i < list->n; i++) {
-		const struct gpu *gpu = &list->v[i];
+	vec_foreach (const struct gpu, gpu, list) {
 		struct json *object = json_object();
 
 		json_set_str(object, "vendor", vendor_names[gpu->vendor]);

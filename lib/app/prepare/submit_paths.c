@@ -219,12 +219,10 @@ static bool in_snapshot(const struct own *own, const char *path)
 
 	if (!entries)
 		return true;
-	for (size_t i = 0; i < entries->n; i++) {
-		const struct entry *entry = &entries->v[i];
+	vec_foreach (const struct entry, entry, entries)
 		if (submit_paths_is_below(entry->path, path) ||
 			(entry->kind == ENTRY_LINK && submit_paths_is_below(path, entry->path)))
 			return true;
-	}
 	return false;
 }
 

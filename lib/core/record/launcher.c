@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/mem.h"
@@ -86,16 +87,9 @@ struct python {
 	bool is_module;
 };
 
-static const char *launcher_base(const char *word)
-{
-	const char *slash = strrchr(word, '/');
-
-	return slash ? slash + 1 : word;
-}
-
 static bool launcher_is_python(const char *word)
 {
-	const char *name = launcher_base(word);
+	const char *name = fs_basename(word);
 
 	if (str_starts(name, "pypy"))
 		return true;
@@ -105,7 +99,7 @@ static bool launcher_is_python(const char *word)
 static bool launcher_is_runner(const struct strv *command)
 {
 	for (size_t i = 0; command->n > 2 && i < ARRAY_LEN(runners); i++)
-		if (str_eq(launcher_base(command->v[0]), runners[i]))
+		if (str_eq(fs_basename(command->v[0]), runners[i]))
 			return str_eq(command->v[1], "run");
 	return false;
 }
@@ -179,8 +173,8 @@ static bool launcher_is_one(const struct strv *command, const struct python *pyt
 	const char *word = command->v[python ? python->program : 0];
 
 	if (!python)
-		return launcher_find(launcher_base(word)) != LAUNCHER_NONE &&
-		       launcher_find(launcher_base(word)) < ARRAY_LEN(launchers);
+		return launcher_find(fs_basename(word)) != LAUNCHER_NONE &&
+		       launcher_find(fs_basename(word)) < ARRAY_LEN(launchers);
 	return python->is_module && (str_starts(word, "torch.distributed.") ||
 					    str_starts(word, "accelerate.commands.") ||
 					    str_starts(word, "deepspeed.launcher."));
@@ -222,7 +216,7 @@ int launcher_check(const struct launcher *launcher, const struct strv *command, 
 	}
 	if (launcher_is_one(command, NULL)) {
 		err_set(err, E_USAGE, "%s: the command has a launcher already: %s", name,
-			launcher_base(command->v[0]));
+			fs_basename(command->v[0]));
 		return err_hint(err, "--launcher none");
 	}
 	if (launchers[launcher->kind].module)

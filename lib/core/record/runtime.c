@@ -45,8 +45,7 @@ static char *runtime_data_version(const char *from)
 
 void runtime_name_data(const struct runtime *runtime, struct json *doc)
 {
-	for (size_t i = 0; i < runtime->data.n; i++) {
-		const struct runtime_data *data = &runtime->data.v[i];
+	vec_foreach (const struct runtime_data, data, &runtime->data) {
 		AUTO_FREE char *shown = str_escaped(data->path);
 		AUTO_FREE char *name =
 			data->digest ? mem_strdup(data->digest) : runtime_data_version(data->from);

@@ -43,16 +43,6 @@ void kube_mark_indexes(const char *list, bool *marks, int n)
 	}
 }
 
-static void member_copy(
-	struct json *to, const struct json *from, const char *const *names, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		const struct json *value = json_get(from, names[i]);
-		if (value)
-			json_set(to, names[i], json_clone(value));
-	}
-}
-
 static void member_set_condition(struct json *status, const char *type, const char *reason,
 	const char *message, const struct json *of)
 {
@@ -84,7 +74,7 @@ static void member_set_status(const struct json *job, int index, struct json *st
 	static const char *const members[] = {"active", "startTime"};
 	const struct json *from = json_get(job, "status"), *failed = member_study_failure(job);
 
-	member_copy(status, from, members, ARRAY_LEN(members));
+	kube_copy_members(status, from, members, ARRAY_LEN(members));
 	if (kube_in_indexes(json_get_str(from, "completedIndexes"), index)) {
 		json_set_str(status, "completedIndexes", "0");
 		member_set_condition(status, "Complete", NULL, NULL, NULL);
@@ -113,14 +103,15 @@ struct json *kube_member_job(const struct json *job, int index, bool with_pod)
 		return NULL;
 	own = json_object();
 	to = json_sub(own, "metadata");
-	member_copy(to, json_get(job, "metadata"), metadata, ARRAY_LEN(metadata));
+	kube_copy_members(to, json_get(job, "metadata"), metadata, ARRAY_LEN(metadata));
 	json_set_str(json_sub(to, "annotations"), KUBE_MEMBER, text);
 	to = json_sub(own, "spec");
-	member_copy(to, spec, members, ARRAY_LEN(members));
+	kube_copy_members(to, spec, members, ARRAY_LEN(members));
 	json_set_int(to, "completions", 1);
 	json_set_int(to, "parallelism", 1);
 	to = json_sub(to, "template");
-	member_copy(to, template, (const char *const[]){"metadata", "spec"}, with_pod ? 2 : 1);
+	kube_copy_members(
+		to, template, (const char *const[]){"metadata", "spec"}, with_pod ? 2 : 1);
 	member_set_status(job, index, json_sub(own, "status"));
 	return own;
 }

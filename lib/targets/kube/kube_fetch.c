@@ -76,16 +76,6 @@ bool kube_storage_of(const struct json *pod_spec, struct kube_storage *ret)
  * Readers
  */
 
-static void copy_members(
-	struct json *to, const struct json *from, const char *const *names, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		const struct json *value = json_get(from, names[i]);
-		if (value)
-			json_set(to, names[i], json_clone(value));
-	}
-}
-
 static void kube_fetch_set_label(struct json *labels, const char *key, const char *value)
 {
 	AUTO_FREE char *text = kube_label_value(value ? value : "");
@@ -131,7 +121,7 @@ static void set_security(
 	struct json *pod = json_sub(spec, "securityContext"), *drop = json_array();
 	struct json *own = json_sub(container, "securityContext");
 
-	copy_members(pod, of_pod, members, ARRAY_LEN(members));
+	kube_copy_members(pod, of_pod, members, ARRAY_LEN(members));
 	json_set_str(json_sub(pod, "seccompProfile"), "type", "RuntimeDefault");
 	json_set_bool(own, "allowPrivilegeEscalation", false);
 	json_add_str(drop, "ALL");
@@ -143,7 +133,7 @@ static struct json *volume_of(const struct kube_storage *storage)
 	static const char *const members[] = {"name", "persistentVolumeClaim", "nfs", "hostPath"};
 	struct json *volume = json_object();
 
-	copy_members(volume, storage->volume, members, ARRAY_LEN(members));
+	kube_copy_members(volume, storage->volume, members, ARRAY_LEN(members));
 	return volume;
 }
 
@@ -154,7 +144,7 @@ static void set_selector(const struct kube_reader *reader, struct json *spec)
 	const struct json *wanted = json_get(reader->pod_spec, "nodeSelector");
 	AUTO_JSON struct json *selector = json_object();
 
-	copy_members(selector, wanted, members, ARRAY_LEN(members));
+	kube_copy_members(selector, wanted, members, ARRAY_LEN(members));
 	if (json_count(selector))
 		json_set(spec, "nodeSelector", TAKE(selector));
 }
@@ -175,7 +165,7 @@ struct json *kube_reader_make(const struct kube_reader *reader)
 	json_set_int(spec, "terminationGracePeriodSeconds", 1);
 	json_set_bool(spec, "automountServiceAccountToken", false);
 	json_set_bool(spec, "enableServiceLinks", false);
-	copy_members(spec, reader->pod_spec, members, ARRAY_LEN(members));
+	kube_copy_members(spec, reader->pod_spec, members, ARRAY_LEN(members));
 	set_selector(reader, spec);
 	json_set_str(container, "name", KUBE_READER_CONTAINER);
 	json_set_str(container, "image", json_get_str(reader->storage->container, "image"));

@@ -254,8 +254,7 @@ static int node_job_add_key(
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < entries->n; i++) {
-		const struct entry *entry = &entries->v[i];
+	vec_foreach (const struct entry, entry, entries) {
 		if (!fs_below(entry->path, key))
 			continue;
 		node_job_add_text(digest, entry->path);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "app/runs/held.h"
@@ -129,51 +130,153 @@ static int queue_print_json(struct app *app, const struct run_list *runs)
  * Sending
  */
 
+/* Lines of a kind that a turn prints at most. */
+enum { QUEUE_LINES = 20 };
+
+/* Held runs that stay for one reason. */
+struct queue_stay {
+	char *names, *why, *first;
+	size_t n;
+};
+
+struct queue_turn {
+	struct app *app;
+	size_t n_sent, n_failed, n_others;
+	struct VEC_OF(struct queue_stay) stays;
+};
+
+static void queue_turn_done(struct queue_turn *turn)
+{
+	vec_foreach (struct queue_stay, stay, &turn->stays) {
+		free(stay->names);
+		free(stay->why);
+		free(stay->first);
+	}
+	vec_done(&turn->stays);
+}
+
 static void queue_on_sent(void *ctx, const struct run *run, size_t n)
 {
+	struct queue_turn *turn = ctx;
 	AUTO_FREE char *name = queue_name(run, n);
 
-	app_phase(ctx, "sent", "%s to %s", name, run_target(run));
+	if (turn->n_sent++ < QUEUE_LINES)
+		app_phase(turn->app, "sent", "%s to %s", name, run_target(run));
+}
+
+static void queue_warn(struct queue_turn *turn, const struct run *run, const char *what)
+{
+	if (turn->n_failed++ < QUEUE_LINES)
+		app_warn(turn->app, "%s%s", run_id(run), what);
 }
 
 static void queue_on_refused(void *ctx, const struct run *run, const struct err *why)
 {
-	app_warn(ctx, "%s has failed: %s", run_id(run), why->message);
+	AUTO_FREE char *text = mem_printf(" has failed: %s", why->message);
+
+	queue_warn(ctx, run, text);
 }
 
 static void queue_on_moved(void *ctx, const struct run *run, const char *text)
 {
-	app_note(ctx, "%s: %s", run_id(run), text);
+	const struct queue_turn *turn = ctx;
+
+	app_note(turn->app, "%s: %s", run_id(run), text);
 }
 
 static void queue_on_ended(void *ctx, const struct run *run)
 {
-	app_warn(ctx, "%s is cancelled: %s", run_id(run), json_get_str(run->doc, "text"));
+	AUTO_FREE char *text = mem_printf(" is cancelled: %s", json_get_str(run->doc, "text"));
+
+	queue_warn(ctx, run, text);
 }
 
 static void queue_on_failed(void *ctx, const struct run *run, const struct err *why)
 {
-	app_warn(ctx, "%s: %s", run_id(run), why->message);
+	AUTO_FREE char *text = mem_printf(": %s", why->message);
+
+	queue_warn(ctx, run, text);
 }
 
 static void queue_on_kept(void *ctx, const struct run *run, const struct err *why)
 {
+	struct queue_turn *turn = ctx;
 	AUTO_FREE char *names = held_silent_names(run);
 
-	app_note(ctx, "%s waits for %s: %s", run_id(run), names, why->message);
+	if (!run_is_held(run)) {
+		app_note(turn->app, "%s waits for %s: %s", run_id(run), names, why->message);
+		return;
+	}
+	bool is_known = false;
+	vec_foreach (struct queue_stay, stay, &turn->stays) {
+		is_known |= str_eq(stay->names, names);
+		if (str_eq(stay->names, names) && str_eq(stay->why, why->message)) {
+			stay->n++;
+			return;
+		}
+	}
+	if (turn->stays.n < QUEUE_LINES)
+		*vec_push(&turn->stays) = (struct queue_stay){
+			TAKE(names), mem_strdup(why->message), mem_strdup(run_id(run)), 1};
+	else
+		turn->n_others += !is_known;
+}
+
+/* Runs that were not tried, since what they need did not answer, and those that would be a line too
+ * many. */
+static void queue_count_more(struct queue_turn *turn, const struct run_list *held)
+{
+	vec_foreach (struct queue_stay, stay, &turn->stays) {
+		size_t n = 0;
+		vec_foreach (struct run *, run, held) {
+			AUTO_FREE char *names = held_silent_names(*run);
+			n += !held_is_after(*run) && str_eq(names, stay->names);
+		}
+		for (size_t i = 0; i < turn->stays.n; i++)
+			if (str_eq(turn->stays.v[i].names, stay->names))
+				n = n > turn->stays.v[i].n ? n - turn->stays.v[i].n : 0;
+		stay->n += n;
+	}
+}
+
+static void queue_report(struct queue_turn *turn)
+{
+	struct app *app = turn->app;
+	AUTO(run_list_done) struct run_list held = {0};
+
+	if (turn->n_sent > QUEUE_LINES)
+		app_phase(app, "sent", "%zu more", turn->n_sent - QUEUE_LINES);
+	if (turn->n_failed > QUEUE_LINES)
+		app_warn(app, "%zu more did not go; see `dlrun ps -a`",
+			turn->n_failed - QUEUE_LINES);
+	if (turn->stays.n && queue_list(&app->session, &held, NULL) == 0)
+		queue_count_more(turn, &held);
+	vec_foreach (const struct queue_stay, stay, &turn->stays) {
+		if (stay->n > 1)
+			app_note(app, "%s and %zu more wait for %s: %s", stay->first, stay->n - 1,
+				stay->names, stay->why);
+		else
+			app_note(app, "%s waits for %s: %s", stay->first, stay->names, stay->why);
+	}
+	if (turn->n_others)
+		app_note(app, "%zu more wait; see `dlrun queue`", turn->n_others);
 }
 
 static int queue_try(struct app *app, struct err *err)
 {
+	AUTO(queue_turn_done) struct queue_turn turn = {.app = app};
 	const struct queue_events events = {.sent = queue_on_sent,
 		.refused = queue_on_refused,
 		.moved = queue_on_moved,
 		.ended = queue_on_ended,
 		.failed = queue_on_failed,
 		.kept = queue_on_kept,
-		.ctx = app};
+		.ctx = &turn};
+	int r = queue_send(&app->session, &events, &app_interrupted, err);
 
-	return queue_send(&app->session, &events, &app_interrupted, err);
+	if (!app->options.quiet)
+		queue_report(&turn);
+	return r;
 }
 
 static int queue_count(const struct app *app)

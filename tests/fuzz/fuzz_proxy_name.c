@@ -22,7 +22,7 @@ static void check_name(const char *text)
 	proxy_name_add(&name, &out);
 	BUG_ON(proxy_name_parse(out.data, &again, NULL) < 0);
 	BUG_ON(name.kind != again.kind || name.rank != again.rank || name.port != again.port);
-	BUG_ON(!str_eq(name.run, again.run));
+	BUG_ON(!str_eq(name.run, again.run) || !str_eq(name.role, again.role));
 	BUG_ON((name.kind == PROXY_PORT) != (name.port != 0));
 	BUG_ON((name.kind == PROXY_INDEX) != !*name.run);
 }

@@ -35,7 +35,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from gotools import go_tool
-from harness import Missing, needs, wait_for
+from harness import Missing, busy_s, needs, wait_for
 from kube_api import Api, ApiError, write_kubeconfig
 from kube_host import CNI
 from registries import free_port, listens
@@ -375,6 +375,7 @@ class Cluster:
 
     def wait(self, predicate, what="a state of the cluster", seconds=STEP_S, pause_s=POLL_S):
         """Polls until the predicate's value is true, and returns it; errors of the API are none."""
+        seconds = busy_s(seconds)
         end, value = time.monotonic() + seconds, None
         while time.monotonic() < end:
             try:

@@ -265,6 +265,30 @@ def test_a_study_whose_push_is_cut_late(w):
         assert all(w.ok("logs", run).out == f"ran-{run}\n" for run in runs)
 
 
+def test_a_study_whose_push_is_cut_is_killed(w):
+    """Before any of the transactions that a push that was cut late ends with: all of its runs are held, or none is."""
+    needs("strace")
+    with lines(w) as (s, api, registry):
+        s.submit("--", *LINE)
+        journal = w.state / "runs.db-journal"
+        for n in (2, 3, 4):
+            w.write("n", f"tree {n}")
+            before = {run["id"] for run in w.runs()}
+            registry.set(refuse=False, delay=1.5)
+            words = [w.dlrun, "sweep", "-d", "-t", "k", "--over", "i=1..3", "--", *LINE, "{i}"]
+            trace = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", journal, "-e", "trace=unlink,unlinkat",
+                     "-e", f"inject=unlink,unlinkat:signal=SIGKILL:when={n}"]
+            with subprocess.Popen([*trace, *words], cwd=w.tree, env=w.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweeping:
+                wait_for(lambda before=before: any(run["id"] not in before for run in w.runs()), "the row of the first", 60)
+                down(registry)
+                sweeping.communicate()
+            no_sender(w)
+            runs = [run["id"] for run in w.runs() if run["id"] not in before]
+            held = [run for run in waiting(w) if run in runs]
+            assert (len(runs), len(held)) in ((1, 0), (3, 3)), (n, runs, held)
+            print(f"held: killed at transaction {n}: {len(held)} of {len(runs)} are held", flush=True)
+
+
 def test_a_study_without_a_registry(w):
     """The code goes through the API server."""
     with lines(w) as (s, api, registry):

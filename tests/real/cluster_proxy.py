@@ -46,8 +46,8 @@ def test_a_pod(w):
             wire.cut_all("rst")
             assert ws.receive() is None
             wait_for(lambda: p.get(host).status == 200, "an answer after a reset", 20)
-            answer = p.get(f"7999.{run}.localhost")
-            assert answer.status == 502 and "nothing listens on port 7999" in answer.text, answer
+            wait_for(lambda: (a := p.get(f"7999.{run}.localhost")).status == 502 and "nothing listens on port 7999" in a.text,
+                     "what is said of a port that is not open", 20)
             page = p.get(f"{run}.localhost")
             assert page.status == 200 and "port 7000" in page.text, page
             # Another pod takes over.

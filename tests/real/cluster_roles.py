@@ -68,7 +68,7 @@ def ends_with(w, code, says, *words):
     return got
 
 
-SLOW = "sleep 3; exit {}"
+SLOW = "sleep 8; exit {}"
 
 
 def test_without_logs_the_run_is_followed_to_its_end(w):

@@ -91,6 +91,8 @@ def test_twenty_wait_and_go_in_order(w):
         back = [run for i, run in enumerate(runs) if i not in (5, 7)]
         assert waiting(w) == back and not began(s)
         no_sender(w)
+        said = w.ok("queue", "--send").err
+        assert f"{back[0]} and {len(back) - 1} more wait for ssh:gpu1: " in said and len(said.splitlines()) == 1, said
         s["gpu1"].start()
         said = w.ok("queue", "--send").err
         assert [line.split()[-3] for line in said.splitlines() if " sent " in line] == back, said

@@ -8,6 +8,7 @@ import hashlib
 import html
 import http.client
 import http.server
+import json
 import os
 import socket
 import sqlite3
@@ -72,6 +73,29 @@ def test_requests_reach_the_program(w):
         assert p.get(f"{port}.r0.{run}.localhost").status == 200
         answer = p.get(f"{port}.r1.{run}.localhost")
         assert answer.status == 404 and f"{run} has only rank 0" in answer.text, answer
+
+
+def test_roles_have_names(w):
+    """The rank of a role by the role's name; what is no rank of it is said with those that are."""
+    tree(w)
+    ports = {"learner.0": free_port(), "actors.0": free_port(), "actors.1": free_port()}
+    line = "case $DLRUN_ROLE.$DLRUN_ROLE_RANK in " + " ".join(f"{part}) PORT={port};;" for part, port in ports.items()) + " esac"
+    w.write("dlrun.yaml", json.dumps({"roles": {"learner": {}, "actors": {"nodes": 2}}, "ports": [ports["learner.0"]]}))
+    command = f"{line}; export PORT NAME=$DLRUN_ROLE.$DLRUN_ROLE_RANK; exec python3 server.py"
+    run = w.ok("submit", "-d", "--", "sh", "-c", command).out.strip()
+    with proxy(w) as p:
+        for part, label in (("learner.0", "learner"), ("actors.0", "actors"), ("actors.0", "actors-0"), ("actors.1", "actors-1")):
+            host = f"{ports[part]}.{label}.{run}.localhost"
+            wait_for(lambda host=host: p.get(host).status == 200, f"the server of {part}", 60)
+            assert p.get(host, "/x").text.startswith(f"{part} /x "), (part, p.get(host, "/x"))
+        for label, says in (("actors-2", "has the ranks 0 to 1"), ("other-1", "learner, actors")):
+            answer = p.get(f"7000.{label}.{run}.localhost")
+            assert answer.status == 404 and says in html.unescape(answer.text), answer
+        answer = p.get(f"{free_port()}.actors-1.{run}.localhost")
+        assert answer.status == 502 and f"of {run}, actors.1: " in answer.text, answer
+        page = p.get(f"{run}.localhost").text
+        assert "actors.0 to actors.1" in page and f"http://{ports['learner.0']}.actors.{run}.localhost:{p.port}/" in page, page
+    w.ok("cancel", run)
 
 
 def test_connect_by_curl(w):

@@ -57,8 +57,8 @@ static const struct excluded *excluded_row(
 	return row && (below ? str_starts(row->path, path) : str_eq(row->path, path)) ? row : NULL;
 }
 
-/* The row of path in dir (both relative to the root of the tree), or of a directory above it, or,
- * for a word that is surely a path, of something below it. */
+/* The row of path in dir (both relative to the root of the tree), or of the nearest directory above
+ * it, or, for a word that is surely a path, of something below it. */
 static const struct excluded *excluded_at(
 	const struct excluded_paths *paths, const char *dir, const char *path, bool below)
 {
@@ -76,14 +76,14 @@ static const struct excluded *excluded_at(
 		else if (!str_eq(part, "."))
 			strv_add(&parts, part);
 	}
-	for (size_t i = 0; i < parts.n && !found; i++) {
-		char *longer = mem_printf("%s%s", at_dir, parts.v[i]);
-		found = excluded_row(paths, longer, false);
+	for (size_t i = 0; i < parts.n; i++) {
+		AUTO_FREE char *longer = mem_printf("%s%s", at_dir, parts.v[i]);
+		const struct excluded *row = excluded_row(paths, longer, false);
 		free(at_dir);
 		at_dir = mem_printf("%s/", longer);
-		free(longer);
-		if (!found)
-			found = excluded_row(paths, at_dir, false);
+		if (!row)
+			row = excluded_row(paths, at_dir, false);
+		found = row ? row : found;
 	}
 	return found || !below || !*at_dir ? found : excluded_row(paths, at_dir, true);
 }
@@ -172,6 +172,20 @@ static bool is_like_input(const char *path)
 	return false;
 }
 
+/* The first path that is called like input and was left out, or the run's data below it. */
+static const struct excluded *excluded_input(const struct excluded_paths *paths)
+{
+	vec_foreach (const struct excluded, row, paths) {
+		if (row->why == EXCLUDED_DATA || !is_like_input(row->path))
+			continue;
+		const struct excluded *next = row + 1;
+		bool is_data = next < paths->v + paths->n && next->why == EXCLUDED_DATA &&
+			       str_starts(next->path, row->path);
+		return is_data ? next : row;
+	}
+	return NULL;
+}
+
 const struct excluded *excluded_find(const struct excluded_paths *paths,
 	const struct excluded_place *place, const char *output, size_t len)
 {
@@ -193,10 +207,7 @@ const struct excluded *excluded_find(const struct excluded_paths *paths,
 			return found;
 		end = start > first ? start - 1 : first;
 	}
-	for (size_t i = 0; wants_data && i < paths->n; i++)
-		if (is_like_input(paths->v[i].path))
-			return &paths->v[i];
-	return NULL;
+	return wants_data ? excluded_input(paths) : NULL;
 }
 
 /* Sorted by their bytes, what lies below it stands where it would itself. */
@@ -234,7 +245,28 @@ void excluded_warn_anew(const struct excluded *excluded, struct buf *out)
  * The sentence
  */
 
-void excluded_hint(const struct excluded *excluded, struct buf *out)
+/* A place that is empty, or has something else in it. */
+static void excluded_hint_data(const char *path, const struct run *run, struct buf *out)
+{
+	const char *target = run_target(run), *from = NULL;
+	const char *root = json_get_str(json_get(run->doc, "origin"), "root");
+	const struct json *data = json_get(run->spec, "data");
+	AUTO_FREE char *live = root ? fs_join(root, path) : NULL, *shown = str_escaped(path);
+
+	for (data = data ? json_first(data) : NULL; data; data = json_next(data))
+		if (str_eq(json_get_str(data, "path"), path))
+			from = json_get_str(data, "from");
+	bool is_sent = str_eq(from, RUNTIME_SYNC);
+	bool is_here = is_sent || (target_ops_recorded(run)->is_here && str_eq(from, live));
+	AUTO_FREE char *place = str_escaped(is_sent && live ? live : from ? from : path);
+
+	buf_addf(out, "`%s` is listed in `data:`, and %s%s%s lacks what the program looked for",
+		shown, place, is_here ? "" : " on ", is_here ? "" : target);
+	if (!is_here)
+		buf_addf(out, "; `dlrun data push -t %s %s` sends it there", target, shown);
+}
+
+void excluded_hint(const struct excluded *excluded, const struct run *run, struct buf *out)
 {
 	static const char ignored[] =
 		"is ignored by git and was excluded; add it to `data:` (data that stays where it "
@@ -250,7 +282,10 @@ void excluded_hint(const struct excluded *excluded, struct buf *out)
 	};
 	AUTO_FREE char *path = str_escaped(excluded->path);
 
-	buf_addf(out, "`%s` %s", path, texts[excluded->why]);
+	if (excluded->why == EXCLUDED_DATA)
+		excluded_hint_data(excluded->path, run, out);
+	else
+		buf_addf(out, "`%s` %s", path, texts[excluded->why]);
 }
 
 /*
@@ -414,6 +449,17 @@ int excluded_read(
 		r = runtime_from_json(run->spec, &runtime, err);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(reasons); i++)
 		r = hint_excluded_add_list(json, (enum excluded_why)i, &runtime, ret, err);
+	excluded_sort(ret);
+	return r;
+}
+
+int excluded_add_data(const struct run *run, struct excluded_paths *ret, struct err *err)
+{
+	AUTO_RUNTIME struct runtime runtime = {0};
+	int r = run->spec ? runtime_from_json(run->spec, &runtime, err) : 0;
+
+	vec_foreach (const struct runtime_data, data, &runtime.data)
+		excluded_add(ret, data->path, EXCLUDED_DATA);
 	excluded_sort(ret);
 	return r;
 }

@@ -42,6 +42,9 @@ int excluded_write(const struct dirs *dirs, const struct run *run, const struct 
 int excluded_read(const struct dirs *dirs, const struct run *run, struct excluded_paths *ret,
 	struct err *err);
 
+/* Add the run's data: its places may lack what the program looks for. */
+int excluded_add_data(const struct run *run, struct excluded_paths *ret, struct err *err);
+
 /* Where the program ran. */
 struct excluded_place {
 	const char *run_id; /* paths below …/RUN_ID/attempts/N/tree/ are of the tree; NULL: none */
@@ -50,9 +53,9 @@ struct excluded_place {
 };
 
 /* An engine: the path of the list that the last complaint about a missing file names, or that lies
- * above or below what it names; where the program rather complains about data that it could not
- * find or fetch, the first path that is called like input. NULL if there is none. Never anything
- * else than an element of paths. Only the last EXCLUDED_TAIL bytes count. */
+ * nearest above or below what it names; where the program rather complains about data that it could
+ * not find or fetch, the first path that is called like input. NULL if there is none. Never
+ * anything else than an element of paths. Only the last EXCLUDED_TAIL bytes count. */
 const struct excluded *excluded_find(const struct excluded_paths *paths,
 	const struct excluded_place *place, const char *output, size_t len);
 
@@ -64,7 +67,7 @@ const struct excluded *excluded_made_anew(
 /* Append one sentence: what a path found by excluded_made_anew means. */
 void excluded_warn_anew(const struct excluded *excluded, struct buf *out);
 
-/* Append one sentence: what to do about the path. */
-void excluded_hint(const struct excluded *excluded, struct buf *out);
+/* Append one sentence: what to do about the path. run: the one that has failed. */
+void excluded_hint(const struct excluded *excluded, const struct run *run, struct buf *out);
 
 #endif

@@ -315,13 +315,13 @@ static bool lifecycle_why_add_excluded(const struct dirs *dirs, const struct run
 	AUTO_ERR struct err err = {0};
 	const struct excluded *found;
 
-	if (excluded_read(dirs, run, &paths, &err) < 0)
+	if (excluded_read(dirs, run, &paths, &err) < 0 || excluded_add_data(run, &paths, &err) < 0)
 		return false;
 	found = excluded_find(&paths, &place, tail->data, tail->len);
 	if (!found)
 		return false;
 	buf_reset(hint);
-	excluded_hint(found, hint);
+	excluded_hint(found, run, hint);
 	return true;
 }
 

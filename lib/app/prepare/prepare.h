@@ -222,8 +222,9 @@ int submit_insert_member(
  * them. */
 int submit_insert_members(
 	struct submit *submit, const struct run *first, struct run_list *ret, struct err *err);
-/* Records and directories of all members but submit->run, the first, without rows. */
-int submit_new_members(const struct submit *submit, struct run_list *ret, struct err *err);
+/* Records and directories of all members but first, without rows. */
+int submit_new_members(const struct submit *submit, const struct run *first, struct run_list *ret,
+	struct err *err);
 /* Whether the target starts all members of the study together. */
 bool submit_starts_together(const struct submit *submit);
 /* The record of a run that could not be started. */

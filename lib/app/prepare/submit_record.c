@@ -488,7 +488,8 @@ int submit_insert_members(
 	return r < 0 ? r : store_insert_new(submit->store, ret, err);
 }
 
-int submit_new_members(const struct submit *submit, struct run_list *ret, struct err *err)
+int submit_new_members(
+	const struct submit *submit, const struct run *first, struct run_list *ret, struct err *err)
 {
 	struct submit member = *submit;
 	int r = 0;
@@ -498,7 +499,7 @@ int submit_new_members(const struct submit *submit, struct run_list *ret, struct
 	member.lock_fd = 0;
 	member.spec = (struct spec){0};
 	for (size_t i = 1; r == 0 && i < submit->study->cases.n; i++) {
-		r = submit_record_make_member(&member, submit->run, i, err);
+		r = submit_record_make_member(&member, first, i, err);
 		if (r == 0)
 			*vec_push(ret) = TAKE(member.run);
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/proxy/proxy_name.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -66,6 +67,17 @@ static bool proxy_name_parse_rank(const char *label, struct proxy_name *ret)
 	return true;
 }
 
+static bool proxy_name_parse_role(const char *label, struct proxy_name *ret)
+{
+	size_t len = strlen(label);
+
+	if (len >= sizeof(ret->role) || !islower((unsigned char)label[0]) ||
+		label[strspn(label, RUN_LETTERS)])
+		return false;
+	memcpy(ret->role, label, len + 1);
+	return true;
+}
+
 static bool proxy_name_parse_port(const char *label, struct proxy_name *ret)
 {
 	int64_t port;
@@ -77,18 +89,19 @@ static bool proxy_name_parse_port(const char *label, struct proxy_name *ret)
 	return true;
 }
 
-/* Parse the labels in front of RUN.localhost: nothing, rN, PORT, PORT.rN, files. */
+/* Parse the labels in front of RUN.localhost: files, or nothing, rN, ROLE, with or without PORT. */
 static bool parse_prefix(const struct labels *labels, struct proxy_name *ret)
 {
 	if (labels->n == 2)
 		return true;
-	if (labels->n == 4)
-		return proxy_name_parse_rank(labels->v[2], ret) &&
-		       proxy_name_parse_port(labels->v[3], ret);
-	if (str_eq(labels->v[2], "files"))
+	bool is_part = proxy_name_parse_rank(labels->v[2], ret);
+	if (labels->n == 3 && str_eq(labels->v[2], "files"))
 		ret->kind = PROXY_FILES;
-	return ret->kind == PROXY_FILES || proxy_name_parse_rank(labels->v[2], ret) ||
-	       proxy_name_parse_port(labels->v[2], ret);
+	else if (!is_part)
+		is_part = proxy_name_parse_role(labels->v[2], ret);
+	if (labels->n == 4)
+		return is_part && proxy_name_parse_port(labels->v[3], ret);
+	return ret->kind == PROXY_FILES || is_part || proxy_name_parse_port(labels->v[2], ret);
 }
 
 static bool is_index(const char *host)
@@ -123,7 +136,9 @@ void proxy_name_add(const struct proxy_name *name, struct buf *out)
 		buf_adds(out, "files.");
 	if (name->kind == PROXY_PORT)
 		buf_addf(out, "%u.", name->port);
-	if (name->rank)
+	if (*name->role)
+		buf_addf(out, "%s.", name->role);
+	else if (name->rank)
 		buf_addf(out, "r%d.", name->rank);
 	if (name->kind != PROXY_INDEX)
 		buf_addf(out, "%s.", name->run);

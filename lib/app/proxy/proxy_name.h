@@ -5,6 +5,7 @@
  *
  *	6006.RUN.localhost      port 6006 of the program (of its rank 0)
  *	6006.r1.RUN.localhost   the same of rank 1
+ *	6006.actors.RUN.localhost, 6006.actors-3.RUN.localhost   of a role: its rank 0, its rank 3
  *	RUN.localhost           the run; r1.RUN.localhost: its rank 1, whose port CONNECT names
  *	files.RUN.localhost     what it has written
  *	localhost, 127.0.0.1, ::1   all runs
@@ -20,16 +21,20 @@
 
 #include "base/util/buf.h"
 #include "base/util/err.h"
+#include "core/record/roles.h"
 #include "core/record/run.h"
 
-enum { PROXY_RANK_MAX = 100 * 1000 };
+enum { PROXY_RANK_MAX = 100 * 1000, PROXY_ROLE_SIZE = ROLES_NAME_MAX + 8 };
 
 enum proxy_kind { PROXY_INDEX, PROXY_RUN, PROXY_PORT, PROXY_FILES };
 struct proxy_name {
 	enum proxy_kind kind;
 	char run[RUN_ID_SIZE]; /* empty for PROXY_INDEX */
-	int rank;
-	uint16_t port; /* of PROXY_PORT; else 0 */
+	char role
+		[PROXY_ROLE_SIZE]; /* "actors", "actors-3", which only the run's record tells apart;
+				     * empty: none */
+	int rank;                  /* of the run, where there is no role */
+	uint16_t port;             /* of PROXY_PORT; else 0 */
 };
 
 /* host: without port and brackets, in lower case. E_USAGE with the form as hint. */

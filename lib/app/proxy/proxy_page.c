@@ -15,6 +15,7 @@
 #include "core/config/ports.h"
 #include "core/record/columns.h"
 #include "core/record/results.h"
+#include "core/record/roles.h"
 
 /*
  * Pages
@@ -106,6 +107,39 @@ static void proxy_page_add_links(struct buf *out, const struct run *run)
 	}
 }
 
+/* "actors.0 to actors.11: 6006": the ports of each role's first rank. */
+static void proxy_page_add_roles(struct buf *out, const struct proxy_page_run *page)
+{
+	const struct json *doc = page->run->doc, *role = json_first(json_get(doc, "roles"));
+	struct ports ports;
+	int first, nodes;
+
+	ports_from_json(json_get(doc, "ports"), &ports);
+	for (; role; role = json_next(role)) {
+		struct proxy_name name = {.kind = PROXY_PORT};
+		if (roles_find(doc, json_key(role), &first, &nodes, NULL) < 0)
+			continue;
+		snprintf(name.run, sizeof(name.run), "%s", run_id(page->run));
+		snprintf(name.role, sizeof(name.role), "%s", json_key(role));
+		html_addf(out, "<p>%s.0", name.role);
+		if (nodes > 1)
+			buf_addf(out, " to %s.%d", name.role, nodes - 1);
+		buf_adds(out, ": ");
+		for (size_t i = 0; i < ports.n; i++) {
+			name.port = ports.v[i];
+			buf_adds(out, "<a href=\"");
+			proxy_url_add(&name, page->here, "/", out);
+			buf_addf(out, "\">%u</a> ", ports.v[i]);
+		}
+		html_addf(out,
+			"<span class=\"note\"><code>http://PORT.%s%s.%s.localhost:", name.role,
+			nodes > 1 ? "-N" : "", name.run);
+		buf_addf(out, "%u/", page->here->port);
+		proxy_query_add(page->here, out);
+		buf_adds(out, "</code></span></p>\n");
+	}
+}
+
 static void proxy_page_add_ports(struct buf *out, const struct proxy_page_run *page)
 {
 	if (run_state_is_final(run_state(page->run)))
@@ -117,6 +151,7 @@ static void proxy_page_add_ports(struct buf *out, const struct proxy_page_run *p
 	buf_addf(out, "%u/", page->here->port);
 	proxy_query_add(page->here, out);
 	buf_adds(out, "</code></span></p>\n");
+	proxy_page_add_roles(out, page);
 }
 
 char *proxy_page_ports(const struct run *run, const struct proxy_here *here)

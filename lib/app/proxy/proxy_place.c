@@ -10,6 +10,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/record/roles.h"
 #include "core/store/store.h"
 #include "targets/targets.h"
 
@@ -339,7 +340,11 @@ static void on_why(void *ctx, char **ret_what, char **ret_hint)
 	const struct place *place = port->place;
 	AUTO_FREE char *urls = proxy_page_ports(place_run(place), &place->proxy->here);
 
-	*ret_what = mem_printf("port %u of %s: %s", port->port, place->id,
+	const struct json *doc = place_run(place)->doc;
+	AUTO_FREE char *part = json_get(doc, "roles") ? roles_rank_text(doc, port->rank) : NULL;
+
+	*ret_what = mem_printf("port %u of %s%s%s: %s", port->port, place->id, part ? ", " : "",
+		part ? part : "",
 		err_is_set(&port->error) ? port->error.message
 					 : "the program ended the connection without an answer");
 	*ret_hint = urls ? mem_printf("its ports, as it was submitted: %s", urls)
@@ -382,10 +387,37 @@ static void refuse_state(struct request *request)
 	request_refuse(request, 503, sentence.data, hint.len ? hint.data : NULL);
 }
 
+/* The rank that a name means: a role's is told by "-N" behind its name, else it is 0. */
+static int proxy_place_rank(
+	const struct run *run, const struct proxy_name *name, int *ret, struct err *err)
+{
+	const char *dash = strrchr(name->role, '-');
+	int64_t rank = 0;
+	int first, nodes;
+
+	*ret = name->rank;
+	if (!*name->role)
+		return forwarder_check_rank(run, name->rank, err);
+	if (roles_find(run->doc, name->role, &first, &nodes, err) == 0) {
+		*ret = first;
+		return 0;
+	}
+	AUTO_FREE char *role = dash ? mem_strndup(name->role, (size_t)(dash - name->role)) : NULL;
+	if (!dash || roles_find(run->doc, role, &first, &nodes, NULL) < 0)
+		return -(int)err->code;
+	err_clear(err);
+	if (str_to_int(dash + 1, 0, nodes - 1, "rank", &rank, NULL) < 0)
+		return err_set(err, E_USAGE, "role %s of %s has the ranks 0 to %d", role,
+			run_id(run), nodes - 1);
+	*ret = first + (int)rank;
+	return 0;
+}
+
 void place_relay(struct request *request)
 {
 	struct place *place = request->place;
 	AUTO_ERR struct err error = {0};
+	int rank = 0;
 
 	if (!may_relay_to(place) || !run_handle(place_run(place))) {
 		refuse_state(request);
@@ -393,13 +425,12 @@ void place_relay(struct request *request)
 	}
 	int r = forwarder_check(place->forwarder, &error);
 	if (r == 0)
-		r = forwarder_check_rank(place_run(place), request->name.rank, &error);
+		r = proxy_place_rank(place_run(place), &request->name, &rank, &error);
 	if (r < 0) {
 		request_fail(request, &error);
 		return;
 	}
-	struct place_port *port =
-		proxy_place_port_of(place, request->name.rank, request->name.port);
+	struct place_port *port = proxy_place_port_of(place, rank, request->name.port);
 	if (!port) {
 		request_refuse(request, 503, "too many ports of this run were asked for", NULL);
 		return;

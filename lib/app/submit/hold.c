@@ -165,56 +165,39 @@ static int hold_change_row(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-/* A push that failed late has a row already, whose attempt the target may be asked about. */
-static int hold_change(struct submit *submit, const struct err *cause, struct err *err)
+/* The row of the run, and those of the other members of its study: all or none. A push that failed
+ * late has a row already, whose attempt the target may be asked about. */
+static int hold_rows(struct submit *submit, const struct err *cause, struct err *err)
 {
 	struct hold_change change = {submit, cause};
-
-	submit_set_image(submit);
-	return run_change_row(submit->session, submit->run, hold_change_row, &change, err);
-}
-
-/* The rows of the run, unless it has one, and of the other members of its study: all or none. */
-static int hold_insert_rows(struct submit *submit, bool has_row, struct err *err)
-{
 	AUTO(run_list_done) struct run_list rows = {0};
-	size_t n_own = !has_row;
-
-	if (n_own)
-		*vec_push(&rows) = submit->run;
-	int r = submit->study ? submit_new_members(submit, &rows, err) : 0;
-	if (r == 0)
-		r = store_insert_new(submit->store, &rows, err);
-	for (size_t i = n_own; r < 0 && i < rows.n; i++) {
-		AUTO_FREE char *dir = dirs_run(&submit->session->dirs, run_id(rows.v[i]));
-		fs_remove_tree(AT_FDCWD, dir, NULL);
-	}
-	if (n_own)
-		rows.v[0] = NULL;
-	return r;
-}
-
-static int hold_insert(struct submit *submit, const struct err *cause, struct err *err)
-{
-	int r = submit->study ? submit_write_study(submit, err) : 0;
+	AUTO_RUN struct run *now = NULL;
+	bool is_new = !submit->run;
+	int r = is_new && submit->study ? submit_write_study(submit, err) : 0;
 
 	if (r < 0)
 		return r;
-	submit->run = submit_new_run(submit);
+	if (is_new)
+		submit->run = submit_new_run(submit);
 	submit_set_image(submit);
-	hold_set(submit, cause, submit->run);
-	r = hold_insert_rows(submit, false, err);
-	if (r < 0)
+	struct run *first = *vec_push(&rows) = run_copy(submit->run);
+	hold_set(submit, cause, first);
+	if (submit->study)
+		r = submit_new_members(submit, first, &rows, err);
+	if (r == 0 && is_new)
+		r = store_insert_new(submit->store, &rows, err);
+	else if (r == 0)
+		r = store_change_and_insert(
+			submit->store, submit->id, hold_change_row, &change, &rows, &now, err);
+	for (size_t i = 1; r < 0 && i < rows.n; i++) {
+		AUTO_FREE char *dir = dirs_run(&submit->session->dirs, run_id(rows.v[i]));
+		fs_remove_tree(AT_FDCWD, dir, NULL);
+	}
+	if (r == 0)
+		run_replace(submit->run, now ? TAKE(now) : TAKE(rows.v[0]));
+	else if (is_new)
 		run_free(TAKE(submit->run));
 	return r;
-}
-
-static int hold_rows(struct submit *submit, const struct err *cause, struct err *err)
-{
-	if (!submit->run)
-		return hold_insert(submit, cause, err);
-	int r = hold_change(submit, cause, err);
-	return r < 0 || !submit->study ? r : hold_insert_rows(submit, true, err);
 }
 
 int submit_hold(struct submit *submit, const struct err *cause, struct err *err)

@@ -515,22 +515,28 @@ int store_insert(struct store *store, struct run *run, struct err *err)
 	return r;
 }
 
-int store_insert_new(struct store *store, const struct run_list *runs, struct err *err)
+/* Runs whose ids are taken stay as they are. */
+static int store_write_new(struct store *store, const struct run_list *runs, struct err *err)
 {
 	AUTO_ERR struct err error = {0};
-	int r = runs->n ? store_begin(store, STORE_DURABLE, err) : 0;
+	int r = 0;
 
-	if (r < 0 || runs->n == 0)
-		return r;
 	for (size_t i = 0; r == 0 && i < runs->n; i++) {
 		err_clear(&error);
 		r = write_new(store, runs->v[i], &error);
 		if (r < 0 && error.id == E_RUN_NAME)
 			r = 0;
 	}
-	if (r < 0)
-		err_move(err, &error);
-	return store_end(store, r, err);
+	return r < 0 ? err_move(err, &error) : 0;
+}
+
+int store_insert_new(struct store *store, const struct run_list *runs, struct err *err)
+{
+	int r = runs->n ? store_begin(store, STORE_DURABLE, err) : 0;
+
+	if (r < 0 || runs->n == 0)
+		return r;
+	return store_end(store, store_write_new(store, runs, err), err);
 }
 
 int store_update_known(struct store *store, struct run *run, struct err *err)
@@ -606,18 +612,29 @@ static int change_row(struct store *store, const char *id, store_change_fn *fn, 
 	return 0;
 }
 
-int store_change(struct store *store, const char *id, store_change_fn *fn, void *ctx,
-	struct run **ret, struct err *err)
+int store_change_and_insert(struct store *store, const char *id, store_change_fn *fn, void *ctx,
+	const struct run_list *others, struct run **ret, struct err *err)
 {
 	AUTO_RUN struct run *run = NULL;
 	int r = store_begin(store, STORE_DURABLE, err);
 
 	if (r < 0)
 		return r;
-	r = store_end(store, change_row(store, id, fn, ctx, &run, err), err);
+	r = change_row(store, id, fn, ctx, &run, err);
+	if (r == 0)
+		r = store_write_new(store, others, err);
+	r = store_end(store, r, err);
 	if (r == 0 && ret)
 		*ret = TAKE(run);
 	return r;
+}
+
+int store_change(struct store *store, const char *id, store_change_fn *fn, void *ctx,
+	struct run **ret, struct err *err)
+{
+	const struct run_list none = {0};
+
+	return store_change_and_insert(store, id, fn, ctx, &none, ret, err);
 }
 
 int store_change_all(

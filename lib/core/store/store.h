@@ -47,8 +47,11 @@ typedef int store_change_fn(void *ctx, struct run *run, struct err *err);
 /* ret may be NULL. */
 int store_change(struct store *store, const char *id, store_change_fn *fn, void *ctx,
 	struct run **ret, struct err *err);
-/* The same for many, all in one transaction; where fn fails nothing is written. The runs become as
- * written. */
+/* The same, and insert others, as store_insert_new does: all of it or nothing. */
+int store_change_and_insert(struct store *store, const char *id, store_change_fn *fn, void *ctx,
+	const struct run_list *others, struct run **ret, struct err *err);
+/* The same as store_change for many, all in one transaction; where fn fails nothing is written. The
+ * runs become as written. */
 int store_change_all(struct store *store, struct run_list *runs, store_change_fn *fn, void *ctx,
 	struct err *err);
 int store_remove(struct store *store, const char *id, struct err *err);

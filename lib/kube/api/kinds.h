@@ -60,6 +60,7 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
 #define KUBE_CODE_PARTS   "/dlrun/code-in" /* what comes in ConfigMaps */
 #define KUBE_STUDY_DIR    "/dlrun/study"   /* the ConfigMap of a study */
 #define KUBE_STUDY_CANCEL "cancel-" /* key of it, with an index: that member does not begin */
+#define KUBE_STUDY_ENDS   "ends-"   /* the same: its pod was removed, with fail_fast */
 #define KUBE_KEEPER       "results" /* the container that waits until they were taken */
 #define KUBE_COLLECTOR    KUBE_ATTEMPT_DIR "/collect" /* "sh it all": does that now */
 #define KUBE_COLLECTED    ".dlrun-collected" /* in the results: what of them comes from the tree */
@@ -100,6 +101,8 @@ enum {
 #define KUBE_ANNOTATION_FIRST "dlrun.io/first-rank"
 #define KUBE_ANNOTATION_ROLES "dlrun.io/roles"
 #define KUBE_ANNOTATION_ENDS  "dlrun.io/ends-with"
+/* Of the Job of a study with fail_fast: indexes of members that were cancelled, "0,2-5". */
+#define KUBE_ANNOTATION_CANCELLED "dlrun.io/cancelled"
 /* Of the Job of a study that is being stopped: how many of its members might run at once. */
 #define KUBE_ANNOTATION_AT_ONCE "dlrun.io/at-once"
 

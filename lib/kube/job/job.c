@@ -824,6 +824,10 @@ static void set_notes(const struct kube_run *run, struct json *metadata)
 			json_set_str(annotations, notes[i].key, notes[i].value);
 	if (run->n_roles)
 		set_roles(run, annotations);
+	if (run->n_members && run->fail_fast) {
+		AUTO_FREE char *cancelled = job_list_cancelled(run);
+		json_set_str(annotations, KUBE_ANNOTATION_CANCELLED, cancelled);
+	}
 	if (!job_is_gated(run))
 		return;
 	AUTO_FREE char *gate = kube_job_gate_name(run->job);
@@ -908,7 +912,7 @@ static void set_job_spec(const struct job *job, struct json *spec, struct json *
 	json_set_int(spec, "completions", completions);
 	json_set_int(spec, "parallelism", is_limited ? run->parallel : completions);
 	if (run->n_members && run->fail_fast)
-		json_set_int(spec, "maxFailedIndexes", job_count_cancelled(run));
+		json_set_int(spec, "maxFailedIndexes", 0);
 	struct json *rules = json_array();
 
 	if (job->is_gang) {

@@ -48,8 +48,10 @@
  * Study. Words and variables of its members lie in a ConfigMap of the Job's name, a line for each
  * in entries of KUBE_MEMBERS_EACH; the script evaluates the line of $JOB_COMPLETION_INDEX. The
  * entry KUBE_STUDY_CANCEL INDEX, mostly added later, keeps that member from beginning: its pod ends
- * with 125 and KUBE_JOB_CANCELLED, which fail_fast does not count. Kubernetes makes ids and paths
- * of results from their index.
+ * with KUBE_JOB_CANCELLED and 125, or 0 with fail_fast, where the Job lists those members in
+ * KUBE_ANNOTATION_CANCELLED: failures are counted by maxFailedIndexes. KUBE_STUDY_ENDS INDEX allows
+ * one more, that of the member whose pod was removed. Kubernetes makes ids and paths of results
+ * from their index.
  *
  * Time limit. Waiting does not count. With a shell in the image the program's own limit is kept
  * in the pod: TERM, grace, KILL, exit status 124 and KUBE_JOB_TIMEOUT as termination message, no

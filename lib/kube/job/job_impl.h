@@ -59,10 +59,10 @@ char *job_member_id(const struct kube_run *run);
 bool job_is_member_variable(const struct kube_run *run, const char *name, size_t len);
 /* The entries of a study's ConfigMap. */
 int job_members(const struct job *job, struct json *data, struct err *err);
-/* Members that are cancelled from the beginning: their pods fail. */
-int64_t job_count_cancelled(const struct kube_run *run);
+/* Members that are cancelled from the beginning, as a list of indexes. The caller frees. */
+char *job_list_cancelled(const struct kube_run *run);
 /* For the script: append the words of the member to "$@". */
-extern const char job_member_lines[];
+void job_add_member_lines(const struct kube_run *run, struct buf *script);
 
 /*
  * flat.c

@@ -700,17 +700,19 @@ static const char exec_lines[] =
 
 /*
  * Staying in front of the program. All of the container is one process group, so kill 0 reaches
- * what the program has started, as for a local run. n: a signal came, wait again. Commands in the
- * background ignore INT and QUIT, which only env of coreutils can undo.
+ * what the program has started, as for a local run. n: a signal came, wait again. e: it came before
+ * the program's number was known, which a handler's own command in the background would replace.
+ * The program is told a moment later then, because commands in the background ignore INT and QUIT,
+ * which only env of coreutils can undo.
  */
 static const char stay_begin[] =
-	"n= t= s=\n"
+	"n= t= s= p= e=\n"
 	"pass() { %strap '' %s; kill -s %s 0; kill -s CONT 0; trap 'n=1; term' %s%s; }\n"
 	"trap 'n=1; term' %s\n"; /* one of them is the image's STOPSIGNAL */
 /* A handler of TERM may be called twice. Another signal comes once, though both the limit and the
  * node may ask for it: the second KeyboardInterrupt would end what the first one began. */
 static const char pass_once[] = "pass() { :; }; ";
-static const char stay_term[] = "term() { pass; }\n";
+static const char stay_term[] = "term() { if [ \"$p\" ]; then pass; else e=1; fi; }\n";
 static const char stay_limit[] =
 	"limit() { if [ \"$t\" ]; then kill -s KILL \"$p\"; else t=1; pass; fi; }\n"
 	"trap 'n=1; limit' %s\n";
@@ -731,7 +733,8 @@ static const char stay_hears[] =
 	"\texit 125\n";
 static const char stay_start[] = "fi\n"
 				 "\"$@\"%s &\n"
-				 "p=$! c=0 w=\n";
+				 "p=$! c=0 w=\n"
+				 "[ -z \"$e\" ] || { sleep 1; term; }\n";
 static const char stay_wait[] = "while :; do\n"
 				"\tn=\n"
 				"\twait \"$p\"\n"
@@ -932,6 +935,7 @@ static void add_term(const struct job *job, struct buf *script)
 	buf_addf(script, "trap : %s\n", run->signal);
 	buf_addf(script,
 		"term() {\n"
+		"\tif [ -z \"$p\" ]; then e=1; return; fi\n"
 		"\tif [ \"$s\" ]; then pass; return; fi\n"
 		"\ts=1\n"
 		"\tkill -s %s 0\n"
@@ -1061,7 +1065,7 @@ static char *make_script(const struct job *job)
 
 	buf_init(&script, SCRIPT_MAX);
 	if (run->n_members)
-		buf_adds(&script, job_member_lines);
+		job_add_member_lines(run, &script);
 	if (job->is_flat)
 		buf_adds(&script, "_l=$1\nshift\neval \"$_l\"\nunset _l\n");
 	if (job->counts)

@@ -6,6 +6,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/job/job_impl.h"
+#include "kube/status/status.h"
 
 /*
  * Words
@@ -66,22 +67,28 @@ enum { LINES_MAX = 900 << 10 };
 #define BEGIN   "set -- \"$@\"" /* of such a line; then words, and variables */
 #define EXPORT  "; export "
 
-/* A line has no newline: a word that has one gets it from $_nl. */
-const char job_member_lines[] =
-	"if [ -e \"" KUBE_STUDY_DIR "/" KUBE_STUDY_CANCEL "$JOB_COMPLETION_INDEX\" ]; then\n"
-	"\tprintf '" KUBE_JOB_CANCELLED "' >/dev/termination-log\n"
-	"\texit 125\n"
-	"fi\n"
-	"_n=0 _l= _nl='\n'\n"
-	"while IFS= read -r _l && [ $_n -lt $((JOB_COMPLETION_INDEX % 64)) ]; do\n"
-	"\t_n=$((_n + 1)) _l=\n"
-	"done <\"" KUBE_STUDY_DIR "/" MEMBERS "$((JOB_COMPLETION_INDEX / 64))\"\n"
-	"if [ -z \"$_l\" ]; then\n"
-	"\techo \"dlrun: the study has no member $JOB_COMPLETION_INDEX\" >&2\n"
-	"\texit 125\n"
-	"fi\n"
-	"eval \"$_l\"\n"
-	"unset _n _l _nl\n";
+/* A line has no newline: a word that has one gets it from $_nl. A member that is cancelled must not
+ * count as failed with fail_fast. */
+void job_add_member_lines(const struct kube_run *run, struct buf *script)
+{
+	buf_addf(script,
+		"if [ -e \"" KUBE_STUDY_DIR "/" KUBE_STUDY_CANCEL
+		"$JOB_COMPLETION_INDEX\" ]; then\n"
+		"\tprintf '" KUBE_JOB_CANCELLED "' >/dev/termination-log\n"
+		"\texit %d\n"
+		"fi\n",
+		run->fail_fast ? 0 : 125);
+	buf_adds(script, "_n=0 _l= _nl='\n'\n"
+			 "while IFS= read -r _l && [ $_n -lt $((JOB_COMPLETION_INDEX % 64)) ]; do\n"
+			 "\t_n=$((_n + 1)) _l=\n"
+			 "done <\"" KUBE_STUDY_DIR "/" MEMBERS "$((JOB_COMPLETION_INDEX / 64))\"\n"
+			 "if [ -z \"$_l\" ]; then\n"
+			 "\techo \"dlrun: the study has no member $JOB_COMPLETION_INDEX\" >&2\n"
+			 "\texit 125\n"
+			 "fi\n"
+			 "eval \"$_l\"\n"
+			 "unset _n _l _nl\n");
+}
 _Static_assert(KUBE_MEMBERS_EACH == 64, "the script has it, too");
 
 /* The id of a study ends in a dash and a suffix, which those of its members have, too. */
@@ -224,13 +231,13 @@ static void member_remove_params(const struct kube_run *run, struct json *data)
 	}
 }
 
-int64_t job_count_cancelled(const struct kube_run *run)
+char *job_list_cancelled(const struct kube_run *run)
 {
-	int64_t n = 0;
+	AUTO_FREE bool *marks = mem_alloc(run->n_members + 1, sizeof(*marks));
 
 	for (size_t i = 0; i < run->n_members; i++)
-		n += run->members[i].is_cancelled;
-	return n;
+		marks[i] = run->members[i].is_cancelled;
+	return kube_list_indexes(marks, (int)run->n_members);
 }
 
 static void member_add_cancelled(const struct kube_run *run, struct json *data)

@@ -43,6 +43,22 @@ void kube_mark_indexes(const char *list, bool *marks, int n)
 	}
 }
 
+char *kube_list_indexes(const bool *marks, int n)
+{
+	AUTO_BUF struct buf out = buf_with((size_t)n * 12 + 1);
+
+	for (int i = 0, last; i < n; i = last + 1) {
+		last = i;
+		while (marks[i] && last + 1 < n && marks[last + 1])
+			last++;
+		if (marks[i])
+			buf_addf(&out, "%s%d", out.len ? "," : "", i);
+		if (last > i)
+			buf_addf(&out, "-%d", last);
+	}
+	return out.len ? buf_take(&out) : mem_strdup("");
+}
+
 static void member_set_condition(struct json *status, const char *type, const char *reason,
 	const char *message, const struct json *of)
 {
@@ -105,6 +121,8 @@ struct json *kube_member_job(const struct json *job, int index, bool with_pod)
 	to = json_sub(own, "metadata");
 	kube_copy_members(to, json_get(job, "metadata"), metadata, ARRAY_LEN(metadata));
 	json_set_str(json_sub(to, "annotations"), KUBE_MEMBER, text);
+	if (kube_in_indexes(kube_annotation(job, KUBE_ANNOTATION_CANCELLED), index))
+		json_set_str(json_sub(to, "annotations"), KUBE_ANNOTATION_CANCELLED, "0");
 	to = json_sub(own, "spec");
 	kube_copy_members(to, spec, members, ARRAY_LEN(members));
 	json_set_int(to, "completions", 1);

@@ -459,7 +459,8 @@ static const char *sum_study_stopped(const struct sum *sum)
 	return str_eq(reason, KUBE_STOPPED) || str_eq(reason, KUBE_FAILED_FAST) ? reason : NULL;
 }
 
-/* Of a member of a study: the last pod has found that it was cancelled. */
+/* Of a member of a study: the last pod has found that it was cancelled, or is gone, and the Job
+ * tells. */
 static bool sum_never_began(const struct sum *sum)
 {
 	const struct kube_pod *pod = sum->newest[0];
@@ -467,7 +468,10 @@ static bool sum_never_began(const struct sum *sum)
 		pod ? kube_at(kube_pod_program(pod->json), "state.terminated") : NULL;
 	const char *message = json_get_str(ended, "message");
 
-	return sum->c.facts->is_member && message && str_starts(message, KUBE_JOB_CANCELLED);
+	if (!sum->c.facts->is_member)
+		return false;
+	return pod ? message && str_starts(message, KUBE_JOB_CANCELLED)
+		   : kube_annotation(sum->job, KUBE_ANNOTATION_CANCELLED) != NULL;
 }
 
 /* Asked to end, and what ended it may be that. */
@@ -590,6 +594,8 @@ static bool sum_end(struct sum *sum)
 	const struct json *failed;
 	enum kube_phase end = sum_end_of(sum, &failed);
 
+	if (end == KUBE_SUCCEEDED && sum_never_began(sum))
+		end = KUBE_CANCELLED;
 	if (end == KUBE_SUCCEEDED)
 		sum_succeed(sum);
 	else if (end == KUBE_FAILED)

@@ -159,6 +159,8 @@ struct json *kube_member_job(const struct json *job, int index, bool with_pod);
 bool kube_member_has_ended(const struct json *job, int index);
 /* Sets the marks of the indexes below n that are in a list like "0,2-5" (NULL: none is). */
 void kube_mark_indexes(const char *list, bool *marks, int n);
+/* Such a list of those that are marked; the caller frees. */
+char *kube_list_indexes(const bool *marks, int n);
 
 /* *ret is filled anew; never fails: what is missing or of another form counts as not known. */
 void kube_status_of(const struct kube_facts *facts, struct kube_status *ret);

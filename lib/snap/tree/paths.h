@@ -70,6 +70,7 @@ enum excluded_why {
 	EXCLUDED_DLRUNIGNORE,
 	EXCLUDED_SPECIAL,    /* socket, FIFO, device */
 	EXCLUDED_REPOSITORY, /* a nested repository that the outer one ignores */
+	EXCLUDED_DATA,       /* data of a run, which the snapshot has not to do with */
 };
 
 struct excluded {

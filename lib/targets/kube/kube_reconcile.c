@@ -306,7 +306,7 @@ struct kube_stop {
 	struct VEC_OF(struct stopping *) list;
 	struct loop_timer *timer; /* until it begins */
 	struct kube_call *call;
-	struct json *job;
+	struct json *job, *config, *pods;
 	struct stop_removal *removals;
 	size_t n_removals, n_open;
 	int64_t deadline_ms;
@@ -346,6 +346,8 @@ static void stop_free(struct kube_stop *stop)
 		free(*item);
 	vec_done(&stop->list);
 	json_free(stop->job);
+	json_free(stop->config);
+	json_free(stop->pods);
 	free(stop->wanted);
 	err_done(&stop->error);
 	free(stop);
@@ -402,34 +404,23 @@ static void stop_end(struct kube_stop *stop)
 	vec_done(&repairs);
 }
 
-/* NULL in place of a mark removes it. */
-static struct json *stop_marks(const struct kube_stop *stop, const char *value)
+/* Entries of the ConfigMap, one for each member that is wanted; NULL as value removes them. */
+static void stop_add_marks(const struct kube_stop *stop, const char *prefix, const bool *wanted,
+	const char *value, struct json *body)
 {
-	struct json *body = json_object(), *data = json_sub(body, "data");
+	struct json *data = json_sub(body, "data");
 
 	for (int i = 0; i < stop->n; i++) {
-		AUTO_FREE char *key = mem_printf(KUBE_STUDY_CANCEL "%d", i);
-		if (stop->wanted[i])
+		AUTO_FREE char *key = mem_printf("%s%d", prefix, i);
+		if (wanted[i])
 			json_set_str(data, key, value);
 	}
-	return body;
 }
 
 static char *stop_config_path(const struct kube_stop *stop)
 {
 	return kube_path("/api/v1/namespaces/%s/configmaps/%s", stop->handle.kube_namespace,
 		stop->handle.name);
-}
-
-/* A pod that may not be removed goes on, and so does the member. */
-static void stop_take_back(const struct kube_stop *stop)
-{
-	AUTO_FREE char *path = stop_config_path(stop);
-	AUTO_JSON struct json *body = stop_marks(stop, NULL);
-	const struct kube_request request =
-		kube_reconcile_change("PATCH", path, body, stop->deadline_ms);
-
-	kube_start_detached(stop->kube->cluster->client, &request);
 }
 
 static void stop_fail(struct kube_stop *stop, struct err *error)
@@ -519,6 +510,89 @@ static void stop_job(struct kube_stop *stop)
  * Some of its members
  */
 
+static bool stop_is_wanted(const struct kube_stop *stop, const struct json *pod)
+{
+	const char *phase = kube_str_at(pod, "status.phase");
+	int64_t index = kube_number(kube_completion_index(pod), -1);
+
+	return index >= 0 && index < stop->n && stop->wanted[index] && !kube_deleted_ms(pod) &&
+	       !str_eq(phase, "Succeeded") && !str_eq(phase, "Failed");
+}
+
+/*
+ * With --fail-fast the failure of a member whose pod is removed is not to end the others: until the
+ * pod has ended, one more may fail.
+ */
+
+static bool stop_is_fast(const struct kube_stop *stop)
+{
+	return json_get(json_get(stop->job, "spec"), "maxFailedIndexes") != NULL;
+}
+
+/* The change of the Job that the ConfigMap's marks ask for. */
+static struct json *stop_allowance(const struct kube_stop *stop)
+{
+	static const size_t prefix = sizeof(KUBE_STUDY_CANCEL) - 1;
+	const struct json *item = json_get(stop->config, "data");
+	AUTO_FREE bool *marks = mem_alloc((size_t)stop->n + 1, sizeof(*marks));
+	struct json *body = json_object();
+	int64_t n = 0;
+
+	for (item = item ? json_first(item) : NULL; item; item = json_next(item)) {
+		bool is_cancel = str_starts(json_key(item), KUBE_STUDY_CANCEL);
+		int64_t index = is_cancel ? kube_number(json_key(item) + prefix, -1) : -1;
+		if (index >= 0 && index < stop->n)
+			marks[index] = true;
+		n += str_starts(json_key(item), KUBE_STUDY_ENDS);
+	}
+	AUTO_FREE char *cancelled = kube_list_indexes(marks, stop->n);
+	json_set_str(json_sub(json_sub(body, "metadata"), "annotations"), KUBE_ANNOTATION_CANCELLED,
+		cancelled);
+	json_set_int(json_sub(body, "spec"), "maxFailedIndexes", n);
+	return body;
+}
+
+/* Members whose pods are removed, but for those that have tries left: they do not fail by that, and
+ * their next pod does not begin. */
+static bool stop_choose_ends(const struct kube_stop *stop, bool *ret)
+{
+	static const char failures[] = "batch.kubernetes.io/job-index-failure-count";
+	int64_t retries = json_get_int(json_get(stop->job, "spec"), "backoffLimitPerIndex", 0);
+	const struct json *pod = kube_first(stop->pods, "items");
+	bool any = false;
+
+	for (; pod; pod = json_next(pod)) {
+		if (!stop_is_wanted(stop, pod) ||
+			kube_number(kube_annotation(pod, failures), 0) < retries)
+			continue;
+		ret[kube_number(kube_completion_index(pod), 0)] = true;
+		any = true;
+	}
+	return any;
+}
+
+/* A pod that may not be removed goes on, and so does the member. */
+static void stop_take_back(const struct kube_stop *stop)
+{
+	AUTO_FREE char *path = stop_config_path(stop), *job_path = stop_job_path(stop);
+	AUTO_JSON struct json *body = json_object(), *job = NULL;
+
+	stop_add_marks(stop, KUBE_STUDY_CANCEL, stop->wanted, NULL, body);
+	stop_add_marks(stop, KUBE_STUDY_ENDS, stop->wanted, NULL, body);
+	const struct kube_request request =
+		kube_reconcile_change("PATCH", path, body, stop->deadline_ms);
+	kube_start_detached(stop->kube->cluster->client, &request);
+	if (!stop_is_fast(stop))
+		return;
+	for (const struct json *item = json_first(json_get(body, "data")); item;
+		item = json_next(item))
+		json_remove(json_sub(stop->config, "data"), json_key(item));
+	job = stop_allowance(stop);
+	const struct kube_request change =
+		kube_reconcile_change("PATCH", job_path, job, stop->deadline_ms);
+	kube_start_detached(stop->kube->cluster->client, &change);
+}
+
 static int stop_on_removed(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct stop_removal *removal = ctx;
@@ -536,26 +610,12 @@ static int stop_on_removed(void *ctx, struct kube_response *response, struct err
 	return 0;
 }
 
-static bool stop_is_wanted(const struct kube_stop *stop, const struct json *pod)
+static void stop_remove_pods(struct kube_stop *stop)
 {
-	const char *phase = kube_str_at(pod, "status.phase");
-	int64_t index = kube_number(kube_completion_index(pod), -1);
+	const struct json *pod = kube_first(stop->pods, "items");
 
-	return index >= 0 && index < stop->n && stop->wanted[index] && !kube_deleted_ms(pod) &&
-	       !str_eq(phase, "Succeeded") && !str_eq(phase, "Failed");
-}
-
-static int stop_on_pods(void *ctx, struct kube_response *response, struct err *err)
-{
-	struct kube_stop *stop = ctx;
-	const struct json *pod = kube_first(response->object, "items");
-
-	(void)err;
-	stop->call = NULL;
-	if (err_is_set(&response->error))
-		stop_fail(stop, &response->error);
-	stop->removals = mem_alloc(
-		json_count(json_get(response->object, "items")) + 1, sizeof(*stop->removals));
+	stop->removals =
+		mem_alloc(json_count(json_get(stop->pods, "items")) + 1, sizeof(*stop->removals));
 	for (; pod; pod = json_next(pod)) {
 		const char *name = kube_str_at(pod, "metadata.name");
 		if (!name || !stop_is_wanted(stop, pod))
@@ -569,6 +629,60 @@ static int stop_on_pods(void *ctx, struct kube_response *response, struct err *e
 	}
 	if (stop->n_open == 0)
 		stop_end(stop);
+}
+
+static int stop_on_allowed(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct kube_stop *stop = ctx;
+
+	if (err_is_set(&response->error))
+		return stop_on_last(ctx, response, err);
+	stop->call = NULL;
+	stop_remove_pods(stop);
+	return 0;
+}
+
+static void stop_allow(struct kube_stop *stop)
+{
+	AUTO_FREE char *path = stop_job_path(stop);
+	AUTO_JSON struct json *body = stop_allowance(stop);
+
+	stop->call = stop_send(stop, "PATCH", path, body, stop_on_allowed, stop);
+}
+
+static int stop_on_counted(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct kube_stop *stop = ctx;
+
+	if (err_is_set(&response->error))
+		return stop_on_last(ctx, response, err);
+	stop->call = NULL;
+	json_free(stop->config);
+	stop->config = TAKE(response->object);
+	stop_allow(stop);
+	return 0;
+}
+
+static int stop_on_pods(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct kube_stop *stop = ctx;
+	AUTO_FREE bool *ends = mem_alloc((size_t)stop->n + 1, sizeof(*ends));
+	AUTO_FREE char *path = stop_config_path(stop);
+	AUTO_JSON struct json *body = json_object();
+
+	(void)err;
+	stop->call = NULL;
+	if (err_is_set(&response->error))
+		stop_fail(stop, &response->error);
+	stop->pods = TAKE(response->object);
+	if (err_is_set(&stop->error) || !stop_is_fast(stop)) {
+		stop_remove_pods(stop);
+	} else if (stop_choose_ends(stop, ends)) {
+		stop_add_marks(stop, KUBE_STUDY_ENDS, ends, "", body);
+		stop->call = stop_send(stop, "PATCH", path, body, stop_on_counted, stop);
+	} else {
+		stop_allow(stop);
+	}
 	return 0;
 }
 
@@ -585,45 +699,24 @@ static void stop_list_pods(struct kube_stop *stop)
 		stop->deadline_ms, stop_on_pods, stop);
 }
 
-static int stop_on_allowed(void *ctx, struct kube_response *response, struct err *err)
-{
-	struct kube_stop *stop = ctx;
-
-	if (err_is_set(&response->error))
-		return stop_on_last(ctx, response, err);
-	stop->call = NULL;
-	stop_list_pods(stop);
-	return 0;
-}
-
-/* An index that is cancelled fails: with --fail-fast it is not to end the others. */
 static int stop_on_marked(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct kube_stop *stop = ctx;
-	const struct json *item = json_get(response->object, "data");
-	AUTO_FREE char *path = stop_job_path(stop);
-	AUTO_JSON struct json *body = json_object();
-	int64_t n = 0;
 
 	if (err_is_set(&response->error))
 		return stop_on_last(ctx, response, err);
 	stop->call = NULL;
-	if (!json_get(json_get(stop->job, "spec"), "maxFailedIndexes")) {
-		stop_list_pods(stop);
-		return 0;
-	}
-	for (item = item ? json_first(item) : NULL; item; item = json_next(item))
-		n += str_starts(json_key(item), KUBE_STUDY_CANCEL);
-	json_set_int(json_sub(body, "spec"), "maxFailedIndexes", n);
-	stop->call = stop_send(stop, "PATCH", path, body, stop_on_allowed, stop);
+	stop->config = TAKE(response->object);
+	stop_list_pods(stop);
 	return 0;
 }
 
 static void stop_mark_members(struct kube_stop *stop)
 {
 	AUTO_FREE char *path = stop_config_path(stop);
-	AUTO_JSON struct json *body = stop_marks(stop, "");
+	AUTO_JSON struct json *body = json_object();
 
+	stop_add_marks(stop, KUBE_STUDY_CANCEL, stop->wanted, "", body);
 	stop->call = stop_send(stop, "PATCH", path, body, stop_on_marked, stop);
 }
 

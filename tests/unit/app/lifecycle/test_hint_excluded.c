@@ -231,7 +231,7 @@ static void hint_is(enum excluded_why why, const char *path, const char *want)
 	AUTO_BUF struct buf hint;
 
 	buf_init(&hint, 1 << 16);
-	excluded_hint(&row, &hint);
+	excluded_hint(&row, NULL, &hint);
 	assert_non_null(strstr(hint.data, want));
 }
 
@@ -379,6 +379,32 @@ static void test_why(void **state)
 	assert_false(why(run, "dlrun show " RUN_ID));
 }
 
+/* What the run has all the same is not said to have been left out, even where all around it was. */
+static void test_why_of_data(void **state)
+{
+	static const char spec[] =
+		"{\"data\":[{\"path\":\"data/set\",\"from\":\"/srv/set\"},"
+		"{\"path\":\"data/sent\",\"from\":\"sync\"},{\"path\":\"tree\",\"from\":\"/home/me/p/tree\"}]}";
+	AUTO_RUN struct run *run = failed_run("Error");
+
+	(void)state;
+	ok(json_parse(spec, strlen(spec), sizeof(spec), "spec", &run->spec, error));
+	json_set_str(json_sub(run->doc, "origin"), "root", "/home/me/p");
+	put("state/dlrun/runs/" RUN_ID "/attempts/1/exit.json", "{}");
+	put("state/dlrun/runs/" RUN_ID "/attempts/1/log", "data/set/x.bin not found\n");
+	assert_true(
+		why(run, "`data/set` is listed in `data:`, and /srv/set on local lacks what the "
+			 "program looked for; `dlrun data push -t local data/set` sends it"));
+	put("state/dlrun/runs/" RUN_ID "/attempts/1/log", "Dataset not found\n");
+	assert_true(why(run, "`data/se"));
+	put("state/dlrun/runs/" RUN_ID "/attempts/1/log", "data/sent/x.bin not found\n");
+	assert_true(why(run, "`data/sent` is listed in `data:`, and /home/me/p/data/sent lacks"));
+	put("state/dlrun/runs/" RUN_ID "/attempts/1/log", "tree/x.bin not found\n");
+	assert_true(why(run, "`tree` is listed in `data:`, and /home/me/p/tree lacks"));
+	put("state/dlrun/runs/" RUN_ID "/attempts/1/log", "data/other/x.bin not found\n");
+	assert_true(why(run, "`data/` is ignored by git"));
+}
+
 static void test_why_not_found(void **state)
 {
 	AUTO_RUN struct run *run = failed_run("NotFound");
@@ -409,6 +435,7 @@ int main(void)
 		TEST(test_list_is_bounded),
 		TEST(test_no_list_or_a_bad_one),
 		TEST(test_why),
+		TEST(test_why_of_data),
 		TEST(test_why_not_found),
 	};
 

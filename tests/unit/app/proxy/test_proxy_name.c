@@ -11,6 +11,23 @@
 #include "base/util/mem.h"
 #include "net/httpd/httpd_token.h"
 
+static void expect_role(
+	const char *host, enum proxy_kind kind, const char *run, const char *role, uint16_t port)
+{
+	struct proxy_name name = {0};
+	AUTO_BUF struct buf out;
+
+	assert_int_equal(proxy_name_parse(host, &name, NULL), 0);
+	assert_int_equal(name.kind, kind);
+	assert_string_equal(name.run, run);
+	assert_string_equal(name.role, role);
+	assert_int_equal(name.rank, 0);
+	assert_int_equal(name.port, port);
+	buf_init(&out, 1000);
+	proxy_name_add(&name, &out);
+	assert_string_equal(out.data, host);
+}
+
 static void expect(const char *host, enum proxy_kind kind, const char *run, int rank, uint16_t port)
 {
 	struct proxy_name name = {0};
@@ -35,6 +52,10 @@ static void test_names(void **state)
 	expect("6006.r0.a-22222.localhost", PROXY_PORT, "a-22222", 0, 6006);
 	expect("r1.a-22222.localhost", PROXY_RUN, "a-22222", 1, 0);
 	expect("files.a-22222.localhost", PROXY_FILES, "a-22222", 0, 0);
+	expect_role("6006.actors.a-22222.localhost", PROXY_PORT, "a-22222", "actors", 6006);
+	expect_role("6006.actors-3.a-22222.localhost", PROXY_PORT, "a-22222", "actors-3", 6006);
+	expect_role("learner.a-22222.localhost", PROXY_RUN, "a-22222", "learner", 0);
+	expect_role("80.r01.a-22222.localhost", PROXY_PORT, "a-22222", "r01", 80);
 	/* What looks like a rank or a port may be the beginning of an id. */
 	expect("r1.localhost", PROXY_RUN, "r1", 0, 0);
 	expect("80.r1.localhost", PROXY_PORT, "r1", 0, 80);
@@ -47,10 +68,11 @@ static void test_what_is_none(void **state)
 		"localhost.localhost.", "a_b.localhost", "A-22222.localhost", "0.a-22222.localhost",
 		"65536.a-22222.localhost", "06.a-22222.localhost", "+6.a-22222.localhost",
 		"-1.a-22222.localhost", " 6.a-22222.localhost", "6 .a-22222.localhost",
-		"6006..a-22222.localhost", "6006.r.a-22222.localhost", "6006.r01.a-22222.localhost",
-		"6006.r100001.a-22222.localhost", "6006.x1.a-22222.localhost",
-		"files.r1.a-22222.localhost", "1.6006.r1.a-22222.localhost", "6006.a-22222",
-		"6006.a-22222.localhost.example.com", "6006.a-22222.localhos",
+		"6006..a-22222.localhost", "6006.1r.a-22222.localhost", "6006.-x.a-22222.localhost",
+		"6006.a_b.a-22222.localhost", "x.actors.a-22222.localhost",
+		"6006.a2345678901234567890-1234567.a-22222.localhost", "files.r1.a-22222.localhost",
+		"1.6006.r1.a-22222.localhost", "6006.a-22222", "6006.a-22222.localhost.example.com",
+		"6006.a-22222.localhos",
 		"::", "12345678901234567890123456789012345678901234567.localhost"};
 
 	(void)state;

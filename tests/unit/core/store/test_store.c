@@ -231,6 +231,45 @@ static int set_note(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
+/* The change of one and the others that come with it: all or none. */
+static void test_change_and_insert(void **state)
+{
+	AUTO_STORE struct store *store = open_store(*state);
+	AUTO_RUN struct run *run = NULL, *b = run_new("b-22222", "b"), *c = run_new("c-22222", "c");
+	struct run *list[] = {b, c};
+	const struct run_list others = {.v = list, .n = 2, .cap = 2};
+	AUTO_ERR struct err err = {0};
+	char note[] = "held", bad[] = "fail";
+	size_t n = 0;
+
+	insert(store, "a-22222", 1, "me");
+	assert_true(
+		store_change_and_insert(store, "a-22222", set_note, bad, &others, NULL, &err) < 0);
+	assert_int_equal(err.id, E_RUN_ENDED);
+	err_clear(&err);
+	AUTO_FREE char *huge = mem_alloc((9 << 20) + 1, 1);
+	memset(huge, 'x', 9 << 20);
+	json_set_str(c->doc, "note", huge);
+	assert_true(
+		store_change_and_insert(store, "a-22222", set_note, note, &others, NULL, &err) < 0);
+	assert_int_equal(store_get(store, "a-22222", &run, NULL), 0);
+	assert_string_equal(json_get_str(run->doc, "note"), "");
+	run_free(TAKE(run));
+	assert_int_equal(store_count(store, &n, NULL), 0);
+	assert_int_equal(n, 1);
+	json_set_str(c->doc, "note", "there");
+	assert_int_equal(store_insert(store, c, NULL), 0);
+	json_set_str(c->doc, "note", "not written over it");
+	assert_int_equal(
+		store_change_and_insert(store, "a-22222", set_note, note, &others, &run, NULL), 0);
+	assert_string_equal(json_get_str(run->doc, "note"), "held");
+	run_free(TAKE(run));
+	assert_int_equal(store_count(store, &n, NULL), 0);
+	assert_int_equal(n, 3);
+	assert_int_equal(store_get(store, "c-22222", &run, NULL), 0);
+	assert_string_equal(json_get_str(run->doc, "note"), "there");
+}
+
 static void test_change(void **state)
 {
 	AUTO_STORE struct store *store = open_store(*state);
@@ -832,6 +871,7 @@ int main(void)
 		TEST(test_updates_see_each_other),
 		TEST(test_insert_new_leaves_what_is_there),
 		TEST(test_update_all_leaves_what_changed),
+		TEST(test_change_and_insert),
 		TEST(test_change),
 		TEST(test_remove),
 		TEST(test_remove_all),

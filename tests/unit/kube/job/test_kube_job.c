@@ -16,6 +16,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/job/job.h"
+#include "kube/status/object.h"
 
 #define DIGEST "sha256:6c3c624b58dbbcd3c0dd82b4c53f04194d1247c6eebdaab7c610cf7d66709b3b"
 #define TREE   "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -976,7 +977,8 @@ static void test_members_that_do_not_begin(void **state)
 	assert_null(json_get(data, first));
 	assert_non_null(json_get(data, "members-0"));
 	assert_int_equal(json_get_int(json_get(some.job, "spec"), "completions", 0), 3);
-	assert_int_equal(json_get_int(json_get(some.job, "spec"), "maxFailedIndexes", -1), 1);
+	assert_int_equal(json_get_int(json_get(some.job, "spec"), "maxFailedIndexes", -1), 0);
+	assert_string_equal(kube_annotation(some.job, KUBE_ANNOTATION_CANCELLED), "2");
 }
 
 static void test_bad_members(void **state)

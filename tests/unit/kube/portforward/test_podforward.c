@@ -81,6 +81,8 @@ struct site {
 	int refusals, resolved, dial_errors;
 	size_t bulk, drips;
 	bool no_pod, mute, is_gone, is_endless; /* endless: bulk has no end */
+	int64_t drip_due_ms;
+	bool stood_still; /* the whole process, so that a byte was late */
 	int polls;
 	struct buf said;
 	bool (*wanted)(struct site *site);
@@ -122,12 +124,15 @@ static int serve_drip(void *ctx, struct err *err)
 
 	(void)err;
 	tunnel->drip = NULL;
+	if (site->drip_due_ms && clock_ms() - site->drip_due_ms > POLL_MS / 2)
+		site->stood_still = true;
 	if (tunnel->dead)
 		return 0;
 	if (site->drips > 0) {
 		site->drips--;
 		fix_data(&tunnel->out, tunnel->drip_id, "d", 1, false);
-		tunnel->drip = loop_add_timer(site->loop, clock_ms() + DRIP_MS, serve_drip, tunnel);
+		site->drip_due_ms = clock_ms() + DRIP_MS;
+		tunnel->drip = loop_add_timer(site->loop, site->drip_due_ms, serve_drip, tunnel);
 	} else {
 		serve_end(tunnel, tunnel->drip_id);
 	}
@@ -877,10 +882,9 @@ static bool first_is_done(struct site *site)
 	return site->clients[0].done;
 }
 
-/* What still comes is waited for, however long, and ends as it should. */
-static void test_pod_gone_while_bytes_come(void **state)
+/* false: the machine gave no turn for so long that nothing came. */
+static bool bytes_come(struct site *site)
 {
-	struct site *site = *state;
 	struct client *requested = connect_to(site, PORT_SILENT, "y", 1);
 	struct client *dripped = connect_to(site, PORT_DRIP, "", 0);
 
@@ -889,12 +893,25 @@ static void test_pod_gone_while_bytes_come(void **state)
 	run_until(site, first_is_done);
 	assert_string_equal(requested->error, "pod pod-1 has ended");
 	run_for(site, 4 * POLL_MS);
-	assert_false(dripped->done);
+	bool was_done = dripped->done;
 	site->drips = 3;
 	size_t got = dripped->got.len;
 	run_until(site, all_done);
+	if (site->stood_still)
+		return false;
+	assert_false(was_done);
 	assert_true(dripped->eof && !dripped->error);
 	assert_in_range(dripped->got.len, got + 3, got + 4 + 1000 / DRIP_MS);
+	return true;
+}
+
+/* What still comes is waited for, however long, and ends as it should. */
+static void test_pod_gone_while_bytes_come(void **state)
+{
+	while (!bytes_come(*state)) {
+		teardown(state);
+		setup(state);
+	}
 }
 
 /* Its end had come: no reset, which could cost what is not read yet. */

@@ -31,6 +31,8 @@
 #define POD(phase, state) POD_OF("p", "0", NODE, "", phase, state)
 #define NEVER                                                                                      \
 	"\"terminated\":{\"exitCode\":125,\"reason\":\"Error\",\"message\":\"dlrun: cancelled\"}"
+#define NEVER_FAST                                                                                 \
+	"\"terminated\":{\"exitCode\":0,\"reason\":\"Completed\",\"message\":\"dlrun: cancelled\"}"
 #define FAILED(reason)                                                                             \
 	"\"conditions\":[{\"type\":\"Failed\",\"status\":\"True\",\"reason\":\"" reason            \
 	"\",\"message\":\"why\",\"lastTransitionTime\":\"2026-08-01T13:00:00Z\"}]"
@@ -91,6 +93,11 @@ static const struct {
 		true, true, KUBE_CANCELLED, 143, "it was cancelled"},
 	{"cancelled elsewhere before it began", "\"failedIndexes\":\"7\"", POD("Failed", NEVER),
 		false, false, KUBE_CANCELLED, 143, "it was cancelled"},
+	{"cancelled elsewhere in a study that fails fast", "\"completedIndexes\":\"7\"",
+		POD("Succeeded", NEVER_FAST), false, false, KUBE_CANCELLED, 143,
+		"it was cancelled"},
+	{"has just found that", "\"active\":2", POD("Succeeded", NEVER_FAST), false, false,
+		KUBE_CANCELLED, 143, "it was cancelled"},
 	{"had succeeded when it was cancelled", "\"completedIndexes\":\"7\"",
 		POD("Succeeded", EXIT(0)), true, true, KUBE_SUCCEEDED, 0, NULL},
 };
@@ -152,6 +159,47 @@ static void test_rows(void **state)
 	}
 }
 
+/* Where the pod is gone, too. */
+static void test_job_tells_who_was_cancelled(void **state)
+{
+	static const char *const lists[] = {"", "7", "0,6-8", "6,8-70"};
+	static const enum kube_phase phases[] = {
+		KUBE_SUCCEEDED, KUBE_CANCELLED, KUBE_CANCELLED, KUBE_SUCCEEDED};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+		AUTO_JSON struct json *job = study("\"completedIndexes\":\"0-89\"");
+		AUTO_KUBE_STATUS struct kube_status status = {0};
+
+		json_set_str(json_sub(json_sub(job, "metadata"), "annotations"),
+			"dlrun.io/cancelled", lists[i]);
+		AUTO_JSON struct json *own = kube_member_job(job, 7, false);
+		const struct kube_facts facts = {.run_id = "s-7-22222",
+			.job_name = "s-22222",
+			.kube_namespace = "me",
+			.is_member = true,
+			.job = own,
+			.pods = {.known = true},
+			.now_ms = 1785590000000};
+		kube_status_of(&facts, &status);
+		assert_int_equal(status.phase, phases[i]);
+	}
+}
+
+static void test_list_of_indexes(void **state)
+{
+	static const char *const lists[] = {"", "0", "9", "0-9", "1,3-5,9", "0-1,8-9"};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+		bool marks[10] = {false};
+
+		kube_mark_indexes(lists[i], marks, 10);
+		AUTO_FREE char *list = kube_list_indexes(marks, 10);
+		assert_string_equal(list, lists[i]);
+	}
+}
+
 static void test_has_ended(void **state)
 {
 	(void)state;
@@ -184,6 +232,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_job_tells_who_was_cancelled),
+		cmocka_unit_test(test_list_of_indexes),
 		cmocka_unit_test(test_has_ended),
 		cmocka_unit_test(test_views_are_small),
 	};

@@ -388,6 +388,13 @@ static int64_t linger_s(void)
 	return text ? strtol(text, NULL, 10) : -1;
 }
 
+static const char *cancelled_list(void)
+{
+	const struct json *notes = json_get(json_get(cluster.job, "metadata"), "annotations");
+
+	return json_get_str(notes, KUBE_ANNOTATION_CANCELLED);
+}
+
 static bool is_marked(int index)
 {
 	AUTO_FREE char *key = mem_printf("cancel-%d", index);
@@ -412,6 +419,7 @@ static void test_submit(void **state)
 	assert_int_equal(job_int("completions"), N);
 	assert_int_equal(job_int("parallelism"), 2);
 	assert_int_equal(job_int("maxFailedIndexes"), 0);
+	assert_string_equal(cancelled_list(), "");
 	const struct json *metadata = json_get(cluster.config, "metadata");
 	assert_non_null(json_get(metadata, "ownerReferences"));
 	assert_string_equal(json_get_str(metadata, "name"), STUDY);
@@ -462,7 +470,8 @@ static void test_submit_without_some(void **state)
 		left_out = NULL;
 		for (int i = 0; i < N; i++)
 			assert_int_equal(is_marked(i), some[i]);
-		assert_int_equal(job_int("maxFailedIndexes"), 2);
+		assert_int_equal(job_int("maxFailedIndexes"), 0);
+		assert_string_equal(cancelled_list(), "1,3");
 		assert_int_equal(job_int("completions"), N);
 	}
 }
@@ -667,14 +676,17 @@ static void test_cancel_one(void **state)
 	make(&place, N);
 	set_status("{\"active\":2}");
 	cluster.runs[1] = cluster.runs[2] = true;
-	/* It waits: no pod of it begins. */
+	/* It waits: no pod of it begins, nor fails. */
 	assert_int_equal(cancel(&place, 3, &err), 0);
 	assert_true(is_marked(3));
+	assert_int_equal(job_int("maxFailedIndexes"), 0);
+	assert_string_equal(cancelled_list(), "3");
 	assert_int_equal(observe(&place, 3), RUN_CANCELLED);
 	/* It runs: its pod goes, the others' stay; its failure is not that of the study. */
 	assert_int_equal(cancel(&place, 1, &err), 0);
 	assert_true(is_marked(1) && cluster.deleted[1] && !cluster.deleted[2]);
-	assert_int_equal(job_int("maxFailedIndexes"), 2);
+	assert_int_equal(job_int("maxFailedIndexes"), 1);
+	assert_string_equal(cancelled_list(), "1,3");
 	assert_int_equal(observe(&place, 1), RUN_RUNNING);
 	set_status("{\"active\":1,\"failedIndexes\":\"1\"}");
 	cluster.runs[1] = false;
@@ -685,6 +697,25 @@ static void test_cancel_one(void **state)
 	cluster.runs[3] = true;
 	assert_int_equal(observe(&place, 3), RUN_RUNNING);
 	assert_true(cluster.deleted[3]);
+	assert_int_equal(job_int("maxFailedIndexes"), 2);
+	/* Asked once more, while its pod ends: it fails once. */
+	assert_int_equal(cancel(&place, 3, &err), 0);
+	assert_int_equal(job_int("maxFailedIndexes"), 2);
+}
+
+/* One that has tries left does not fail by the end of its pod. */
+static void test_cancel_one_that_is_tried_again(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO_ERR struct err err = {0};
+
+	(void)state;
+	make(&place, N);
+	json_set_int(json_sub(cluster.job, "spec"), "backoffLimitPerIndex", 1);
+	cluster.runs[1] = true;
+	assert_int_equal(cancel(&place, 1, &err), 0);
+	assert_true(cluster.deleted[1]);
+	assert_int_equal(job_int("maxFailedIndexes"), 0);
 }
 
 static void test_cancel_refused(void **state)
@@ -777,8 +808,8 @@ static void test_cancel_together(void **state)
 			n_over += calls[i].over;
 	}
 	assert_int_equal(n_over, 29);
-	/* The Job, the marks, the failures that count, the pods, and each of those. */
-	assert_int_equal(n_requests(), 4 + 30);
+	/* The Job, the marks, the pods, whose ends count, how many may fail, and each pod. */
+	assert_int_equal(n_requests(), 5 + 30);
 	for (int i = 0; i < 40; i++)
 		assert_int_equal(cluster.deleted[i], i < 30);
 }
@@ -979,6 +1010,7 @@ int main(void)
 		cmocka_unit_test(test_few_of_many),
 		cmocka_unit_test(test_stopped_with_many),
 		cmocka_unit_test(test_cancel_one),
+		cmocka_unit_test(test_cancel_one_that_is_tried_again),
 		cmocka_unit_test(test_cancel_refused),
 		cmocka_unit_test(test_cancel_resumed),
 		cmocka_unit_test(test_cancel_all),

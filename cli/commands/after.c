@@ -4,6 +4,7 @@
 #include "app/lifecycle/after_wait.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
+#include "base/util/mem.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "core/attempt/attempt.h"
@@ -50,13 +51,12 @@ static int cmd_after_wait(struct app *app, const char *dir, struct json *result,
 	return r;
 }
 
-static int cmd_after_run(struct app *app, void *values, struct strv *words)
+static int cmd_after_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	struct json *result = json_object();
 	AUTO_ERR struct err err = {0};
 	int r;
 
-	(void)values;
 	os_protect_memory();
 	if (words->n == 1)
 		r = cmd_after_wait(app, words->v[0], result, &err);

@@ -165,7 +165,7 @@ static void cancel_print_study(const struct cancel_work *work, const char *study
 	size_t before = 0, open = 0;
 	struct run_list ended = {0};
 	struct group_counts counts;
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(UI_TEXT_MAX);
 
 	for (size_t i = 0; i < work->n; i++) {
 		const struct ending *ending = &work->endings[i];
@@ -178,7 +178,6 @@ static void cancel_print_study(const struct cancel_work *work, const char *study
 		if (!is_final && !work->no_wait && open <= OPEN_SHOWN)
 			cancel_print_one(work, ending);
 	}
-	buf_init(&text, UI_TEXT_MAX);
 	group_count(&ended, &counts);
 	group_counts_text(&counts, &text);
 	vec_done(&ended);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/doctor/doctor.h"
 #include "base/util/auto.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
@@ -24,12 +25,11 @@ static int print_row(struct app *app, const struct doctor_check *check)
 	return app_print_json_line(app, doctor_row_to_json(&row));
 }
 
-static int check_run(struct app *app, void *values, struct strv *words)
+static int check_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	const struct doctor_check *check = words->n == 1 ? doctor_find(words->v[0]) : NULL;
 	AUTO_ERR struct err err = {0};
 
-	(void)values;
 	if (check)
 		return print_row(app, check);
 	err_set(&err, E_USAGE, "dlrun __check is for the use of dlrun doctor");

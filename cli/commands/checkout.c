@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/os/fs.h"
 #include "base/util/auto.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "core/image/code.h"
 
-static int checkout_run(struct app *app, void *values, struct strv *words)
+static int checkout_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
@@ -15,7 +16,6 @@ static int checkout_run(struct app *app, void *values, struct strv *words)
 	AUTO_FREE char *whole = NULL;
 	struct json *json;
 
-	(void)values;
 	if (runs_get_code(app, words->v[0], &run, &err) < 0 ||
 		run_checkout(&app->session, run, dir, &err) < 0)
 		return app_fail(app, &err);

@@ -177,9 +177,8 @@ static int compare_print_md(struct app *app, const struct compare_view *view)
 {
 	size_t n = view->columns->n;
 	AUTO_FREE double *best = compare_find_best(view->columns, &view->values);
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(UI_TEXT_MAX);
 
-	buf_init(&out, UI_TEXT_MAX);
 	buf_addc(&out, '|');
 	vec_foreach (const struct column, column, view->columns) {
 		AUTO_FREE char *title = compare_cell_title(column);
@@ -244,9 +243,8 @@ static struct json *compare_exact_row(const struct compare_view *view, size_t ru
 
 static int compare_print_csv(struct app *app, const struct compare_view *view)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(UI_TEXT_MAX);
 
-	buf_init(&out, UI_TEXT_MAX);
 	vec_foreach (const struct column, column, view->columns) {
 		buf_adds(&out, column == view->columns->v ? "" : ",");
 		str_csv_quote(&out, compare_exact_name(column));
@@ -256,9 +254,8 @@ static int compare_print_csv(struct app *app, const struct compare_view *view)
 		AUTO_JSON struct json *row = compare_exact_row(view, i);
 
 		for (const struct json *value = json_first(row); value; value = json_next(value)) {
-			AUTO_BUF struct buf text;
+			AUTO_BUF struct buf text = buf_with(UI_TEXT_MAX);
 
-			buf_init(&text, UI_TEXT_MAX);
 			if (json_kind(value) == JSON_STRING)
 				buf_adds(&text, json_str(value));
 			else if (json_kind(value) != JSON_NULL)

@@ -436,12 +436,10 @@ void complete(struct app *app, const struct strv *words, struct buf *out)
 }
 
 /* Printed as it is: to the shell, which is no terminal. */
-static int complete_run(struct app *app, void *values, struct strv *words)
+static int complete_run(struct app *app, void *values UNUSED, struct strv *words)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(COMPLETE_MAX);
 
-	(void)values;
-	buf_init(&out, COMPLETE_MAX);
 	complete(app, words, &out);
 	ui_print(app, UI_OUT, out.data, out.len);
 	return 0;

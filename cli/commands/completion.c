@@ -30,13 +30,12 @@ static const char *script(const char *shell)
 	return NULL;
 }
 
-static int completion_run(struct app *app, void *values, struct strv *words)
+static int completion_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	const char *text = script(words->v[0]);
 	AUTO_ERR struct err err = {0};
 	struct json *json;
 
-	(void)values;
 	if (!text) {
 		unknown_shell(words->v[0], &err);
 		return app_fail(app, &err);

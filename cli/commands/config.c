@@ -64,9 +64,8 @@ static bool cmd_config_has_any(const struct json *values, const char *word)
 /* Text as it is, all else as JSON, which is YAML too. */
 static char *value_text(const struct json *value)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(VALUE_MAX);
 
-	buf_init(&out, VALUE_MAX);
 	if (json_kind(value) == JSON_STRING)
 		buf_adds(&out, json_str(value));
 	else

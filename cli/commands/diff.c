@@ -43,9 +43,8 @@ struct sides {
 
 static char *fact_text(const struct json *value)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(FACT_MAX);
 
-	buf_init(&out, FACT_MAX);
 	if (!value || json_kind(value) == JSON_NULL) {
 		buf_adds(&out, "-");
 	} else if (json_kind(value) == JSON_STRING) {
@@ -110,9 +109,8 @@ static void print_facts(struct app *app, const struct sides *sides, const struct
 
 static void print_files(struct app *app, const struct diff_report *report)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(UI_TEXT_MAX);
 
-	buf_init(&out, UI_TEXT_MAX);
 	if (report->files.n && json_count(report->facts))
 		buf_addc(&out, '\n');
 	vec_foreach (struct diff_file, file, &report->files) {
@@ -194,12 +192,11 @@ static void warn_of_other_tree(struct app *app, const struct run *run)
 static int show(struct app *app, const struct sides *sides, bool with_patch, struct err *err)
 {
 	AUTO(diff_report_done) struct diff_report report = {0};
-	AUTO_BUF struct buf patch = {0};
+	AUTO_BUF struct buf patch = buf_with(PATCH_MAX);
 	int r = runs_diff(&app->session, sides->a, sides->b, &report, err);
 
 	if (r == 0 && !sides->b)
 		warn_of_other_tree(app, sides->a);
-	buf_init(&patch, PATCH_MAX);
 	if (r == 0 && with_patch)
 		r = make_patch(app, sides, &report, &patch, err);
 	if (r < 0)

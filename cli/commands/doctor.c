@@ -75,10 +75,8 @@ static void print_rows(struct app *app, const struct doctor_row *rows)
 {
 	size_t problems = cmd_doctor_count(rows, DOCTOR_PROBLEM),
 	       warnings = cmd_doctor_count(rows, DOCTOR_WARNING);
-	AUTO_BUF struct buf out, fitted;
+	AUTO_BUF struct buf out = buf_with(LINE_BYTES), fitted = buf_with(LINE_BYTES);
 
-	buf_init(&out, LINE_BYTES);
-	buf_init(&fitted, LINE_BYTES);
 	for (size_t i = 0; i < doctor_checks_n; i++)
 		cmd_doctor_add_row(&rows[i], &out);
 	ui_fit(app, UI_OUT, out.data, STATUS_WIDTH + 2, &fitted);
@@ -124,11 +122,10 @@ static int cmd_doctor_write_report(
 {
 	AUTO_FREE char *path = *wanted ? mem_strdup(wanted) : report_path();
 	AUTO_ERR struct err error = {0}, err = {0};
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(DOCTOR_REPORT_MAX);
 	struct session *session = &app->session;
 	struct doctor doctor = {.session = session};
 
-	buf_init(&out, DOCTOR_REPORT_MAX);
 	/* Redaction goes by the environment, which the session lacks when the current directory was
 	 * removed. */
 	if (app_session(app, &session, &error) < 0) {
@@ -148,7 +145,7 @@ static int cmd_doctor_write_report(
 }
 
 /* Not even directories are needed here: what is missing is for the checks to report. */
-static int cmd_doctor_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_doctor_run(struct app *app, void *values_ptr, struct strv *words UNUSED)
 {
 	const struct doctor_values *values = values_ptr;
 	const char *const command[] = {app->self, "__check", NULL};
@@ -156,7 +153,6 @@ static int cmd_doctor_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	int status;
 
-	(void)words;
 	if (values->report && app->options.json) {
 		err_set(&err, E_USAGE, "--report and --json cannot be used together");
 		return app_fail(app, &err);

@@ -32,7 +32,7 @@ static int missing_command(struct app *app, const char *word)
 	AUTO_ERR struct err err = {0};
 	AUTO_ERR struct err cause = {0};
 	AUTO_RUN struct run *run = NULL;
-	AUTO_BUF struct buf shown = {0};
+	AUTO_BUF struct buf shown = buf_with(COMMAND_MAX);
 
 	if (runs_get(app, word, &run, &cause) == 0) {
 		err_set(&err, E_USAGE, "missing argument CMD: what to run beside %s", run_id(run));
@@ -41,7 +41,6 @@ static int missing_command(struct app *app, const char *word)
 	}
 	if (cause.id != E_RUN_NOT_FOUND)
 		return app_fail(app, &cause);
-	buf_init(&shown, COMMAND_MAX);
 	str_shell_quote(&shown, word);
 	err_set(&err, cause.id, "%s", cause.message);
 	err_hint(&err, "dlrun exec -- %s", shown.data);

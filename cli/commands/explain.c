@@ -70,9 +70,8 @@ static int print_all(struct app *app)
 static int print_one(struct app *app, enum err_id id)
 {
 	const struct err_info *info = err_info(id);
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 
-	buf_init(&out, TEXT_MAX);
 	buf_addf(&out, UI_BOLD "%s" UI_OFF ": %s\n\n", info->name, info->title);
 	ui_wrap(info->text, app->columns - 1, 0, &out);
 	buf_addc(&out, '\n');
@@ -81,12 +80,11 @@ static int print_one(struct app *app, enum err_id id)
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
 
-static int explain_run(struct app *app, void *values, struct strv *words)
+static int explain_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	enum err_id id = words->n ? err_find(words->v[0]) : E_NONE;
 	AUTO_ERR struct err err = {0};
 
-	(void)values;
 	if (words->n && id == E_NONE) {
 		explain_not_found(words->v[0], &err);
 		return app_fail(app, &err);

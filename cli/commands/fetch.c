@@ -344,7 +344,7 @@ static int fetch_list_study(
 static char *fetch_study_dir(const struct fetch_values *values, const char *study, struct err *err)
 {
 	AUTO_FREE char *shown = NULL;
-	AUTO_BUF struct buf quoted = {0};
+	AUTO_BUF struct buf quoted = buf_with(PATH_MAX);
 
 	if (values->output)
 		return mem_strdup(values->output);
@@ -352,7 +352,6 @@ static char *fetch_study_dir(const struct fetch_values *values, const char *stud
 		return mem_printf("%s%s", study, values->tree ? "-tree" : "");
 	shown = str_shown(study);
 	err_set(err, E_USAGE, "'%s' cannot be the name of a directory", shown);
-	buf_init(&quoted, PATH_MAX);
 	str_shell_quote(&quoted, study);
 	err_hint(err, "dlrun fetch -o results %s", quoted.data);
 	return NULL;

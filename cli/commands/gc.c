@@ -3,6 +3,7 @@
 #include "app/gc/gc_registry.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
@@ -158,7 +159,7 @@ static int check_options(const struct gc_values *values, struct err *err)
 	return err_hint(err, "dlrun gc --registry …");
 }
 
-static int cmd_gc_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_gc_run(struct app *app, void *values_ptr, struct strv *words UNUSED)
 {
 	const struct gc_values *values = values_ptr;
 	AUTO_ERR struct err err = {0};
@@ -166,7 +167,6 @@ static int cmd_gc_run(struct app *app, void *values_ptr, struct strv *words)
 	struct session *session;
 	char bytes[16];
 
-	(void)words;
 	if (check_options(values, &err) < 0)
 		return app_fail(app, &err);
 	if (values->node)

@@ -163,9 +163,8 @@ static void init_rbac_report(struct app *app, const struct kube_rbac *rbac)
 
 static int init_rbac_print(struct app *app, const struct kube_rbac *rbac, struct err *err)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(RBAC_TEXT_MAX);
 
-	buf_init(&text, RBAC_TEXT_MAX);
 	int r = kube_rbac_print(rbac, &text, err);
 	if (r < 0)
 		return r;
@@ -251,11 +250,9 @@ static const struct opt opts[] = {
 static int cmd_init_prompt_command(
 	struct app *app, const struct init_project *project, char **ret_answer, struct err *err)
 {
-	AUTO_BUF struct buf question, answer;
+	AUTO_BUF struct buf question = buf_with(TEXT_MAX), answer = buf_with(PROMPT_ANSWER_MAX);
 	AUTO_FREE char *first = NULL;
 
-	buf_init(&question, TEXT_MAX);
-	buf_init(&answer, PROMPT_ANSWER_MAX);
 	buf_adds(&question, "What runs?");
 	for (size_t i = 0; i < project->commands.n; i++) {
 		AUTO_FREE char *text = init_command_text(&project->commands.v[i]);
@@ -275,10 +272,9 @@ static int cmd_init_prompt_command(
 static int cmd_init_prompt_data(
 	struct app *app, const struct init_project *project, bool *ret_no, struct err *err)
 {
-	AUTO_BUF struct buf question;
+	AUTO_BUF struct buf question = buf_with(TEXT_MAX);
 	bool yes;
 
-	buf_init(&question, TEXT_MAX);
 	buf_adds(&question, "Let runs use ");
 	for (size_t i = 0; i < project->data.n && i < DATA_SHOWN; i++) {
 		AUTO_FREE char *shown = str_shown(project->data.v[i].path);
@@ -350,13 +346,11 @@ static const char *cmd_init_choose(const struct strv *contexts, const char *answ
 static int cmd_init_prompt_cluster(struct app *app, const struct init_project *project,
 	struct init_cluster_list *clusters, bool *ret_no_more, struct err *err)
 {
-	AUTO_BUF struct buf question, answer;
+	AUTO_BUF struct buf question = buf_with(TEXT_MAX), answer = buf_with(PROMPT_ANSWER_MAX);
 	const char *context = NULL;
 	bool none = false;
 	int r = 1;
 
-	buf_init(&question, TEXT_MAX);
-	buf_init(&answer, PROMPT_ANSWER_MAX);
 	if (project->contexts.n == 0)
 		return 0;
 	buf_adds(&question, "Run on the cluster of context ");
@@ -384,10 +378,8 @@ static int cmd_init_prompt_cluster(struct app *app, const struct init_project *p
 
 static void print_rights(struct app *app, const struct kube_poll *poll)
 {
-	AUTO_BUF struct buf may, may_not;
+	AUTO_BUF struct buf may = buf_with(TEXT_MAX), may_not = buf_with(TEXT_MAX);
 
-	buf_init(&may, TEXT_MAX);
-	buf_init(&may_not, TEXT_MAX);
 	kube_poll_add_rights(poll, KUBE_MAY, "may ", &may);
 	kube_poll_add_rights(poll, KUBE_MAY_NOT, "may not ", &may_not);
 	if (may.len)
@@ -450,10 +442,9 @@ static int cmd_init_prompt_registry(
 {
 	AUTO_FREE char *question =
 		mem_printf("Push images of runs to? [%s]", proposal ? proposal : "none");
-	AUTO_BUF struct buf answer;
+	AUTO_BUF struct buf answer = buf_with(PROMPT_ANSWER_MAX);
 	AUTO_ERR struct err error = {0};
 
-	buf_init(&answer, PROMPT_ANSWER_MAX);
 	for (int i = 0; i < PROMPT_TRIES_MAX; i++) {
 		int r = prompt_line(app, question, &answer, err);
 		if (r < 0)
@@ -479,9 +470,8 @@ static int init_choose_registry(struct app *app, const struct init_project *proj
 {
 	AUTO_STRV struct strv hosts = {0};
 	AUTO_FREE char *user = NULL, *proposal = NULL;
-	AUTO_BUF struct buf names;
+	AUTO_BUF struct buf names = buf_with(TEXT_MAX);
 
-	buf_init(&names, TEXT_MAX);
 	init_find_logins(&app->session, &hosts);
 	if (hosts.n > 0) {
 		user = init_login_user(&app->session, hosts.v[0], LIMIT_MS);
@@ -490,10 +480,8 @@ static int init_choose_registry(struct app *app, const struct init_project *proj
 		app_phase(
 			app, "found", "%s for %s", hosts.n == 1 ? "a login" : "logins", names.data);
 	}
-	if (proposal && init_check_repository(proposal, NULL) < 0) {
-		free(proposal);
-		proposal = NULL;
-	}
+	if (proposal && init_check_repository(proposal, NULL) < 0)
+		free(TAKE(proposal));
 	if (prompts)
 		return cmd_init_prompt_registry(app, proposal, ret, err);
 	if (proposal)
@@ -613,12 +601,11 @@ static int cmd_init_write_file(struct app *app, const struct init_values *values
 	AUTO_FREE char *path = fs_join(project->dir, CONFIG_FILE);
 	AUTO_FREE char *command = NULL, *registry = NULL;
 	AUTO_INIT_CLUSTERS struct init_cluster_list clusters = {0};
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(INIT_TEXT_MAX);
 	struct init_answers answers = {0};
 	bool kept = false;
 	int r = 0;
 
-	buf_init(&text, INIT_TEXT_MAX);
 	if (!values->print && !values->force)
 		r = init_check_free(project->dir, err);
 	if (r == 0 && cmd_init_may_prompt(app, values))

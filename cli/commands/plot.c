@@ -184,11 +184,10 @@ static int write_svg(const struct plot *plot, const struct plot_charts *of, stru
 {
 	const struct plot_values *values = plot->values;
 	struct chart *charts = mem_alloc(of->n, sizeof(*charts));
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 	int64_t width = values->width == OPT_UNSET ? SVG_WIDTH : values->width * 9;
 	int64_t height = values->height == OPT_UNSET ? SVG_HEIGHT : values->height * 20;
 
-	buf_init(&out, TEXT_MAX);
 	for (size_t i = 0; i < of->n; i++) {
 		charts[i] = chart_of(plot, &of->v[i]);
 		charts[i].width = (unsigned)width;
@@ -294,10 +293,9 @@ static int print_charts(const struct plot *plot, struct plot_drawn *drawn, struc
 	const struct plot_values *values = plot->values;
 	size_t max = values->svg ? SVG_CHARTS_MAX : CHARTS_MAX;
 	unsigned width = plot->app->columns;
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 	int r = 0;
 
-	buf_init(&out, TEXT_MAX);
 	if (values->tags.n > max)
 		max = values->tags.n;
 	size_t more = plot_make_charts(plot, drawn, max);
@@ -368,11 +366,10 @@ static int draw_screen(struct plot *plot, struct screen *screen, struct err *err
 {
 	AUTO(plot_drawn_done) struct plot_drawn drawn = {0};
 	const struct plot_charts *charts = &drawn.charts;
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 	char age[96];
 	int r = plot_pick_all(plot, &drawn, NULL);
 
-	buf_init(&out, TEXT_MAX);
 	screen_measure(screen);
 	/* Ignore tags that match nothing: their curves may appear later. */
 	if (r == 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/proxy/proxy.h"
 #include "base/util/auto.h"
+#include "base/util/mem.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
@@ -26,9 +27,8 @@ struct state {
 /* The URL of that host. */
 static char *url_of(const char *host, const struct proxy_here *here)
 {
-	AUTO_BUF struct buf url = {0};
+	AUTO_BUF struct buf url = buf_with(URL_MAX);
 
-	buf_init(&url, URL_MAX);
 	buf_addf(&url, "http://%s:%u/", host, here->port);
 	proxy_query_add(here, &url);
 	return buf_take(&url);
@@ -91,7 +91,7 @@ static void cmd_proxy_on_notice(void *ctx, const char *text)
 	app_note(state->app, "%s", text);
 }
 
-static int cmd_proxy_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_proxy_run(struct app *app, void *values_ptr, struct strv *words UNUSED)
 {
 	const struct proxy_values *values = values_ptr;
 	struct state state = {app, values};
@@ -106,7 +106,6 @@ static int cmd_proxy_run(struct app *app, void *values_ptr, struct strv *words)
 		.ctx = &state,
 		.interrupted = &app_interrupted};
 
-	(void)words;
 	if (app_session(app, &session, &err) < 0)
 		return app_fail(app, &err);
 	app_catch_signals();

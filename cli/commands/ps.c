@@ -413,14 +413,13 @@ static int ps_show_once(struct app *app, const struct view *view, bool again)
 	return 0;
 }
 
-static int ps_run(struct app *app, void *values_ptr, struct strv *words)
+static int ps_run(struct app *app, void *values_ptr, struct strv *words UNUSED)
 {
 	const struct ps_values *values = values_ptr;
 	AUTO(ps_view_done) struct view view = {0};
 	AUTO_ERR struct err err = {0};
 	int status = 0;
 
-	(void)words;
 	if (parse_view(values, &view, &err) < 0)
 		return app_fail(app, &err);
 	choose_questions(&view, app->options.json);

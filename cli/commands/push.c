@@ -3,6 +3,7 @@
 
 #include "app/prepare/push.h"
 #include "base/util/auto.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "cli/runs/preview.h"
 #include "cli/runs/transfer.h"
@@ -152,7 +153,7 @@ static int print_result(struct app *app, const struct push_result *result, bool 
 	return ui_printf(app, UI_OUT, "%s\n", result->ref) < 0;
 }
 
-static int cmd_push_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_push_run(struct app *app, void *values_ptr, struct strv *words UNUSED)
 {
 	const struct push_values *values = values_ptr;
 	const struct submit_options tree = {.include = &values->include,
@@ -176,7 +177,6 @@ static int cmd_push_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO(push_result_done) struct push_result result = {0};
 	struct config *config;
 
-	(void)words;
 	int r = app_config(app, opts, values, &config, &err);
 	if (r == 0)
 		r = push_image(&app->session, &options, &events, &result, &err);

@@ -414,13 +414,11 @@ static int write_unit(const char *dir, const char *name, const struct buf *text,
 static int queue_install(struct app *app, struct err *err)
 {
 	const char *config = app->session.dirs.config;
-	AUTO_BUF struct buf service = {0}, timer = {0};
+	AUTO_BUF struct buf service = buf_with(64 << 10), timer = buf_with(64 << 10);
 
 	if (!config || strpbrk(app->self, "\n\r"))
 		return err_set(err, E_IO_HOME, "there is no directory for units of systemd");
 	AUTO_FREE char *dir = mem_printf("%s/systemd/user", config);
-	buf_init(&service, 64 << 10);
-	buf_init(&timer, 64 << 10);
 	buf_adds(&service, "[Unit]\nDescription=Send runs that wait here (dlrun queue)\n\n"
 			   "[Service]\nType=oneshot\n");
 	add_environment(app, &service);
@@ -446,7 +444,7 @@ static int queue_install(struct app *app, struct err *err)
  * All of it
  */
 
-static int queue_run(struct app *app, void *values_ptr, struct strv *words)
+static int queue_run(struct app *app, void *values_ptr, struct strv *words UNUSED)
 {
 	const struct queue_values *values = values_ptr;
 	AUTO(run_list_done) struct run_list runs = {0};
@@ -455,7 +453,6 @@ static int queue_run(struct app *app, void *values_ptr, struct strv *words)
 	struct session *session;
 	int r = 0;
 
-	(void)words;
 	if (values->serve + values->send + values->install > 1) {
 		err_set(&err, E_USAGE, "--send, --serve and --install cannot be used together");
 		return app_fail(app, &err);

@@ -54,9 +54,8 @@ static void add_fieldf(struct buf *out, const char *label, const char *fmt, ...)
 /* "a=1 b" of an object. */
 static void show_add_pairs(struct buf *out, const char *label, const struct json *object)
 {
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(PAGE_MAX);
 
-	buf_init(&line, PAGE_MAX);
 	for (const struct json *item = json_first(object); item; item = json_next(item)) {
 		buf_addf(&line, "%s%s", line.len ? " " : "", json_key(item));
 		if (str_empty(json_str(item)) && json_kind(item) == JSON_STRING)
@@ -149,9 +148,8 @@ static void add_resources(struct buf *out, const struct run *run)
 	const char *model = json_get_str(resources, "gpu_model");
 	int64_t nodes = json_get_int(resources, "nodes", 1);
 	int64_t gpus = json_get_int(resources, "gpus", 0);
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(PAGE_MAX);
 
-	buf_init(&line, PAGE_MAX);
 	add_count(&line, nodes > 1 ? nodes : 0, "node", "nodes");
 	add_count(&line, gpus, "GPU", "GPUs");
 	if (gpus > 0 && model)
@@ -175,10 +173,9 @@ static void show_add_roles(struct buf *out, const struct run *run)
 	summary_add_field(out, "roles", counts);
 	for (const struct json *role = json_first(roles); role; role = json_next(role)) {
 		AUTO_STRV struct strv words = {0};
-		AUTO_BUF struct buf line;
+		AUTO_BUF struct buf line = buf_with(PAGE_MAX);
 		if (words_get(role, "command", &words, NULL) < 0 || !words.n)
 			continue;
-		buf_init(&line, PAGE_MAX);
 		buf_addf(&line, "%s: ", json_get_str(role, "name"));
 		if (json_get_bool(role, "shell", false))
 			buf_adds(&line, words.v[0]);
@@ -200,9 +197,8 @@ static void show_add_data(struct buf *out, const struct json *data)
 
 static void show_add_ports(struct buf *out, const struct json *list)
 {
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(PAGE_MAX);
 
-	buf_init(&line, PAGE_MAX);
 	for (const struct json *item = json_first(list); item; item = json_next(item))
 		buf_addf(&line, "%s%lld", line.len ? ", " : "", (long long)json_int(item, 0));
 	summary_add_field(out, "ports", line.data);
@@ -236,10 +232,9 @@ static int64_t show_time_of(const struct json *object, const char *key)
 static void show_add_attempt(struct buf *out, const struct json *attempt)
 {
 	int64_t started = show_time_of(attempt, "started"), ended = show_time_of(attempt, "ended");
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(PAGE_MAX);
 	char text[32];
 
-	buf_init(&line, PAGE_MAX);
 	buf_addf(&line, "%lld  ", (long long)json_get_int(attempt, "number", 0));
 	add_end(&line, json_get(attempt, "exit"));
 	if (started && ended >= started)
@@ -277,9 +272,8 @@ static char *column_text(const struct run *run, const char *name)
 static void add_used(struct buf *out, const char *label, const struct run *run,
 	const char *const (*parts)[2], size_t n)
 {
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(PAGE_MAX);
 
-	buf_init(&line, PAGE_MAX);
 	for (size_t i = 0; i < n; i++) {
 		AUTO_FREE char *text = column_text(run, parts[i][0]);
 
@@ -319,9 +313,8 @@ static void add_metric(struct buf *out, const char *label, const struct json *me
 {
 	int64_t step = json_get_int(metric, "step", -1);
 	size_t wide = str_columns(json_key(metric));
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(PAGE_MAX);
 
-	buf_init(&line, PAGE_MAX);
 	buf_addf(&line, "%s%*s  ", json_key(metric), wide < widest ? (int)(widest - wide) : 0, "");
 	columns_add_scalar(json_get(metric, "value"), &line);
 	if (step >= 0)
@@ -332,9 +325,8 @@ static void add_metric(struct buf *out, const char *label, const struct json *me
 static void show_add_curve(struct buf *out, const struct series_curve *curve, const char *name)
 {
 	const struct series_point *first = &curve->points[0], *last = &curve->points[curve->n - 1];
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(PAGE_MAX);
 
-	buf_init(&line, PAGE_MAX);
 	if (!spark_add(curve->points, curve->n, &line))
 		return;
 	buf_addf(&line, "  %s: %.4g to %.4g, steps %lld to %lld", name, first->value, last->value,
@@ -410,10 +402,8 @@ static void show_add_places(struct app *app, struct buf *out, const struct run *
 static void add_headline(struct app *app, struct buf *out, const struct run *run)
 {
 	enum run_state state = run_state(run);
-	AUTO_BUF struct buf sentence = {0}, hint = {0};
+	AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX), hint = buf_with(SENTENCE_MAX);
 
-	buf_init(&sentence, SENTENCE_MAX);
-	buf_init(&hint, SENTENCE_MAX);
 	runs_why(app, run, &sentence, &hint);
 	AUTO_FREE char *why = ui_clean(sentence.data);
 	AUTO_FREE char *next = ui_clean(hint.data);
@@ -426,7 +416,7 @@ static void add_headline(struct app *app, struct buf *out, const struct run *run
 static int show_one(struct app *app, struct run *run)
 {
 	const struct run_list one = {.v = &run, .n = 1};
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(PAGE_MAX);
 
 	runs_results(&app->session, &one, true, RESULTS_MS);
 	if (run_state(run) == RUN_RUNNING)
@@ -434,7 +424,6 @@ static int show_one(struct app *app, struct run *run)
 	metrics_here(&app->session, &one, METRICS_MS);
 	if (app->options.json)
 		return app_print_json(app, json_clone(run->doc));
-	buf_init(&out, PAGE_MAX);
 	add_headline(app, &out, run);
 	add_identity(&out, run);
 	add_resources(&out, run);
@@ -454,13 +443,12 @@ static int show_one(struct app *app, struct run *run)
 	return summary_print_page(app, &out);
 }
 
-static int cmd_show_run(struct app *app, void *values, struct strv *words)
+static int cmd_show_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_FREE char *study = NULL;
 
-	(void)values;
 	if (runs_get_named(app, words, &runs, &study, &err) < 0)
 		return app_fail(app, &err);
 	return study ? summary_print(app, study, &runs) : show_one(app, runs.v[0]);

@@ -606,9 +606,8 @@ static int sweep_make_study(const struct submit_values *values, const struct con
  * frees. */
 static char *sweep_study_name(const char *wanted)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LINE_BYTES);
 
-	buf_init(&out, LINE_BYTES);
 	for (const char *s = wanted; *s; s++) {
 		const char *end = *s == '{' ? strchr(s, '}') : NULL;
 		if (end)
@@ -638,8 +637,7 @@ static int sweep_print_cases(struct app *app, const struct study *study)
 	for (size_t i = 0; i < cases->n; i++) {
 		const struct cases_member member = {i, study->id};
 		AUTO_STRV struct strv command = {0};
-		AUTO_BUF struct buf line;
-		buf_init(&line, LINE_BYTES);
+		AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 		if (cases_expand_command(cases, &member, &template, &command, NULL) == 0 &&
 			command.n > 0)
 			str_shell_join(&line, command.v);

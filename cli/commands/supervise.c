@@ -4,6 +4,7 @@
 #include "app/lifecycle/delivery.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
+#include "base/util/mem.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 
@@ -11,11 +12,10 @@
 
 enum { EXIT_DLRUN = 125 };
 
-static int cmd_supervise_run(struct app *app, void *values, struct strv *words)
+static int cmd_supervise_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 
-	(void)values;
 	if (words->n != 1) {
 		err_set(&err, E_USAGE, "dlrun __supervise is for dlrun's own use");
 		return app_fail(app, &err);
@@ -35,12 +35,11 @@ const struct cmd cmd___supervise = {
 	.run = cmd_supervise_run,
 };
 
-static int cmd_deliver_run(struct app *app, void *values, struct strv *words)
+static int cmd_deliver_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	struct session *session;
 
-	(void)values;
 	os_protect_memory();
 	int r = words->n == 1 ? app_session(app, &session, &err)
 			      : err_set(&err, E_USAGE, "dlrun __deliver is for dlrun's own use");

@@ -177,13 +177,12 @@ static size_t sweep_count_ended(const struct study_row *row)
 /* "0.081 … 0.094", or one number where there is one value. */
 static void sweep_add_metric(struct ui_table *table, const struct study_row *row)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(CELL_BYTES);
 
 	if (row->n_values == 0) {
 		ui_table_add(table, "", "-");
 		return;
 	}
-	buf_init(&out, CELL_BYTES);
 	columns_add_double(row->best, &out);
 	if (row->n_values > 1) {
 		buf_adds(&out, " … ");
@@ -289,13 +288,12 @@ static void sweep_print_failed(struct app *app, const struct sweep_view *view)
 	size_t n = 0;
 
 	vec_foreach (struct run *, run, &view->runs) {
-		AUTO_BUF struct buf sentence = {0}, hint = {0};
+		AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX),
+				    hint = buf_with(SENTENCE_MAX);
 		if (run_state(*run) != RUN_FAILED && run_state(*run) != RUN_LOST)
 			continue;
 		if (++n > FAILED_SHOWN)
 			continue;
-		buf_init(&sentence, SENTENCE_MAX);
-		buf_init(&hint, SENTENCE_MAX);
 		runs_why(app, *run, &sentence, &hint);
 		app_note(app, "%s", sentence.data);
 	}

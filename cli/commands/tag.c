@@ -144,7 +144,7 @@ static int tag_run(struct app *app, void *values_ptr, struct strv *words)
 	return 0;
 }
 
-static int note_run(struct app *app, void *values, struct strv *words)
+static int note_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
@@ -153,7 +153,6 @@ static int note_run(struct app *app, void *values, struct strv *words)
 	struct run *run = NULL;
 	int r = runs_get(app, words->n ? words->v[0] : NULL, &run, &err);
 
-	(void)values;
 	if (r == 0)
 		*vec_push(&runs) = run;
 	for (size_t i = 1; i < words->n; i++)

@@ -249,9 +249,8 @@ static bool cmd_targets_has_place(const struct target_list *targets)
 /* Where columns have no room: lines of their own. */
 static int print_states(struct app *app, const struct target_list *targets)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LINES_MAX);
 
-	buf_init(&out, LINES_MAX);
 	vec_foreach (const struct target_item, item, &targets->items) {
 		AUTO_FREE char *text = state_text(item);
 		const char *state = item->requested ? text : item->why_not;
@@ -400,10 +399,9 @@ static void targets_add_diff(struct app *app, const struct target_item *item, st
 
 static int targets_print_diff(struct app *app, const struct target_list *targets)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LINES_MAX);
 	size_t n = 0;
 
-	buf_init(&out, LINES_MAX);
 	vec_foreach (const struct target_item, item, &targets->items) {
 		if (n_responded(item) < 2)
 			continue;
@@ -464,11 +462,10 @@ static int targets_print_recipe(
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_TARGET_LIST struct target_list targets = {0};
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(LINES_MAX);
 	struct session *session;
 	int r = 0;
 
-	buf_init(&text, LINES_MAX);
 	if (app->options.json || options->gpus || options->diff || words->n > 1)
 		r = err_set(&err, E_USAGE, "--recipe %s",
 			words->n > 1 ? "is for one target"

@@ -143,10 +143,9 @@ static void top_view_add_metric(const struct json *metric, struct buf *text)
 static void top_view_add_metrics(struct ui_table *table, const struct json *metrics)
 {
 	const struct json *first = metric_main(metrics);
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(CELL_MAX);
 	size_t n = 1;
 
-	buf_init(&text, CELL_MAX);
 	if (first)
 		top_view_add_metric(first, &text);
 	for (const struct json *m = json_first(metrics); m && n < METRICS_SHOWN; m = json_next(m))
@@ -435,10 +434,9 @@ static void top_begin(struct top *top)
 static int print_tables(
 	struct app *app, const struct run_list *runs, const struct machine_list *machines)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(SCREEN_MAX);
 	int r = 0;
 
-	buf_init(&text, SCREEN_MAX);
 	top_view_format(app, runs, machines, app->out_tty ? app->columns : 0, &text);
 	if (text.len)
 		r = ui_print(app, UI_OUT, text.data, text.len);
@@ -480,9 +478,8 @@ static int top_show_once(struct app *app, const char *word)
 static void top_draw(struct top *top)
 {
 	AUTO_MACHINES struct machine_list machines = {0};
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(SCREEN_MAX);
 
-	buf_init(&text, SCREEN_MAX);
 	screen_measure(&top->screen);
 	live_store_samples(top->live, &top->runs);
 	live_machines(top->live, &top->runs, &machines);
@@ -495,13 +492,12 @@ static void top_draw(struct top *top)
 
 static int top_on_turn(void *ctx, struct err *err);
 
-static int top_on_refreshed(void *ctx, int status, struct err *err)
+static int top_on_refreshed(void *ctx, int status, struct err *err UNUSED)
 {
 	struct top *top = ctx;
 	struct loop *loop = session_loop(top->session);
 	bool is_far = false;
 
-	(void)err;
 	top->refresh = NULL;
 	if (status < 0)
 		return status;
@@ -546,11 +542,10 @@ static int top_watch(struct app *app, const char *word)
 	return app_interrupted ? EXIT_INTERRUPTED : 0;
 }
 
-static int top_run(struct app *app, void *values, struct strv *words)
+static int top_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	const char *word = words->n ? words->v[0] : NULL;
 
-	(void)values;
 	if (app->out_tty && !app->options.json)
 		return top_watch(app, word);
 	return top_show_once(app, word);

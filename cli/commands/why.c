@@ -121,9 +121,8 @@ static int why_print_study_json(struct app *app, const char *study,
 	const struct group_counts *counts, const struct causes *causes, const struct buf *hint)
 {
 	struct json *json = app_json("why"), *list = json_array();
-	AUTO_BUF struct buf sentence;
+	AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX);
 
-	buf_init(&sentence, SENTENCE_MAX);
 	buf_addf(&sentence, "%s: ", study);
 	causes_text(causes, &sentence);
 	json_set_str(json, "id", study);
@@ -140,11 +139,9 @@ static int why_print_study_json(struct app *app, const char *study,
 static int why_study(struct app *app, const char *study, const struct run_list *runs)
 {
 	AUTO_CAUSES struct causes causes = {0};
-	AUTO_BUF struct buf text, hint;
+	AUTO_BUF struct buf text = buf_with(SENTENCE_MAX), hint = buf_with(SENTENCE_MAX);
 	struct group_counts counts;
 
-	buf_init(&text, SENTENCE_MAX);
-	buf_init(&hint, SENTENCE_MAX);
 	group_count(runs, &counts);
 	runs_causes(&app->session, runs, &causes);
 	why_hint_study(study, &counts, &hint);
@@ -167,11 +164,9 @@ static int why_study(struct app *app, const char *study, const struct run_list *
 
 static int why_one(struct app *app, const struct run *run)
 {
-	AUTO_BUF struct buf sentence = {0}, hint = {0};
+	AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX), hint = buf_with(SENTENCE_MAX);
 	AUTO_RUN_PLACES struct run_places places = {0};
 
-	buf_init(&sentence, SENTENCE_MAX);
-	buf_init(&hint, SENTENCE_MAX);
 	runs_why(app, run, &sentence, &hint);
 	if (app->options.json)
 		return cmd_why_print_json(app, run, &sentence, &hint);
@@ -184,13 +179,12 @@ static int why_one(struct app *app, const struct run *run)
 	return 0;
 }
 
-static int cmd_why_run(struct app *app, void *values, struct strv *words)
+static int cmd_why_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_FREE char *study = NULL;
 
-	(void)values;
 	if (runs_get_named(app, words, &runs, &study, &err) < 0)
 		return app_fail(app, &err);
 	return study ? why_study(app, study, &runs) : why_one(app, runs.v[0]);

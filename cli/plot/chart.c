@@ -466,10 +466,9 @@ static void add_x_texts(const struct canvas *canvas, struct buf *out)
 
 static void add_label(const char *label, size_t columns, bool utf8, struct buf *out)
 {
-	AUTO_BUF struct buf clean;
+	AUTO_BUF struct buf clean = buf_with(UI_TEXT_MAX);
 	const struct app stream = {.utf8 = utf8, .plain = !utf8};
 
-	buf_init(&clean, UI_TEXT_MAX);
 	term_clean(label, strlen(label), true, &clean);
 	ui_cut(&stream, clean.data, columns, out);
 }
@@ -505,9 +504,8 @@ static void chart_add_legend(const struct chart *chart, struct buf *out)
 	size_t columns = 0;
 
 	for (size_t i = 0; i < chart->n_lines; i++) {
-		AUTO_BUF struct buf label;
+		AUTO_BUF struct buf label = buf_with(UI_TEXT_MAX);
 
-		buf_init(&label, UI_TEXT_MAX);
 		add_label(chart->lines[i].label, most, chart->utf8, &label);
 		size_t wide = str_columns(label.data);
 		columns = wide > columns ? wide : columns;

@@ -60,11 +60,9 @@ static void add_csv_head(const struct plot_curve *curve, struct buf *out)
 
 int plot_csv(struct app *app, const struct plot_curves *curves)
 {
-	AUTO_BUF struct buf out, head;
+	AUTO_BUF struct buf out = buf_with(PLOT_PIECE_MAX), head = buf_with(PLOT_PIECE_MAX);
 	char time[PLOT_NUMBER], value[PLOT_NUMBER];
 
-	buf_init(&out, PLOT_PIECE_MAX);
-	buf_init(&head, PLOT_PIECE_MAX);
 	buf_adds(&out, "run,dir,tag,step,wall_time,value\n");
 	vec_foreach (struct plot_curve, curve, curves) {
 		buf_reset(&head);
@@ -138,11 +136,10 @@ static void add_json_head(const struct plot_curve *curve, struct buf *out)
 
 int plot_json(struct app *app, const struct plot_curves *curves)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(PLOT_PIECE_MAX);
 	const char *between = "";
 
 	app->json_done = true;
-	buf_init(&out, PLOT_PIECE_MAX);
 	buf_adds(&out, "{\"schema\":\"dlrun/plot/v1\",\"curves\":[");
 	vec_foreach (struct plot_curve, curve, curves) {
 		buf_adds(&out, between);
@@ -469,11 +466,6 @@ static bool plot_pick_has_match(const struct plot_curves *curves, const char *gl
 	return false;
 }
 
-static int plot_pick_by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Each once, sorted. */
 static void plot_pick_list_tags(const struct plot_curves *curves, struct strv *ret)
 {
@@ -483,17 +475,16 @@ static void plot_pick_list_tags(const struct plot_curves *curves, struct strv *r
 		if (!map_put(&seen, curve->curve.tag, curve))
 			strv_add(ret, curve->curve.tag);
 	map_done(&seen);
-	vec_sort(ret, plot_pick_by_text);
+	strv_sort(ret);
 }
 
 static int no_match(const struct plot_curves *curves, const char *glob, struct err *err)
 {
 	enum { SHOWN = 12 };
 	AUTO_FREE char *shown = str_shown(glob);
-	AUTO_BUF struct buf names;
+	AUTO_BUF struct buf names = buf_with(LABEL_MAX);
 	AUTO_STRV struct strv tags = {0};
 
-	buf_init(&names, LABEL_MAX);
 	plot_pick_list_tags(curves, &tags);
 	for (size_t i = 0; i < tags.n && i < SHOWN; i++) {
 		AUTO_FREE char *name = str_shown(tags.v[i]);
@@ -504,8 +495,7 @@ static int no_match(const struct plot_curves *curves, const char *glob, struct e
 	const char *near = str_suggest(glob, (const char *const *)tags.v, tags.n);
 	err_set(err, E_EVENTS_TAG, "no scalar named %s", shown);
 	err_evidence(err, "there are: %s", names.data);
-	AUTO_BUF struct buf quoted;
-	buf_init(&quoted, LABEL_MAX);
+	AUTO_BUF struct buf quoted = buf_with(LABEL_MAX);
 	str_shell_quote(&quoted, near ? near : tags.v[0]);
 	return err_hint(err, "--tag %s", quoted.data);
 }
@@ -624,9 +614,8 @@ static void plot_pick_add_word(struct buf *label, const char *word)
 static char *make_label(
 	const struct plot_curve *curve, const struct name *name, const struct common *common)
 {
-	AUTO_BUF struct buf label;
+	AUTO_BUF struct buf label = buf_with(LABEL_MAX);
 
-	buf_init(&label, LABEL_MAX);
 	if (!common->source)
 		plot_pick_add_word(&label, curve->source->label);
 	if (name->differs) {
@@ -669,9 +658,8 @@ static void plot_pick_add_lines(const struct plot_curves *curves, struct plot_ch
 static char *make_title(const struct plot_curves *curves)
 {
 	AUTO_STRV struct strv tags = {0};
-	AUTO_BUF struct buf title;
+	AUTO_BUF struct buf title = buf_with(LABEL_MAX);
 
-	buf_init(&title, LABEL_MAX);
 	plot_pick_list_tags(curves, &tags);
 	for (size_t i = 0; i < tags.n; i++)
 		buf_addf(&title, "%s%s", i ? ", " : "", tags.v[i]);

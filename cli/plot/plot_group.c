@@ -256,8 +256,7 @@ static int plot_group_fail(const struct plot_curves *curves, const char *by, str
 	AUTO_JSON struct json *axes = group_axes(&runs);
 	vec_done(&runs);
 	err_set(err, E_USAGE, "no run has a parameter %s", shown);
-	AUTO_BUF struct buf names;
-	buf_init(&names, TEXT_MAX);
+	AUTO_BUF struct buf names = buf_with(TEXT_MAX);
 	for (const struct json *axis = json_first(axes); axis && n < AXES_SHOWN;
 		axis = json_next(axis), n++) {
 		AUTO_FREE char *name = str_shown(json_key(axis));
@@ -266,8 +265,7 @@ static int plot_group_fail(const struct plot_curves *curves, const char *by, str
 	if (n == 0)
 		return err_evidence(err, "all have the same parameters");
 	err_evidence(err, "they differ in %s", names.data);
-	AUTO_BUF struct buf quoted;
-	buf_init(&quoted, TEXT_MAX);
+	AUTO_BUF struct buf quoted = buf_with(TEXT_MAX);
 	str_shell_quote(&quoted, json_key(json_first(axes)));
 	return err_hint(err, "--by %s", quoted.data);
 }
@@ -370,10 +368,9 @@ size_t plot_groups_charts(const struct plot_groups *groups, const char *by,
 
 int plot_groups_csv(struct app *app, const struct plot_groups *groups, const char *by)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(PLOT_PIECE_MAX);
 	char median[PLOT_NUMBER], best[PLOT_NUMBER];
 
-	buf_init(&out, PLOT_PIECE_MAX);
 	str_csv_quote(&out, by);
 	buf_adds(&out, ",runs,dir,tag,step,median,best\n");
 	vec_foreach (struct plot_group, group, groups)
@@ -443,11 +440,10 @@ static void plot_group_add_json(const struct plot_group *group, struct buf *out)
 int plot_groups_json(struct app *app, const struct plot_groups *groups, const char *by)
 {
 	AUTO_JSON struct json *head = app_json("plot-groups");
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(PLOT_PIECE_MAX);
 
 	app->json_done = true;
 	json_set_str(head, "by", by);
-	buf_init(&out, PLOT_PIECE_MAX);
 	json_print(head, &out);
 	buf_truncate(&out, out.len - 1);
 	buf_adds(&out, ",\"groups\":[");

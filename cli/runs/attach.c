@@ -10,6 +10,7 @@
 #include "app/lifecycle/follow.h"
 #include "app/runs/refresh.h"
 #include "base/util/auto.h"
+#include "base/util/mem.h"
 #include "cli/runs/runs.h"
 #include "targets/ssh/terminal.h"
 
@@ -39,20 +40,18 @@ static void restore(struct terminal *terminal)
 	terminal->is_raw = false;
 }
 
-static void attach_get_size(void *ctx, unsigned *ret_columns, unsigned *ret_rows)
+static void attach_get_size(void *ctx UNUSED, unsigned *ret_columns, unsigned *ret_rows)
 {
 	struct winsize size = {0};
 
-	(void)ctx;
 	if (ioctl(STDIN_FILENO, TIOCGWINSZ, &size) < 0)
 		return;
 	*ret_columns = size.ws_col;
 	*ret_rows = size.ws_row;
 }
 
-static void attach_on_end(int sig)
+static void attach_on_end(int sig UNUSED)
 {
-	(void)sig;
 	app_interrupted = 1;
 }
 

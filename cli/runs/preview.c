@@ -68,12 +68,11 @@ static const char *why_excluded(enum excluded_why why)
 
 static void preview_print_excluded(struct app *app, const struct path_list *paths)
 {
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 	size_t shown = 0;
 
 	if (paths->n_excluded == 0)
 		return;
-	buf_init(&line, LINE_BYTES);
 	for (; shown < paths->excluded.n && shown < EXCLUDED_SHOWN; shown++) {
 		const struct excluded *item = &paths->excluded.v[shown];
 		AUTO_FREE char *name = str_shown(item->path);
@@ -87,10 +86,9 @@ static void preview_print_excluded(struct app *app, const struct path_list *path
 
 void preview_print_snapshot(struct app *app, const struct snapshot *snapshot, int64_t ms)
 {
-	AUTO_BUF struct buf git = {0};
+	AUTO_BUF struct buf git = buf_with(LINE_BYTES);
 	char bytes[16], took[32];
 
-	buf_init(&git, LINE_BYTES);
 	add_git(&snapshot->git, &git);
 	app_phase(app, "snapshot", "%s · %zu %s · %s · %s", git.data, snapshot->entries.n,
 		snapshot->entries.n == 1 ? "file" : "files", str_size(snapshot->bytes, bytes),
@@ -185,9 +183,8 @@ static void preview_list_files(const struct snapshot *snapshot, struct buf *out)
 
 void preview_print_files(struct app *app, const struct snapshot *snapshot)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(UI_TEXT_MAX);
 
-	buf_init(&out, UI_TEXT_MAX);
 	preview_list_files(snapshot, &out);
 	ui_print(app, UI_OUT, out.data, out.len);
 }
@@ -207,9 +204,8 @@ static void preview_print_facts(struct app *app, const struct submit_preview *pr
 	AUTO_FREE char *command = run_command_line(&run);
 	AUTO_FREE char *places = run_places_of(&run), *roles = roles_summary(doc);
 	AUTO_FREE char *after = after_names(json_get(doc, AFTER_RECORD));
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(LINE_BYTES);
 
-	buf_init(&out, LINE_BYTES);
 	preview_add_fact("command", command, &out);
 	preview_add_fact("launcher", json_get_str(json_get(doc, "launcher"), "line"), &out);
 	preview_add_fact("roles", roles, &out);
@@ -262,9 +258,8 @@ int preview_print(struct app *app, const struct submit_options *options, bool li
 
 static void print_object(struct app *app, const struct json *object, bool json)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(JSON_SIZE_MAX);
 
-	buf_init(&out, JSON_SIZE_MAX);
 	if (json) {
 		json_print(object, &out);
 		buf_addc(&out, '\n');

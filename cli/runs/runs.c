@@ -299,11 +299,6 @@ static bool get_ports(const struct run *run, struct ports *ret)
 	return ret->n > 0 && !run_state_is_final(run_state(run));
 }
 
-static bool reach_is_here(const struct run *run)
-{
-	return target_ops_recorded(run)->is_here;
-}
-
 static void print_port(struct app *app, const struct run *run, const struct forward_port *port)
 {
 	app_note(
@@ -319,9 +314,8 @@ static void reach_on_listening(void *ctx, const struct forward_port *port)
 
 static void print_command(struct app *app, const struct run *run, const struct ports *ports)
 {
-	AUTO_BUF struct buf words = {0};
+	AUTO_BUF struct buf words = buf_with(WORDS_MAX);
 
-	buf_init(&words, WORDS_MAX);
 	for (size_t i = 0; i < ports->n; i++)
 		buf_addf(&words, " %u", ports->v[i]);
 	app_note(app, "%s: dlrun forward %s%s", ports->n == 1 ? "its port" : "its ports",
@@ -347,7 +341,7 @@ static struct forward *reach_open(struct app *app, const struct run *run, int ra
 
 	if (!get_ports(run, &ports))
 		return NULL;
-	if (reach_is_here(run)) {
+	if (runs_is_here(run)) {
 		print_here(app, run, &ports);
 		return NULL;
 	}
@@ -372,7 +366,7 @@ void reach_print(struct app *app, const struct run *run)
 
 	if (!get_ports(run, &ports))
 		return;
-	if (reach_is_here(run))
+	if (runs_is_here(run))
 		print_here(app, run, &ports);
 	else
 		print_command(app, run, &ports);
@@ -381,11 +375,6 @@ void reach_print(struct app *app, const struct run *run)
 /*
  * The end
  */
-
-static bool runs_is_local(const struct run *run)
-{
-	return target_ops_recorded(run)->is_here;
-}
 
 /* Into the last line if there is room for it there (columns, 0: any), else into the next. */
 static void runs_add_piece(
@@ -416,7 +405,7 @@ void runs_results_lines(struct app *app, const struct run *run, size_t columns, 
 	for (size_t i = 0; i < words.n; i++)
 		runs_add_piece(ret, " · ", words.v[i], columns);
 	/* The list of results could not be fetched in time. */
-	bool is_unknown = !results_is_valid(results) && run_handle(run) && !runs_is_local(run) &&
+	bool is_unknown = !results_is_valid(results) && run_handle(run) && !runs_is_here(run) &&
 			  run_keeps_results(session, run);
 	if (is_unknown)
 		strv_add(ret, "not listed yet");
@@ -426,7 +415,7 @@ void runs_results_lines(struct app *app, const struct run *run, size_t columns, 
 	AUTO_FREE char *waits = taken_text(run);
 	if (*waits)
 		strv_add(ret, waits);
-	if (!words.n || !runs_is_local(run))
+	if (!words.n || !runs_is_here(run))
 		return;
 	AUTO_FREE char *outputs = dirs_outputs(&session->dirs, run_id(run));
 	dir = mem_printf("in %s", outputs);
@@ -471,11 +460,9 @@ bool runs_why(struct app *app, const struct run *run, struct buf *sentence, stru
 static void runs_print_failure(struct app *app, const struct run *run)
 {
 	AUTO_ERR struct err err = {0};
-	AUTO_BUF struct buf sentence = {0}, hint = {0}, text = {0};
+	AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX), hint = buf_with(SENTENCE_MAX),
+			    text = buf_with(SENTENCE_MAX);
 
-	buf_init(&sentence, SENTENCE_MAX);
-	buf_init(&hint, SENTENCE_MAX);
-	buf_init(&text, SENTENCE_MAX);
 	bool known = runs_why(app, run, &sentence, &hint);
 	err_set(&err, end_id(run), "%s", sentence.data);
 	/* A program that never began has no output to inspect. */
@@ -609,10 +596,9 @@ static void runs_follow_set_timer(struct follower *follower);
 static int runs_follow_on_timer(void *ctx, struct err *err)
 {
 	struct follower *follower = ctx;
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(OUT_MAX);
 	int r;
 
-	buf_init(&out, OUT_MAX);
 	follower->timer = NULL;
 	logview_tick(&follower->view, clock_ms(), &out);
 	r = runs_follow_write_out(follower, &out, err);
@@ -640,11 +626,10 @@ static int runs_follow_on_data(
 {
 	struct follower *follower = ctx;
 	const struct follow_request *request = follower->request;
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(OUT_MAX);
 
 	if (request->count && (rank < request->first || rank >= request->first + request->count))
 		return 0;
-	buf_init(&out, OUT_MAX);
 	runs_follow_set_rank(follower, rank);
 	logview_add(&follower->view, data, len, time_ms, clock_ms(), &out);
 	runs_follow_set_timer(follower);
@@ -684,10 +669,9 @@ static int runs_follow_read_log(struct follower *follower, struct session *sessi
 		.notice = runs_follow_on_notice,
 		.gap = runs_follow_on_gap,
 		.ctx = follower};
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(OUT_MAX);
 	int r = run_follow(session, run, &options, &events, err);
 
-	buf_init(&out, OUT_MAX);
 	if (follower->timer)
 		loop_remove_timer(follower->loop, follower->timer);
 	/* The record that has the name of the role may have been replaced. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/runs/summary.h"
 
-#include <stdarg.h>
-
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
@@ -131,9 +129,8 @@ void summary_add_time(struct buf *out, const char *label, int64_t wall_ms)
 
 int summary_print_page(struct app *app, const struct buf *page)
 {
-	AUTO_BUF struct buf fitted = {0};
+	AUTO_BUF struct buf fitted = buf_with(PAGE_MAX);
 
-	buf_init(&fitted, PAGE_MAX);
 	ui_fit(app, UI_OUT, page->data, SUMMARY_FIELD, &fitted);
 	return ui_print(app, UI_OUT, fitted.data, fitted.len) < 0;
 }
@@ -142,9 +139,8 @@ static void summary_add_axes(struct buf *out, const struct json *axes)
 {
 	for (const struct json *axis = json_first(axes); axis; axis = json_next(axis)) {
 		size_t n = 0;
-		AUTO_BUF struct buf line;
+		AUTO_BUF struct buf line = buf_with(PAGE_MAX);
 
-		buf_init(&line, PAGE_MAX);
 		buf_adds(&line, json_key(axis));
 		for (const struct json *value = json_first(axis); value;
 			value = json_next(value), n++)
@@ -161,10 +157,9 @@ static void summary_add_axes(struct buf *out, const struct json *axes)
 static void summary_add_members(
 	struct buf *out, const char *label, const struct run_list *runs, enum run_state state)
 {
-	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf line = buf_with(PAGE_MAX);
 	size_t n = 0;
 
-	buf_init(&line, PAGE_MAX);
 	vec_foreach (struct run *, run, runs)
 		if (run_state(*run) == state && n++ < NAMES_SHOWN)
 			buf_addf(&line, "%s%s", n > 1 ? ", " : "",
@@ -212,12 +207,11 @@ static void summary_text(const char *study, const struct summary *summary, struc
 int summary_print(struct app *app, const char *study, const struct run_list *runs)
 {
 	AUTO(summary_done) struct summary summary = {0};
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(PAGE_MAX);
 
 	summary_make(runs, &summary);
 	if (app->options.json)
 		return summary_print_json(app, study, &summary);
-	buf_init(&out, PAGE_MAX);
 	summary_text(study, &summary, &out);
 	return summary_print_page(app, &out);
 }

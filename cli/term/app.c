@@ -59,9 +59,8 @@ volatile int app_interrupted;
  * Signals
  */
 
-static void on_interrupt(int sig)
+static void on_interrupt(int sig UNUSED)
 {
-	(void)sig;
 	app_interrupted = 1;
 }
 
@@ -74,9 +73,8 @@ void app_catch_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 }
 
-static void on_pipe(int sig)
+static void on_pipe(int sig UNUSED)
 {
-	(void)sig;
 }
 
 /* Not ignored, as that would go on in the programs that we start; EPIPE comes all the same. */
@@ -277,10 +275,9 @@ int prompt_line(struct app *app, const char *question, struct buf *answer, struc
 int prompt_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err)
 {
 	AUTO_FREE char *whole = mem_printf("%s %s", question, fallback ? "[Y/n]" : "[y/N]");
-	AUTO_BUF struct buf answer;
+	AUTO_BUF struct buf answer = buf_with(PROMPT_ANSWER_MAX);
 	int r = 1;
 
-	buf_init(&answer, PROMPT_ANSWER_MAX);
 	*ret = fallback;
 	for (int i = 0; i < PROMPT_TRIES_MAX && r > 0; i++) {
 		r = prompt_line(app, whole, &answer, err);
@@ -449,8 +446,7 @@ static int app_enter_dir(struct app *app, struct err *err)
 
 	if (!dir)
 		return 0;
-	free(app->shell_dir);
-	app->shell_dir = getcwd(NULL, 0);
+	REPLACE(app->shell_dir, getcwd(NULL, 0));
 	if (!app->shell_dir)
 		app->shell_dir = mem_strdup("");
 	if (chdir(dir) == 0)
@@ -591,7 +587,7 @@ static int unknown_command(const char *name, char *const *rest, struct err *err)
 	AUTO_FREE char *shown = str_shown(name);
 	const char **names = mem_alloc(cmds_n, sizeof(*names));
 	const char *near = cmd_of_others(name);
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(LINE_MAX_BYTES);
 	size_t n = 0;
 
 	for (size_t i = 0; i < cmds_n; i++)
@@ -603,7 +599,6 @@ static int unknown_command(const char *name, char *const *rest, struct err *err)
 	err_set(err, E_USAGE_COMMAND, "unknown command '%s'", shown);
 	if (near || !app_is_program(name))
 		return err_hint(err, near ? "did you mean dlrun %s?" : "dlrun help", near);
-	buf_init(&line, LINE_MAX_BYTES);
 	str_shell_quote(&line, name);
 	for (; *rest; rest++) {
 		buf_addc(&line, ' ');

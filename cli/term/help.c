@@ -103,11 +103,10 @@ static void help_add_row(
 static void help_add_options(const struct opt *opts, size_t columns, struct buf *out)
 {
 	for (const struct opt *opt = opts; opt && opt->type != OPT_END; opt++) {
-		AUTO_BUF struct buf name = {0};
+		AUTO_BUF struct buf name = buf_with(HELP_MAX);
 
 		if (opt->hidden)
 			continue;
-		buf_init(&name, HELP_MAX);
 		help_option_name(opt, true, &name);
 		help_add_row(name.data, OPTION_INDENT, opt->help, columns, out);
 	}
@@ -138,9 +137,8 @@ static void help_add_usage(const struct cmd *cmd, size_t columns, struct buf *ou
 
 static void add_common_line(size_t columns, struct buf *out)
 {
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(HELP_MAX);
 
-	buf_init(&line, HELP_MAX);
 	buf_adds(&line, "Options of every command (dlrun help):");
 	for (const struct opt *opt = app_opts; opt->type != OPT_END; opt++) {
 		if (opt->letter)
@@ -251,11 +249,10 @@ static void help_add_command(const struct cmd *cmd, size_t columns, struct buf *
 
 int help_command(struct app *app, const struct cmd *cmd)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(HELP_MAX);
 
 	if (app->options.json)
 		return help_print_json(app, cmd);
-	buf_init(&out, HELP_MAX);
 	help_add_command(cmd, app->columns, &out);
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
@@ -279,11 +276,10 @@ void help_overview_text(size_t columns, struct buf *out)
 
 int help_overview(struct app *app)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(HELP_MAX);
 
 	if (app->options.json)
 		return help_print_json(app, NULL);
-	buf_init(&out, HELP_MAX);
 	help_overview_text(app->columns, &out);
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
@@ -292,12 +288,11 @@ int help_overview(struct app *app)
  * dlrun help [TOPIC]
  */
 
-static int help_run(struct app *app, void *values, struct strv *words)
+static int help_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	const struct cmd *cmd;
 
-	(void)values;
 	if (words->n == 0)
 		return help_overview(app);
 	cmd = cmd_find(words->v[0]);
@@ -361,12 +356,11 @@ static void add_inline(const char *s, struct buf *out)
 
 static void render_flush(struct page *page)
 {
-	AUTO_BUF struct buf wrapped = {0};
+	AUTO_BUF struct buf wrapped = buf_with(PARAGRAPH_MAX);
 	size_t width = page->columns > page->indent + 20 ? page->columns : page->indent + 20;
 
 	if (page->paragraph.len == 0)
 		return;
-	buf_init(&wrapped, PARAGRAPH_MAX);
 	buf_addf(page->out, "%*s", (int)page->indent, "");
 	ui_wrap(page->paragraph.data, width - page->hang, page->hang, &wrapped);
 	add_inline(wrapped.data, page->out);

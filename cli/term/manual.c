@@ -84,9 +84,8 @@ static void fill_options(const struct cmd *cmd, struct buf *out)
 	buf_adds(out, "The options of every command are described in *dlrun*(1).\n\n");
 }
 
-static void fill_common(const struct cmd *cmd, struct buf *out)
+static void fill_common(const struct cmd *cmd UNUSED, struct buf *out)
 {
-	(void)cmd;
 	manual_add_options(app_opts, out);
 }
 
@@ -101,9 +100,8 @@ static void fill_examples(const struct cmd *cmd, struct buf *out)
 	}
 }
 
-static void fill_commands(const struct cmd *cmd, struct buf *out)
+static void fill_commands(const struct cmd *cmd UNUSED, struct buf *out)
 {
-	(void)cmd;
 	for (size_t i = 0; i < cmds_n; i++) {
 		if (cmds[i]->flags & CMD_HIDDEN)
 			continue;
@@ -164,9 +162,8 @@ static void add_key_facts(const struct config_key *key, struct buf *out)
 }
 
 /* Of `ps`. */
-static void fill_columns(const struct cmd *cmd, struct buf *out)
+static void fill_columns(const struct cmd *cmd UNUSED, struct buf *out)
 {
-	(void)cmd;
 	for (size_t i = 0; i < column_kinds_n; i++) {
 		buf_adds(out, "*");
 		manual_add_escaped(column_kinds[i].name, out);
@@ -181,9 +178,8 @@ static void fill_columns(const struct cmd *cmd, struct buf *out)
 	}
 }
 
-static void fill_keys(const struct cmd *cmd, struct buf *out)
+static void fill_keys(const struct cmd *cmd UNUSED, struct buf *out)
 {
-	(void)cmd;
 	for (size_t i = 0; i < config_keys_n; i++) {
 		const struct config_key *key = &config_keys[i];
 
@@ -196,9 +192,8 @@ static void fill_keys(const struct cmd *cmd, struct buf *out)
 	}
 }
 
-static void fill_target_keys(const struct cmd *cmd, struct buf *out)
+static void fill_target_keys(const struct cmd *cmd UNUSED, struct buf *out)
 {
-	(void)cmd;
 	for (size_t i = 0; i < config_target_keys_n; i++) {
 		const struct config_target_key *key = &config_target_keys[i];
 
@@ -223,9 +218,8 @@ static void add_setter(const char *prefix, const char *name, enum config_setter 
 		by == CONFIG_BY_TREE ? " " : "", by == CONFIG_BY_USER ? "" : "once confirmed");
 }
 
-static void fill_setters(const struct cmd *cmd, struct buf *out)
+static void fill_setters(const struct cmd *cmd UNUSED, struct buf *out)
 {
-	(void)cmd;
 	for (size_t i = 0; i < config_keys_n; i++)
 		add_setter("", config_keys[i].name, config_keys[i].by, out);
 	for (size_t i = 0; i < config_target_keys_n; i++)
@@ -234,9 +228,8 @@ static void fill_setters(const struct cmd *cmd, struct buf *out)
 	buf_adds(out, "all others\n\tFrom every file.\n\n");
 }
 
-static void fill_errors(const struct cmd *cmd, struct buf *out)
+static void fill_errors(const struct cmd *cmd UNUSED, struct buf *out)
 {
-	(void)cmd;
 	for (enum err_id id = E_NONE + 1; id < E_COUNT; id++) {
 		const struct err_info *info = err_info(id);
 
@@ -331,10 +324,9 @@ static char *find_page(const char *name)
 	AUTO_FREE char *topic = without_brackets(name);
 
 	for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
-		AUTO_BUF struct buf page = {0};
+		AUTO_BUF struct buf page = buf_with(PAGE_MAX);
 		const char *at = strstr(forms[i], "%s");
 
-		buf_init(&page, PAGE_MAX);
 		buf_add(&page, forms[i], (size_t)(at - forms[i]));
 		buf_adds(&page, topic);
 		buf_adds(&page, at + 2);
@@ -386,10 +378,9 @@ static void try_man(const char *page)
 	const char *dot = strrchr(page, '.');
 	AUTO_FREE char *name = mem_strndup(page, (size_t)(dot - page));
 	const char *argv[] = {"man", "-w", dot + 1, name, NULL};
-	AUTO_BUF struct buf path = {0};
+	AUTO_BUF struct buf path = buf_with(MAN_PATH_MAX);
 	int status;
 
-	buf_init(&path, MAN_PATH_MAX);
 	if (proc_capture(argv, NULL, MAN_TIMEOUT_MS, &path, &status, NULL) == 0 && status == 0)
 		execlp("man", "man", dot + 1, name, NULL);
 }
@@ -397,11 +388,9 @@ static void try_man(const char *page)
 int manual_show(struct app *app, const char *topic, struct err *err)
 {
 	AUTO_FREE char *page = find_page(topic);
-	AUTO_BUF struct buf source = {0}, text = {0};
+	AUTO_BUF struct buf source = buf_with(PAGE_MAX), text = buf_with(PAGE_MAX);
 	int r;
 
-	buf_init(&source, PAGE_MAX);
-	buf_init(&text, PAGE_MAX);
 	if (!page)
 		return no_page(topic, err);
 	if (app->out_tty)
@@ -418,13 +407,11 @@ int manual_show(struct app *app, const char *topic, struct err *err)
  * dlrun __manual PAGE
  */
 
-static int manual_run(struct app *app, void *values, struct strv *words)
+static int manual_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
-	AUTO_BUF struct buf source = {0};
+	AUTO_BUF struct buf source = buf_with(PAGE_MAX);
 
-	(void)values;
-	buf_init(&source, PAGE_MAX);
 	if (manual_source(words->v[0], &source, &err) < 0)
 		return app_fail(app, &err);
 	return ui_write(app, source.data, source.len) < 0;

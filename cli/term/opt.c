@@ -148,9 +148,8 @@ static int opt_set_value(const struct match *match, char *text, struct err *err)
 	case OPT_CHOICE:
 		return set_choice(opt, text, at, err);
 	case OPT_INT:
-		r = str_to_int(text, opt->min || opt->max ? opt->min : INT64_MIN + 1,
+		return str_to_int(text, opt->min || opt->max ? opt->min : INT64_MIN + 1,
 			opt->min || opt->max ? opt->max : INT64_MAX, what, at, err);
-		return r;
 	case OPT_SIZE:
 		r = opt_set_size(text, at, err);
 		break;
@@ -202,9 +201,8 @@ static int unknown(const struct parser *parser, const char *word, struct err *er
 
 static int ambiguous(const char *name, size_t len, const struct strv *found, struct err *err)
 {
-	AUTO_BUF struct buf list = {0};
+	AUTO_BUF struct buf list = buf_with(MESSAGE_MAX);
 
-	buf_init(&list, MESSAGE_MAX);
 	for (size_t i = 0; i < found->n; i++)
 		buf_addf(&list, "%s--%s",
 			i == 0              ? ""
@@ -843,9 +841,8 @@ static size_t opt_others_add_volume(struct line *line)
 
 static char *finish_line(const struct line *line, const char *command, char *const *rest)
 {
-	AUTO_BUF struct buf all;
+	AUTO_BUF struct buf all = buf_with(LINE_MAX_BYTES);
 
-	buf_init(&all, LINE_MAX_BYTES);
 	buf_addf(&all, "%s%s", command, line->options.data);
 	if (*rest || line->prefix.len)
 		buf_adds(&all, " --");

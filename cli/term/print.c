@@ -23,7 +23,7 @@ static char *complete_hint(const struct app *app, const char *hint)
 {
 	static const char rest[] = " …", name[] = "dlrun ";
 	const char *at = hint ? strstr(hint, name) : NULL;
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(RETYPED_MAX);
 
 	if (!at || !str_ends(hint, rest))
 		return hint ? mem_strdup(hint) : NULL;
@@ -34,7 +34,6 @@ static char *complete_hint(const struct app *app, const char *hint)
 	AUTO_FREE char *command = mem_strndup(at + strlen(name), word - strlen(name));
 	struct opt_request request = {.common = app_opts};
 
-	buf_init(&out, RETYPED_MAX);
 	buf_add(&out, hint, (size_t)(at - hint));
 	buf_adds(&out, "dlrun");
 	for (size_t i = 0; i < app->n_before; i++) {
@@ -97,9 +96,8 @@ static int print_status_of(const struct app *app, const struct err *err)
 int app_fail(struct app *app, const struct err *err)
 {
 	int status = print_status_of(app, err);
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(UI_TEXT_MAX);
 
-	buf_init(&text, UI_TEXT_MAX);
 	app_error_text(app, err, &text);
 	ui_print(app, UI_ERR, text.data, text.len);
 	if (app->options.json && !app->json_done)
@@ -123,9 +121,8 @@ struct json *app_json(const char *kind)
 /* On a terminal the filter has the last word, valid JSON or not. */
 static int print_write_json(struct app *app, struct json *json, bool pretty)
 {
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(UI_TEXT_MAX);
 
-	buf_init(&text, UI_TEXT_MAX);
 	if (pretty)
 		json_print_pretty(json, &text);
 	else

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/util/clock.h"
+#include "base/util/mem.h"
 #include "cli/term/app.h"
 #include "cli/term/ui.h"
 
@@ -63,10 +64,9 @@ void screen_measure(struct screen *screen)
 
 void screen_draw(struct screen *screen, const char *text)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 	unsigned row = 1;
 
-	buf_init(&out, TEXT_MAX);
 	buf_adds(&out, SCREEN_HOME);
 	for (size_t len; *text && row < screen->rows; text += len, row++) {
 		len = strcspn(text, "\n");
@@ -89,20 +89,17 @@ struct waiting {
 	struct loop_timer *timer;
 };
 
-static short want_keys(void *ctx)
+static short want_keys(void *ctx UNUSED)
 {
-	(void)ctx;
 	return POLLIN;
 }
 
-static int on_keys(void *ctx, short revents, struct err *err)
+static int on_keys(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct waiting *waiting = ctx;
 	char typed[64];
 	ssize_t n = read(STDIN_FILENO, typed, sizeof(typed));
 
-	(void)revents;
-	(void)err;
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return 0;
 	/* With nothing to read the terminal is gone. */
@@ -113,12 +110,11 @@ static int on_keys(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-static int screen_on_tick(void *ctx, struct err *err)
+static int screen_on_tick(void *ctx, struct err *err UNUSED)
 {
 	struct waiting *waiting = ctx;
 	int64_t now_ms = clock_ms(), next_ms = now_ms + TICK_MS;
 
-	(void)err;
 	waiting->timer = NULL;
 	if (app_interrupted || now_ms >= waiting->end_ms) {
 		loop_stop(waiting->loop);

@@ -62,9 +62,8 @@ void ui_text(
 	const struct app *app, enum ui_stream stream, const char *s, size_t len, struct buf *out)
 {
 	struct term_filter filter;
-	AUTO_BUF struct buf filtered = {0};
+	AUTO_BUF struct buf filtered = buf_with(UI_TEXT_MAX);
 
-	buf_init(&filtered, UI_TEXT_MAX);
 	term_filter_init(&filter, TERM_CR_SHOW, stream == UI_OUT ? app->out_color : app->err_color);
 	term_filter_add(&filter, s, len, &filtered);
 	term_filter_end(&filter, &filtered);
@@ -76,9 +75,8 @@ void ui_text(
 
 char *ui_clean(const char *s)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(UI_TEXT_MAX);
 
-	buf_init(&out, UI_TEXT_MAX);
 	term_clean(s, strlen(s), true, &out);
 	return buf_take(&out);
 }
@@ -321,9 +319,8 @@ int ui_write(struct app *app, const char *data, size_t len)
 
 int ui_print(struct app *app, enum ui_stream stream, const char *s, size_t len)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(UI_TEXT_MAX);
 
-	buf_init(&out, UI_TEXT_MAX);
 	ui_text(app, stream, s, len, &out);
 	if (stream == UI_OUT)
 		return ui_write_out(app, out.data, out.len);
@@ -333,10 +330,9 @@ int ui_print(struct app *app, enum ui_stream stream, const char *s, size_t len)
 
 int ui_printf(struct app *app, enum ui_stream stream, const char *fmt, ...)
 {
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(UI_TEXT_MAX);
 	va_list args;
 
-	buf_init(&text, UI_TEXT_MAX);
 	va_start(args, fmt);
 	buf_addv(&text, fmt, args);
 	va_end(args);
@@ -345,11 +341,9 @@ int ui_printf(struct app *app, enum ui_stream stream, const char *fmt, ...)
 
 int ui_printf_fit(struct app *app, enum ui_stream stream, size_t indent, const char *fmt, ...)
 {
-	AUTO_BUF struct buf text = {0}, fitted = {0};
+	AUTO_BUF struct buf text = buf_with(UI_TEXT_MAX), fitted = buf_with(UI_TEXT_MAX);
 	va_list args;
 
-	buf_init(&text, UI_TEXT_MAX);
-	buf_init(&fitted, UI_TEXT_MAX);
 	va_start(args, fmt);
 	buf_addv(&text, fmt, args);
 	va_end(args);
@@ -469,11 +463,10 @@ static void format_row(const struct app *app, const struct ui_table *table,
 
 	for (size_t i = 0; i < table->n_columns; i++) {
 		bool right = table->columns[i].right;
-		AUTO_BUF struct buf text = {0};
+		AUTO_BUF struct buf text = buf_with(UI_TEXT_MAX);
 
 		if (!widths[i])
 			continue;
-		buf_init(&text, UI_TEXT_MAX);
 		ui_cut(app, row[i].text, widths[i], &text);
 		size_t wide = str_columns(text.data);
 		size_t pad = wide < widths[i] ? widths[i] - wide : 0;
@@ -503,9 +496,8 @@ void ui_table_format(
 
 int ui_table_print(struct app *app, const struct ui_table *table)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(UI_TEXT_MAX);
 
-	buf_init(&out, UI_TEXT_MAX);
 	ui_table_format(app, table, app->out_tty ? app->columns : 0, &out);
 	return ui_print(app, UI_OUT, out.data, out.len);
 }

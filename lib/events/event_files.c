@@ -421,9 +421,8 @@ static bool plugin_files_resolve(const char *config, const char *path, struct bu
 static void plugin_files_name(
 	const char *config, const char *path, const char *suffix, struct strv *ret)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(NAME_MAX_BYTES);
 
-	buf_init(&out, NAME_MAX_BYTES);
 	if (!*path || *path == '/' || !plugin_files_resolve(config, path, &out))
 		return;
 	for (size_t i = 0; i < out.len; i++)
@@ -501,9 +500,8 @@ struct naming {
 
 static const char *plugin_files_read_value(struct naming *naming, const char *at, const char *end)
 {
-	AUTO_BUF struct buf value;
+	AUTO_BUF struct buf value = buf_with(NAME_MAX_BYTES);
 
-	buf_init(&value, NAME_MAX_BYTES);
 	at = plugin_files_read_string(at, end, &value);
 	if (!value.full && value.len && !memchr(value.data, '\0', value.len))
 		naming->has_tensors |=

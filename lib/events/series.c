@@ -145,14 +145,13 @@ static struct curve *series_add_curve(
 }
 
 static void series_on_scalar(
-	void *ctx, size_t dir, size_t file, const struct tfevents_scalar *scalar)
+	void *ctx, size_t dir, size_t file UNUSED, const struct tfevents_scalar *scalar)
 {
 	struct series *series = ctx;
 	struct place *place = series_place_of(series, dir);
 	struct curve *curve = place->last;
 	const struct series_point point = {scalar->step, scalar->wall_time_s, scalar->value};
 
-	(void)file;
 	if (!curve || !str_eq(curve->tag, scalar->tag))
 		curve = map_get(&place->by_tag, scalar->tag);
 	if (!curve)
@@ -175,12 +174,11 @@ static void catch_up_all(struct series *series, struct place *place)
 
 /* Curves see it when they get a value or at the end of the look, not now: there may be very many
  * of both. */
-static void series_on_restart(void *ctx, size_t dir, size_t file, int64_t step)
+static void series_on_restart(void *ctx, size_t dir, size_t file UNUSED, int64_t step)
 {
 	struct series *series = ctx;
 	struct place *place = series_place_of(series, dir);
 
-	(void)file;
 	if (!place->curves.n)
 		return;
 	while (place->starts.n && place->starts.v[place->starts.n - 1].step >= step)

@@ -14,6 +14,7 @@
 #include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
@@ -136,8 +137,7 @@ static char *environment_of(const char *program)
 	const char *const paths[] = {program, real};
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		AUTO_FREE char *bin = fs_dirname(paths[i]);
-		free(prefix);
-		prefix = fs_dirname(bin);
+		REPLACE(prefix, fs_dirname(bin));
 		if (editable_has_file(prefix, "pyvenv.cfg") ||
 			editable_has_file(prefix, "conda-meta"))
 			return TAKE(prefix);
@@ -205,9 +205,8 @@ static void add_sites(struct search *search, const char *prefix)
 	static const char *const places[] = {"lib*/python3*/site-packages",
 		"lib*/python3*/dist-packages", "local/lib/python3*/dist-packages",
 		"versions/*/lib/python3*/site-packages"};
-	AUTO_BUF struct buf escaped = {0};
+	AUTO_BUF struct buf escaped = buf_with(TEXT_MAX);
 
-	buf_init(&escaped, TEXT_MAX);
 	for (; *prefix; prefix++) {
 		if (strchr("*?[\\", *prefix))
 			buf_addc(&escaped, '\\');
@@ -311,11 +310,10 @@ static char *take_literal(const char **at)
 {
 	const char *s = *at + strcspn(*at, "'\"\n");
 	char quote = *s;
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 
 	if (quote != '\'' && quote != '"')
 		return NULL;
-	buf_init(&out, TEXT_MAX);
 	for (s++; *s != quote; s++) {
 		if (*s == '\0' || *s == '\n' || (*s == '\\' && !strchr("\\'\"", s[1])))
 			return NULL;
@@ -352,8 +350,7 @@ static void add_finder_line(const char *line, struct strv *names, struct strv *p
 			strv_add(names, name);
 			strv_add_take(paths, literal);
 		} else {
-			free(name);
-			name = literal;
+			REPLACE(name, literal);
 		}
 	}
 }
@@ -436,11 +433,10 @@ static bool editable_read_at(int dir_fd, const char *name, struct buf *ret)
 /* The path of file:///a%20b or file://localhost/a; NULL for another kind. */
 static char *path_of_url(const char *url)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 
 	if (!url || !str_starts(url, "file://"))
 		return NULL;
-	buf_init(&out, TEXT_MAX);
 	for (url += strcspn(url + strlen("file://"), "/") + strlen("file://"); *url; url++) {
 		uint8_t byte = (uint8_t)*url;
 		if (*url == '%' && url[1] && hex_decode(url + 1, 1, &byte))
@@ -514,11 +510,6 @@ static void editable_read_entry(struct search *search, int site_fd, const char *
 	}
 }
 
-static int editable_by_name(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static void read_site(struct search *search, const char *site)
 {
 	AUTO_DIR DIR *dir = opendir(site);
@@ -529,7 +520,7 @@ static void read_site(struct search *search, const char *site)
 	while (dir && (entry = readdir(dir)))
 		strv_add(&names, entry->d_name);
 	/* Sort them like the site module. */
-	vec_sort(&names, editable_by_name);
+	strv_sort(&names);
 	for (size_t i = 0; i < names.n; i++)
 		editable_read_entry(search, dirfd(dir), names.v[i]);
 }
@@ -601,14 +592,13 @@ static void editable_report_found(struct search *search)
 {
 	struct editable *ret = search->ret;
 	AUTO_STRV struct strv names = {0}, shown = {0};
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(SENTENCE_MAX);
 
 	if (!search->is_reported)
 		return;
 	vec_foreach (struct dist, dist, &search->dists)
 		if (dist->has_path && !dist->is_hooked && strv_find(&names, dist->name) < 0)
 			strv_add(&names, dist->name);
-	buf_init(&text, SENTENCE_MAX);
 	add_subject(search, &names, &text);
 	if (search->ignores_env) {
 		buf_adds(

@@ -104,9 +104,8 @@ static bool copy_id(struct piece piece, char out[static GPU_ID_SIZE])
 
 static int gpu_fail_output(const char *tool, struct piece words, struct err *err)
 {
-	AUTO_BUF struct buf shown;
+	AUTO_BUF struct buf shown = buf_with(4 * EVIDENCE_MAX + 4);
 
-	buf_init(&shown, 4 * EVIDENCE_MAX + 4);
 	str_escape(&shown, words.s, words.len < EVIDENCE_MAX ? words.len : EVIDENCE_MAX);
 	int r = err_set(err, E_GPU_TOOL, "%s does not list the GPUs", tool);
 	err_evidence(err, "%s", shown.data);
@@ -233,9 +232,7 @@ static bool gpu_is_text(struct piece piece, const char *s)
 
 static void mark_used(struct gpu_found_list *list, struct piece id, const char *pci)
 {
-	for (size_t i = 0; i < list->n; i++) {
-		struct gpu_found *found = &list->v[i];
-
+	vec_foreach (struct gpu_found, found, list) {
 		if (found->gpu.vendor != GPU_NVIDIA)
 			continue;
 		if (gpu_is_text(id, found->gpu.id) || (*pci && str_eq(pci, found->pci)))
@@ -547,8 +544,7 @@ struct json *gpu_list_to_json(const struct gpu_list *list)
 {
 	struct json *array = json_array();
 
-	for (size_t i = 0; i < list->n; i++) {
-		const struct gpu *gpu = &list->v[i];
+	vec_foreach (const struct gpu, gpu, list) {
 		struct json *object = json_object();
 
 		json_set_str(object, "vendor", vendor_names[gpu->vendor]);

@@ -11,6 +11,7 @@
 
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/random.h"
@@ -431,9 +432,8 @@ static int make_own(const char *shared, char **ret_path, int *ret_fd, struct err
 		if (r < 0)
 			break;
 		random_bytes(&number, sizeof(number));
-		free(path);
-		path = mem_printf("%s.%lu.%016llx", shared, (unsigned long)geteuid(),
-			(unsigned long long)number);
+		REPLACE(path, mem_printf("%s.%lu.%016llx", shared, (unsigned long)geteuid(),
+				      (unsigned long long)number));
 	}
 	err_set_errno(err, E_GPU_LOCK, r < 0 ? -r : EEXIST, "cannot use the directory %s", path);
 	free(path);
@@ -995,15 +995,13 @@ static void gpu_claim_explain(struct gpu_claim *claim, const struct gpu_check *c
 		buf_adds(&text, "the GPUs are free");
 	if (claim->notice)
 		buf_addf(&text, "; %s", claim->notice);
-	free(claim->why);
-	claim->why = buf_take(&text);
+	REPLACE(claim->why, buf_take(&text));
 	buf_done(&text);
 }
 
 static void explain_as(struct gpu_claim *claim, const char *why)
 {
-	free(claim->why);
-	claim->why = mem_strdup(why);
+	REPLACE(claim->why, mem_strdup(why));
 }
 
 /*

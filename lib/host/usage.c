@@ -147,11 +147,6 @@ static double sysfs_number(const char *dir, const char *name, double scale)
 	return (double)value * scale;
 }
 
-static int host_usage_by_path(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Paths of the entries of dir that begin with prefix, sorted. */
 static void sysfs_list(const char *dir, const char *prefix, struct strv *ret)
 {
@@ -161,7 +156,7 @@ static void sysfs_list(const char *dir, const char *prefix, struct strv *ret)
 	while (stream && ret->n < SYSFS_ENTRIES_MAX && (entry = readdir(stream)))
 		if (str_starts(entry->d_name, prefix))
 			strv_addf(ret, "%s/%s", dir, entry->d_name);
-	vec_sort(ret, host_usage_by_path);
+	strv_sort(ret);
 }
 
 /*

@@ -116,12 +116,11 @@ static void conn_take_text(char *text, struct buf *out)
 static enum node_class conn_explain_failure(
 	const char *name, char *line, bool is_early, struct err *ret)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(8 * (size_t)TEXT_MAX);
 	size_t len = strcspn(line, " ");
 	enum err_id id = is_early ? E_NODE_ROOT : E_NODE_FAILED;
 	enum node_class class = NODE_CLASS_OTHER;
 
-	buf_init(&text, 8 * (size_t)TEXT_MAX);
 	conn_take_text(line + len + (line[len] == ' '), &text);
 	for (size_t i = 0; i < ARRAY_LEN(classes); i++) {
 		if (strlen(classes[i].word) != len || memcmp(classes[i].word, line, len) != 0)
@@ -323,13 +322,12 @@ static void fail_unanswered(struct node_conn *conn, const struct channel_exit *e
  * Silence
  */
 
-static int on_silence(void *ctx, struct err *err)
+static int on_silence(void *ctx, struct err *err UNUSED)
 {
 	struct node_conn *conn = ctx;
 	AUTO_ERR struct err error = {0};
 	int64_t due_ms = conn->heard_ms + conn->limit_ms;
 
-	(void)err;
 	conn->timer = NULL;
 	if (conn->phase == PHASE_READY || conn->limit_ms < 0)
 		return 0;
@@ -520,9 +518,8 @@ static void unexpected(struct node_conn *conn, const char *line)
 
 static void open_channel(struct node_conn *conn);
 
-static void end_stored(struct node_conn *conn, char *line)
+static void end_stored(struct node_conn *conn, char *line UNUSED)
 {
-	(void)line;
 	conn->phase = PHASE_STORED;
 }
 
@@ -609,9 +606,8 @@ static void take_response_out(struct node_conn *conn, char *line)
 	conn_take_response(conn, CHANNEL_OUT, line);
 }
 
-static void conn_on_done(struct node_conn *conn, char *line)
+static void conn_on_done(struct node_conn *conn, char *line UNUSED)
 {
-	(void)line;
 	conn_end(conn);
 }
 
@@ -824,11 +820,10 @@ static void node_conn_move(struct node_conn *conn)
 	node_conn_wake(conn);
 }
 
-static int conn_on_ready(void *ctx, struct err *err)
+static int conn_on_ready(void *ctx, struct err *err UNUSED)
 {
 	struct node_conn *conn = ctx;
 
-	(void)err;
 	if (conn->phase == PHASE_OVER)
 		return 0;
 	if (conn->phase == PHASE_OPENING && !conn->timer)

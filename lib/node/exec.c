@@ -20,12 +20,10 @@ static short node_exec_prepare(void *ctx)
 	return io->waits ? io->events : 0;
 }
 
-static int node_exec_dispatch(void *ctx, short revents, struct err *err)
+static int node_exec_dispatch(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct node_fd *io = ctx;
 
-	(void)revents;
-	(void)err;
 	io->waits = false;
 	io->woken(io->ctx);
 	return 0;
@@ -129,11 +127,10 @@ static void exec_free(struct node_call *call)
 	free(exec->term);
 }
 
-static int exec_begin(struct node_call *call, struct node_request *request, struct err *err)
+static int exec_begin(struct node_call *call, struct node_request *request, struct err *err UNUSED)
 {
 	const struct exec *exec = (const struct exec *)call;
 
-	(void)err;
 	request->kind = NODE_EXEC;
 	request->keeps_stdin = exec->is_alone;
 	return 0;

@@ -167,12 +167,11 @@ static void get_free(struct node_call *call)
 	free(get->run);
 }
 
-static int get_begin(struct node_call *call, struct node_request *request, struct err *err)
+static int get_begin(struct node_call *call, struct node_request *request, struct err *err UNUSED)
 {
 	struct get *get = (struct get *)call;
 	size_t n = get->n - get->at;
 
-	(void)err;
 	request->kind = NODE_RAW;
 	get->sizes.n = get->sizes_at = 0;
 	get->in_file = false;
@@ -252,12 +251,12 @@ static void note_cut(struct get *get)
 		get->cut = mem_strdup(get->wants[i].file->path);
 }
 
-static int get_line(struct node_call *call, enum channel_flow flow, char *line, struct err *err)
+static int get_line(
+	struct node_call *call, enum channel_flow flow UNUSED, char *line, struct err *err)
 {
 	struct get *get = (struct get *)call;
 	uint64_t size;
 
-	(void)flow;
 	if (str_starts(line, "short ")) {
 		note_cut(get);
 		return 1;
@@ -291,13 +290,12 @@ static ssize_t take_some(struct get *get, const char *data, size_t len, struct e
 	return (ssize_t)n;
 }
 
-static ssize_t get_raw(struct node_call *call, enum channel_flow flow, const char *data, size_t len,
-	struct err *err)
+static ssize_t get_raw(struct node_call *call, enum channel_flow flow UNUSED, const char *data,
+	size_t len, struct err *err)
 {
 	struct get *get = (struct get *)call;
 	size_t at = 0;
 
-	(void)flow;
 	while (at < len && get->in_file) {
 		ssize_t n = take_some(get, data + at, len - at, err);
 

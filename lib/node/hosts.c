@@ -364,11 +364,10 @@ static void add_lack(struct buf *out, enum lack lack, const struct node_requirem
 static char *why_none_fits(
 	const struct node_offer *offers, size_t n, const struct node_requirements *requirements)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 	size_t lacks[N_LACKS] = {0}, n_answered = 0;
 	const char *between = " ";
 
-	buf_init(&out, TEXT_MAX);
 	for (size_t i = 0; i < n; i++) {
 		if (!offers[i].answered)
 			continue;
@@ -396,9 +395,8 @@ static char *why_none_fits(
 static char *why_no_gang(const struct candidates *list, size_t n_ready,
 	const struct node_offer *offers, size_t n, const struct node_requirements *requirements)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 
-	buf_init(&out, TEXT_MAX);
 	if (requirements->nodes > n)
 		return mem_printf("%u hosts are wanted, and there %s %zu", requirements->nodes,
 			n == 1 ? "is" : "are", n);
@@ -429,9 +427,8 @@ static void add_choice(struct buf *out, const struct candidate *one)
 /* Explain the choice of a single host. */
 static char *why_one(const struct candidate *one, const struct node_offer *offers, size_t n)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 
-	buf_init(&out, TEXT_MAX);
 	if (one->is_ready || !one->gpus) {
 		add_choice(&out, one);
 		return buf_take(&out);
@@ -448,9 +445,8 @@ static char *why_one(const struct candidate *one, const struct node_offer *offer
 
 static char *why_gang(const struct candidates *list, const struct node_requirements *requirements)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 
-	buf_init(&out, TEXT_MAX);
 	buf_addf(&out, "%u of %zu hosts that fit: ", requirements->nodes, list->n);
 	for (unsigned i = 0; i < requirements->nodes && i < 4; i++)
 		buf_addf(&out, "%s%s", i ? ", " : "", list->v[i].offer->host);

@@ -39,11 +39,10 @@ static void node_log_notify(struct node_log *log, const char *text)
 		log->request.events.notice(log->request.events.ctx, text);
 }
 
-static int log_begin(struct node_call *call, struct node_request *request, struct err *err)
+static int log_begin(struct node_call *call, struct node_request *request, struct err *err UNUSED)
 {
 	struct node_log *log = (struct node_log *)call;
 
-	(void)err;
 	if (log->was_lost) {
 		AUTO_FREE char *text = mem_printf("%s answers again", call->node->name);
 
@@ -139,14 +138,13 @@ static int log_line(struct node_call *call, enum channel_flow flow, char *line, 
 	return str_starts(line, "end ") ? node_log_take_end(log, line, err) : 0;
 }
 
-static ssize_t log_raw(struct node_call *call, enum channel_flow flow, const char *data, size_t len,
-	struct err *err)
+static ssize_t log_raw(struct node_call *call, enum channel_flow flow UNUSED, const char *data,
+	size_t len, struct err *err)
 {
 	struct node_log *log = (struct node_log *)call;
 	const struct node_log_events *events = &log->request.events;
 	size_t at = 0;
 
-	(void)flow;
 	while (at < len) {
 		int64_t time_ms;
 		size_t n = node_marks_piece(&log->marks, log->offset, len - at, &time_ms);

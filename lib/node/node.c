@@ -38,21 +38,19 @@ static void drop_idle(struct node *node)
 }
 
 /* Servers count the sessions of a connection. */
-static int on_idle_too_long(void *ctx, struct err *err)
+static int on_idle_too_long(void *ctx, struct err *err UNUSED)
 {
 	struct node *node = ctx;
 
-	(void)err;
 	node->idle_timer = NULL;
 	drop_idle(node);
 	return 0;
 }
 
-static int on_idle_handshake(void *ctx, struct err *err)
+static int on_idle_handshake(void *ctx, struct err *err UNUSED)
 {
 	struct node *node = ctx;
 
-	(void)err;
 	node_learn(node, node->idle);
 	loop_remove_timer(node->options.loop, node->idle_timer);
 	node->idle_timer =
@@ -70,24 +68,22 @@ static bool node_begins_again(
 	return clock_ms() - node_conn_info(conn)->opened_ms < CUT_MS && node->n_cuts++ < CUTS_MAX;
 }
 
-static int on_again(void *ctx, struct err *err)
+static int on_again(void *ctx, struct err *err UNUSED)
 {
 	struct node *node = ctx;
 
-	(void)err;
 	node->idle_timer = NULL;
 	if (!node->is_known)
 		node_ahead(node);
 	return 0;
 }
 
-static int on_idle_ended(void *ctx, struct err *error, struct err *err)
+static int on_idle_ended(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct node *node = ctx;
 	bool was_heard = node_conn_handshake(node->idle) != NULL;
 	bool again = !node->is_known && node_begins_again(node, node->idle, error);
 
-	(void)err;
 	drop_idle(node);
 	if (again)
 		node->idle_timer =
@@ -509,7 +505,7 @@ static ssize_t on_raw(
 	return call->ops->raw ? call->ops->raw(call, flow, data, len, err) : (ssize_t)len;
 }
 
-static int node_on_ended(void *ctx, struct err *error, struct err *err)
+static int node_on_ended(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct node_call *call = ctx;
 	int64_t since_ms = node_conn_info(call->conn)->since_ms;
@@ -523,7 +519,6 @@ static int node_on_ended(void *ctx, struct err *error, struct err *err)
 	enum call_next next =
 		call->ops->ended ? call->ops->ended(call, error) : call_next(call, error);
 
-	(void)err;
 	call->sent += node_conn_info(call->conn)->sent;
 	node_note_rtt(call->node, call->conn);
 	node_conn_free(TAKE(call->conn));

@@ -288,8 +288,7 @@ void node_machine_done(struct node_machine *machine)
 	if (!machine)
 		return;
 	vec_done(&machine->gpus);
-	free(machine->error);
-	machine->error = NULL;
+	free(TAKE(machine->error));
 }
 
 /* "3.14", and nothing else that strtod takes. */

@@ -251,13 +251,13 @@ static void print_tree(struct submit *submit)
 	}
 }
 
-static int submit_begin(struct node_call *call, struct node_request *request, struct err *err)
+static int submit_begin(
+	struct node_call *call, struct node_request *request, struct err *err UNUSED)
 {
 	struct submit *submit = (struct submit *)call;
 	const struct node_handshake *handshake = node_conn_handshake(call->conn);
 	uint64_t from;
 
-	(void)err;
 	node_transfer_init(&submit->transfer, submit->request,
 		submit->sends_all ? NULL : &handshake->facts.layers);
 	from = submit->from_start ? 0 : node_handshake_partial(handshake, submit->transfer.name);
@@ -296,11 +296,9 @@ static ssize_t submit_payload(struct node_call *call, void *out, size_t len, str
 	return (ssize_t)got;
 }
 
-static int submit_line(struct node_call *call, enum channel_flow flow, char *line, struct err *err)
+static int submit_line(struct node_call *call UNUSED, enum channel_flow flow UNUSED, char *line,
+	struct err *err UNUSED)
 {
-	(void)call;
-	(void)flow;
-	(void)err;
 	return str_starts(line, "accepted ");
 }
 
@@ -328,9 +326,8 @@ static enum call_next submit_ended(struct node_call *call, struct err *error)
 	return call_next(call, error);
 }
 
-static void submit_over(struct node_call *call, const struct err *error)
+static void submit_over(struct node_call *call, const struct err *error UNUSED)
 {
-	(void)error;
 	((struct submit *)call)->ret->bytes_sent = call->sent;
 }
 
@@ -403,9 +400,8 @@ static void data_free(struct node_call *call)
 	close_input((struct data *)call);
 }
 
-static int data_begin(struct node_call *call, struct node_request *request, struct err *err)
+static int data_begin(struct node_call *call, struct node_request *request, struct err *err UNUSED)
 {
-	(void)err;
 	close_input((struct data *)call);
 	request->response_ms = DATA_UNPACK_MS;
 	return 0;
@@ -419,11 +415,11 @@ static void on_input(void *ctx)
 		node_conn_wake(data->call.conn);
 }
 
-static int data_line(struct node_call *call, enum channel_flow flow, char *line, struct err *err)
+static int data_line(
+	struct node_call *call, enum channel_flow flow UNUSED, char *line, struct err *err)
 {
 	struct data *data = (struct data *)call;
 
-	(void)flow;
 	if (str_starts(line, "have "))
 		return 1;
 	if (!str_starts(line, "want ") || data->fd >= 0)

@@ -43,10 +43,9 @@ void node_wire_add(struct node_wire *wire, const void *data, size_t len)
 
 void node_wire_keep(struct node_wire *wire, const char *line)
 {
-	AUTO_BUF struct buf clean;
+	AUTO_BUF struct buf clean = buf_with(4 * (size_t)EVIDENCE_MAX);
 	size_t len = strlen(line);
 
-	buf_init(&clean, 4 * (size_t)EVIDENCE_MAX);
 	term_clean(line, len < EVIDENCE_MAX ? len : EVIDENCE_MAX, true, &clean);
 	if (clean.len == strspn(clean.data, " "))
 		return;

@@ -96,11 +96,11 @@ static void registry_tunnel_not_found(struct tunnel *tunnel, struct err *error)
 	tunnel->is_requested = false;
 }
 
-static int registry_tunnel_on_forwarded(void *ctx, struct podforward_end *end, struct err *err)
+static int registry_tunnel_on_forwarded(
+	void *ctx, struct podforward_end *end, struct err *err UNUSED)
 {
 	struct tunnel *tunnel = ctx;
 
-	(void)err;
 	tunnel->has_said |= end->bytes_down > 0;
 	if (err_is_set(&end->error) && !tunnel->has_said)
 		registry_tunnel_give_up(tunnel, &end->error);
@@ -125,12 +125,12 @@ static void found(struct tunnel *tunnel)
 	tunnel->waiting.n = 0;
 }
 
-static int registry_tunnel_on_pods(void *ctx, struct kube_response *response, struct err *err)
+static int registry_tunnel_on_pods(
+	void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct tunnel *tunnel = ctx;
 	AUTO_ERR struct err error = {0};
 
-	(void)err;
 	tunnel->call = NULL;
 	if (err_is_set(&response->error))
 		registry_tunnel_not_found(tunnel, &response->error);
@@ -142,12 +142,11 @@ static int registry_tunnel_on_pods(void *ctx, struct kube_response *response, st
 	return 0;
 }
 
-static int on_service(void *ctx, struct kube_response *response, struct err *err)
+static int on_service(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct tunnel *tunnel = ctx;
 	const struct kube_service_port *where = &tunnel->where;
 
-	(void)err;
 	tunnel->call = NULL;
 	if (err_is_set(&response->error)) {
 		registry_tunnel_not_found(tunnel, &response->error);
@@ -292,11 +291,10 @@ static bool take_expected(struct tunnel *tunnel, const char *peer)
 	return false;
 }
 
-static int registry_tunnel_on_accept(void *ctx, int fd, const char *peer, struct err *err)
+static int registry_tunnel_on_accept(void *ctx, int fd, const char *peer, struct err *err UNUSED)
 {
 	struct tunnel *tunnel = ctx;
 
-	(void)err;
 	if (!take_expected(tunnel, peer) || err_is_set(&tunnel->error))
 		close(fd);
 	else if (tunnel->is_known)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/os/env.h"
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/config.h"
@@ -34,8 +35,7 @@ void target_list_done(struct target_list *list)
 		free(item->dir);
 	}
 	vec_done(&list->items);
-	free(list->error);
-	list->error = NULL;
+	free(TAKE(list->error));
 }
 
 /*

@@ -124,8 +124,7 @@ void doctor_found(struct doctor_row *row, const char *fmt, ...)
 	va_start(args, fmt);
 	char *text = mem_vprintf(fmt, args);
 	va_end(args);
-	free(row->found);
-	row->found = text;
+	REPLACE(row->found, text);
 }
 
 void doctor_blame(

@@ -108,11 +108,10 @@ static void locations_done(struct locations *locations)
  * home
  */
 
-int doctor_home(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_home(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	struct stat st;
 
-	(void)err;
 	if (doctor->error) {
 		doctor_found(row, "none");
 		doctor_blame(
@@ -153,12 +152,11 @@ static void blame_mode(
 		doctor_blame(row, DOCTOR_WARNING, close_all, "others may read %s", location->path);
 }
 
-int doctor_access(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_access(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_LOCATIONS struct locations locations = locations_of(doctor);
 	size_t n_made = 0;
 
-	(void)err;
 	for (const struct location *location = locations.v; location < locations.v + LOCATIONS;
 		location++) {
 		struct stat st;
@@ -205,9 +203,8 @@ int doctor_space(const struct doctor *doctor, struct doctor_row *row, struct err
 {
 	AUTO_LOCATIONS struct locations locations = locations_of(doctor);
 	dev_t devices[LOCATIONS];
-	AUTO_BUF struct buf found;
+	AUTO_BUF struct buf found = buf_with(LINE_BYTES);
 
-	buf_init(&found, LINE_BYTES);
 	for (size_t i = 0; i < LOCATIONS; i++) {
 		const char *dir = locations.v[i].dir;
 		bool is_new = true;
@@ -239,9 +236,8 @@ int doctor_space(const struct doctor *doctor, struct doctor_row *row, struct err
 int doctor_network(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
 	AUTO_LOCATIONS struct locations locations = locations_of(doctor);
-	AUTO_BUF struct buf found;
+	AUTO_BUF struct buf found = buf_with(LINE_BYTES);
 
-	buf_init(&found, LINE_BYTES);
 	for (size_t i = 0; i < LOCATIONS; i++) {
 		const char *dir = locations.v[i].dir;
 		AUTO_FD int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -389,13 +385,12 @@ static int64_t newest_run_ms(const struct doctor *doctor)
 	return run_submitted_ms(runs.v[0]);
 }
 
-int doctor_clock(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_clock(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_FREE char *dir = nearest(doctor->session->dirs.state);
 	struct doctor_times times = {.wall_ms = clock_wall_ms()};
 	int64_t begin_ms = clock_ms();
 
-	(void)err;
 	times.file_ms = file_time_ms(dir, times.wall_ms);
 	times.newest_ms = newest_run_ms(doctor);
 	poll(NULL, 0, DRIFT_POLL_MS);
@@ -414,10 +409,9 @@ static const char *variable(const struct doctor *doctor, const char *name)
 /* The first line that a program prints, or NULL: it is not there, fails or hangs. */
 static char *first_line(const char *const *argv)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LINE_BYTES);
 	int status;
 
-	buf_init(&out, LINE_BYTES);
 	if (proc_capture(argv, "/", PROGRAM_MS, &out, &status, NULL) < 0 || status != 0)
 		return NULL;
 	return mem_strndup(out.data, strcspn(out.data, "\n"));
@@ -427,12 +421,11 @@ static char *first_line(const char *const *argv)
  * git
  */
 
-int doctor_git(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_git(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_FREE char *path = proc_find("git", variable(doctor, "PATH"));
 	AUTO_FREE char *version = NULL;
 
-	(void)err;
 	if (!path) {
 		doctor_found(row, "none on PATH");
 		doctor_blame(row, DOCTOR_WARNING, "install git: https://git-scm.com/downloads",
@@ -477,13 +470,12 @@ static void check_command(const struct doctor *doctor, struct doctor_row *row)
 			"the program of `command:` is not on PATH: %s", words->v[0]);
 }
 
-int doctor_program(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_program(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	static const char *const names[] = {"python", "python3"};
 	const char *venv = variable(doctor, "VIRTUAL_ENV");
 	AUTO_FREE char *path = NULL;
 
-	(void)err;
 	for (size_t i = 0; i < ARRAY_LEN(names) && !path; i++)
 		path = proc_find(names[i], variable(doctor, "PATH"));
 	AUTO_FREE char *version =
@@ -506,9 +498,8 @@ int doctor_program(const struct doctor *doctor, struct doctor_row *row, struct e
 
 static void list_gpus(const struct gpu_list *list, struct doctor_row *row)
 {
-	AUTO_BUF struct buf found;
+	AUTO_BUF struct buf found = buf_with(LINE_BYTES);
 
-	buf_init(&found, LINE_BYTES);
 	buf_addf(&found, "%zu", list->n);
 	for (size_t i = 0; i < list->n && i < GPUS_SHOWN; i++) {
 		const struct gpu *gpu = &list->v[i];
@@ -522,13 +513,12 @@ static void list_gpus(const struct gpu_list *list, struct doctor_row *row)
 	doctor_found(row, "%s", found.data);
 }
 
-int doctor_gpu(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_gpu(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	const char *path = variable(doctor, "PATH");
 	AUTO_ERR struct err error = {0};
 	struct gpu_list list = {0};
 
-	(void)err;
 	if (!gpu_may_exist(path)) {
 		doctor_found(row, "none");
 		return 0;
@@ -604,14 +594,13 @@ static bool kills_processes(void)
 	return str_eq(response, "b true");
 }
 
-int doctor_logout(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_logout(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_FREE char *group = read_group();
 	AUTO_FREE char *linger =
 		mem_printf("/var/lib/systemd/linger/%s", doctor->session->env.user);
 	bool kill = is_in(group, "/user.slice") && kills_processes();
 
-	(void)err;
 	doctor_evaluate_logout(row, group, kill, access(linger, F_OK) == 0);
 	return 0;
 }
@@ -645,7 +634,8 @@ static void check_files(struct doctor_row *row)
 			(unsigned long long)limit.rlim_cur);
 }
 
-int doctor_limits(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_limits(
+	const struct doctor *doctor UNUSED, struct doctor_row *row, struct err *err UNUSED)
 {
 	static const struct {
 		int resource;
@@ -659,8 +649,6 @@ int doctor_limits(const struct doctor *doctor, struct doctor_row *row, struct er
 	};
 	rlim_t value;
 
-	(void)doctor;
-	(void)err;
 	check_files(row);
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
 		if (doctor_local_is_limited(others[i].resource, &value))
@@ -673,12 +661,11 @@ int doctor_limits(const struct doctor *doctor, struct doctor_row *row, struct er
  * terminal
  */
 
-int doctor_terminal(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_terminal(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
 	const char *locale = NULL, *term = variable(doctor, "TERM");
 
-	(void)err;
 	for (size_t i = 0; i < ARRAY_LEN(names) && !locale; i++)
 		locale = variable(doctor, names[i]);
 	doctor_found(row, "locale %s, terminal %s", locale ? locale : "not set",
@@ -696,21 +683,19 @@ int doctor_terminal(const struct doctor *doctor, struct doctor_row *row, struct 
  * config
  */
 
-int doctor_config(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_config(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_STRV struct strv files = {0};
-	AUTO_BUF struct buf found = {0};
+	AUTO_BUF struct buf found = buf_with(LINE_BYTES);
 	AUTO_ERR struct err error = {0};
 	struct config *config;
 
-	(void)err;
 	if (session_config(doctor->session, &config, &error) < 0) {
 		doctor_found(row, "not valid");
 		doctor_blame(row, DOCTOR_PROBLEM, error.hint ? error.hint : "dlrun help dlrun.yaml",
 			"%s", error.message);
 		return 0;
 	}
-	buf_init(&found, LINE_BYTES);
 	for (size_t i = 0; i < config_keys_n; i++) {
 		const struct config_origin *origin = config_origin(config, config_keys[i].name);
 		if (origin->source == CONFIG_FROM_DEFAULT || !origin->file ||
@@ -740,14 +725,12 @@ static int read_records(const struct doctor *doctor, size_t *ret_n, struct err *
 	return r < 0 ? r : store_count(store, ret_n, err);
 }
 
-int doctor_records(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_records(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_ERR struct err error = {0};
-	AUTO_BUF struct buf fix;
+	AUTO_BUF struct buf fix = buf_with(LINE_BYTES);
 	size_t n = 0;
 
-	(void)err;
-	buf_init(&fix, LINE_BYTES);
 	if (!has_records(doctor)) {
 		doctor_found(row, "none yet");
 		return 0;
@@ -818,14 +801,13 @@ static void blame_tree(struct doctor_row *row, const struct err *error)
 		row, empty ? DOCTOR_WARNING : DOCTOR_PROBLEM, error->hint, "%s", error->message);
 }
 
-int doctor_tree(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_tree(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_FILE_LIST struct file_list *file_list = NULL;
 	AUTO_ERR struct err error = {0};
 	int64_t begin_ms = clock_ms();
 	char size[16], took[32];
 
-	(void)err;
 	/* Without a current directory the session could not begin, and its error says why. */
 	if (doctor->error && !doctor->session->env.cwd) {
 		blame_tree(row, doctor->error);

@@ -98,16 +98,15 @@ static void doctor_remote_add_files(const struct kubeconfig *kubeconfig, struct 
 		buf_adds(line, "none, this is a pod");
 }
 
-int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_TARGET_LIST struct target_list list = {0};
 	AUTO_STRV struct strv contexts = {0};
 	AUTO_ERR struct err error = {0};
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 	AUTO_FREE char *why = NULL;
 	const struct kubeconfig *kubeconfig;
 
-	(void)err;
 	bool needed = find_clusters(doctor, &list, &why) && doctor_remote_has_clusters(&list);
 	if (kube_open_config(doctor->session, &kubeconfig, &error) < 0) {
 		bool none = error.id == E_KUBE_NO_CONFIG;
@@ -116,7 +115,6 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 			blame_error(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, &error);
 		return 0;
 	}
-	buf_init(&line, LINE_BYTES);
 	doctor_remote_add_files(kubeconfig, &line);
 	kubeconfig_contexts(kubeconfig, &contexts);
 	const char *current = kubeconfig_current(kubeconfig);
@@ -243,11 +241,10 @@ static void blame_right(const struct subject *about, enum kube_right right, stru
 		[KUBE_RIGHT_FORWARD] = DOCTOR_WARNING,
 		[KUBE_RIGHT_EVENTS] = DOCTOR_WARNING,
 	};
-	AUTO_BUF struct buf fix = {0};
+	AUTO_BUF struct buf fix = buf_with(LINE_BYTES);
 
 	if (about->poll->rights[right] != KUBE_MAY_NOT || bad[right] == DOCTOR_OK)
 		return;
-	buf_init(&fix, LINE_BYTES);
 	buf_addf(&fix, "dlrun init --rbac %s --target ", kube_right_tier(right));
 	str_shell_quote(&fix, about->item->name);
 	doctor_blame(row, bad[right], fix.data, "you may not %s in namespace %s",
@@ -256,9 +253,8 @@ static void blame_right(const struct subject *about, enum kube_right right, stru
 
 static void describe_rights(const struct subject *about, struct doctor_row *row)
 {
-	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 
-	buf_init(&line, LINE_BYTES);
 	kube_poll_add_rights(about->poll, KUBE_MAY, " may ", &line);
 	kube_poll_add_rights(
 		about->poll, KUBE_MAY_NOT, line.len ? "; may not " : " may not ", &line);
@@ -310,13 +306,12 @@ static void describe_pods(const struct subject *about, struct doctor_row *row)
 	const struct kube_poll *poll = about->poll;
 	AUTO_REGISTRY_CONFIG struct registry_config registry = {0};
 	AUTO_ERR struct err error = {0};
-	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 	struct config *config;
 	int r = session_config(about->doctor->session, &config, &error);
 
 	if (r == 0)
 		r = registry_config_find(config, about->item->name, &registry, &error);
-	buf_init(&line, LINE_BYTES);
 	buf_addf(&line, "%s: Pod Security %s", about->item->name,
 		poll->enforced ? poll->enforced : "not known");
 	if (r == 0)
@@ -519,15 +514,13 @@ static char *proxy_text(const struct proxy_env *env, const char *host, struct do
 	return proxy ? mem_printf("%s (%s)", proxy, variable) : mem_strdup("none");
 }
 
-int doctor_proxy(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+int doctor_proxy(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	struct config *config = doctor_remote_load_config(doctor, row);
 	AUTO_STRV struct strv hosts = {0};
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 	struct proxy_env env;
 
-	(void)err;
-	buf_init(&line, LINE_BYTES);
 	if (!config)
 		return 0;
 	proxy_env_read(doctor->session->env.env, &env);
@@ -581,22 +574,19 @@ static int doctor_remote_end_probe(struct probe *probe)
 }
 
 /* Ignore the result: registries drop abandoned sessions, too. */
-static int on_closed(void *ctx, struct http_response *response, struct err *error, struct err *err)
+static int on_closed(void *ctx, struct http_response *response UNUSED, struct err *error UNUSED,
+	struct err *err UNUSED)
 {
-	(void)response;
-	(void)error;
-	(void)err;
 	return doctor_remote_end_probe(ctx);
 }
 
 /* A session for an upload was opened, so that we may push; it is closed again. */
 static int doctor_remote_on_opened(
-	void *ctx, struct http_response *response, struct err *error, struct err *err)
+	void *ctx, struct http_response *response, struct err *error, struct err *err UNUSED)
 {
 	struct probe *probe = ctx;
 	AUTO_URL struct url url = {0};
 
-	(void)err;
 	if (error) {
 		err_move(&probe->error, error);
 		return doctor_remote_end_probe(probe);
@@ -645,10 +635,9 @@ static void describe_repository(const struct probe *probe, struct doctor_row *ro
 {
 	AUTO_FREE char *host = doctor_remote_host_of(probe->repository);
 	AUTO_FREE char *ca = registry_query_certificates(&probe->checks->client, host);
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(LINE_BYTES);
 	const char *identity;
 
-	buf_init(&text, LINE_BYTES);
 	buf_addf(&text, "%s: ", probe->repository);
 	if (err_is_set(&probe->error))
 		blame_error(row, DOCTOR_PROBLEM, &probe->error);
@@ -686,9 +675,8 @@ int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct 
 	struct config *config = doctor_remote_load_config(doctor, row);
 	AUTO(push_checks_done) struct push_checks checks = {0};
 	AUTO_STRV struct strv repositories = {0};
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 
-	buf_init(&line, LINE_BYTES);
 	if (!config)
 		return 0;
 	registry_config_all(config, &repositories);
@@ -825,9 +813,8 @@ static void check_mounts(struct base_check *check)
 	const struct image_base *base = check->lookup.base;
 	const char *host_of_base = check->lookup.ref.host;
 	AUTO_STRV struct strv repositories = {0};
-	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 
-	buf_init(&line, LINE_BYTES);
 	registry_config_all(check->config, &repositories);
 	vec_foreach (char *, repository, &repositories) {
 		AUTO_FREE char *host = doctor_remote_host_of(*repository);
@@ -871,9 +858,8 @@ static void check_layout(struct base_check *check)
 {
 	AUTO_PACK struct pack pack = {0};
 	AUTO_ERR struct err error = {0};
-	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 
-	buf_init(&line, LINE_BYTES);
 	buf_addf(&line, "%s, a layout on disk", check->name);
 	if (pack_init(&pack, check->doctor->session, NULL, false, &error) < 0)
 		blame_error(check->row, DOCTOR_PROBLEM, &error);

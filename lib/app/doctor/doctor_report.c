@@ -219,9 +219,8 @@ char *doctor_redact(const char *text, const char *home, const char *const *env)
 	size_t home_len = home && home[0] == '/' && home[1] ? strlen(home) : 0;
 	const char *begin = text;
 	bool url = false;
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LINE_BYTES);
 
-	buf_init(&out, LINE_BYTES);
 	for (size_t n; *text; text += n) {
 		size_t at, len;
 
@@ -368,9 +367,8 @@ static void report_config(const struct report *report)
 			continue;
 		AUTO_JSON struct json *value =
 			report_value(json_key(item), json_get(item, "value"), false);
-		AUTO_BUF struct buf text;
+		AUTO_BUF struct buf text = buf_with(LINE_BYTES);
 
-		buf_init(&text, LINE_BYTES);
 		json_print(value, &text);
 		AUTO_FREE char *at = line ? mem_printf(":%lld", (long long)line) : NULL;
 		report_line(report, "%s = %s (%s%s)", json_key(item), text.data, file ? file : from,

@@ -73,14 +73,12 @@ static void forward_notify(const struct forward *forward, const char *text)
 		forward->options.notice(forward->options.ctx, text);
 }
 
-static int forward_on_accept(void *ctx, int fd, const char *peer, struct err *err)
+static int forward_on_accept(void *ctx, int fd, const char *peer UNUSED, struct err *err UNUSED)
 {
 	const struct open_port *port = ctx;
 	struct forward *forward = port->forward;
 	AUTO_ERR struct err error = {0};
 
-	(void)peer;
-	(void)err;
 	if (forwarder_relay(forward->forwarder, forward->options.rank, port->remote, fd, NULL, NULL,
 		    &error) < 0)
 		forward_notify(forward, error.message);

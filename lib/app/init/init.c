@@ -27,26 +27,23 @@ enum { COMMENT_COLUMN = 40, COMMENT_MAX = 200, NAMES_SHOWN = 8, LINE_BYTES = 64 
 
 static char *text_scalar(const char *s)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LINE_BYTES);
 
-	buf_init(&out, LINE_BYTES);
 	return init_yaml_scalar(&out, s) && !out.full ? buf_take(&out) : NULL;
 }
 
 static char *text_list(const struct strv *words)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LINE_BYTES);
 
-	buf_init(&out, LINE_BYTES);
 	return init_yaml_list(&out, words) && !out.full ? buf_take(&out) : NULL;
 }
 
 /* As a part of a comment; "" for NULL. */
 static char *text_shown(const char *s)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LINE_BYTES);
 
-	buf_init(&out, LINE_BYTES);
 	init_yaml_comment(&out, s ? s : "", COMMENT_MAX);
 	return buf_take(&out);
 }
@@ -121,8 +118,7 @@ static void init_add_env(const struct init_project *project, struct buf *out)
 	AUTO_FREE char *from = text_shown(project->env_files.n ? project->env_files.v[0] : NULL);
 
 	if (project->env == INIT_ENV_CONDA && project->conda_name) {
-		AUTO_BUF struct buf text;
-		buf_init(&text, LINE_BYTES);
+		AUTO_BUF struct buf text = buf_with(LINE_BYTES);
 		buf_adds(&text, "eval \"$(conda shell.bash hook)\" && conda activate ");
 		str_shell_quote(&text, project->conda_name);
 		AUTO_FREE char *value = text_scalar(text.data);
@@ -196,9 +192,8 @@ static void init_add_data(
 static void init_add_place(const struct strv *names, const char *kind, const char *how,
 	const char *from, struct buf *out)
 {
-	AUTO_BUF struct buf others;
+	AUTO_BUF struct buf others = buf_with(LINE_BYTES);
 
-	buf_init(&others, LINE_BYTES);
 	if (names->n == 0)
 		return;
 	AUTO_FREE char *target = mem_printf("%s:%s", kind, names->v[0]);

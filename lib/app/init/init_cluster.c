@@ -6,6 +6,7 @@
 
 #include "base/loop/loop.h"
 #include "base/os/env.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -55,10 +56,8 @@ static char *free_name(const struct init_cluster_list *list, const char *context
 	AUTO_FREE char *wanted = init_target_name(context ? context : "cluster");
 	char *name = mem_strdup(wanted);
 
-	for (int i = 2; is_taken(list, name); i++) {
-		free(name);
-		name = mem_printf("%.30s-%d", wanted, i);
-	}
+	for (int i = 2; is_taken(list, name); i++)
+		REPLACE(name, mem_printf("%.30s-%d", wanted, i));
 	return name;
 }
 
@@ -169,14 +168,11 @@ struct lookup {
 	char *user;
 };
 
-static int init_cluster_on_found(void *ctx, struct credential *found, const struct strv *warnings,
-	struct err *error, struct err *err)
+static int init_cluster_on_found(void *ctx, struct credential *found,
+	const struct strv *warnings UNUSED, struct err *error UNUSED, struct err *err UNUSED)
 {
 	struct lookup *lookup = ctx;
 
-	(void)warnings;
-	(void)error;
-	(void)err;
 	if (found && found->user && str_is_plain(found->user))
 		lookup->user = mem_strdup(found->user);
 	loop_wait_done(&lookup->wait);

@@ -201,10 +201,9 @@ static bool expand_one(const struct docker *docker, const char **s, struct buf *
 /* NULL when something in it is not known. */
 static char *init_parse_expand(const struct docker *docker, const char *s)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(WORD_MAX);
 	bool ok = true;
 
-	buf_init(&out, WORD_MAX);
 	while (ok && *s) {
 		if (*s == '$') {
 			s++;

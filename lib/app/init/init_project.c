@@ -15,6 +15,7 @@
 #include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -744,8 +745,7 @@ static char *describe_base(struct init_project *project, const char *image, cons
 
 	if (found->has == BASE_HAS) {
 		char *from = mem_printf("%s, %s", project->image_from, why);
-		free(project->image_from);
-		project->image_from = from;
+		REPLACE(project->image_from, from);
 		return mem_printf("%s has %s: %s", image, program, why);
 	}
 	if (found->has == BASE_UNKNOWN && !found->is_bare)
@@ -753,8 +753,7 @@ static char *describe_base(struct init_project *project, const char *image, cons
 			image, program);
 	choose_python_image(project);
 	char *from = mem_printf("%s; %s has no %s", project->image_from, image, program);
-	free(project->image_from);
-	project->image_from = from;
+	REPLACE(project->image_from, from);
 	return mem_printf(
 		"%s instead of %s, which has no %s: %s", project->image, image, program, why);
 }
@@ -771,8 +770,7 @@ static void init_project_set_mirror(struct session *session, struct init_project
 	if (bases->n == 0)
 		return;
 	char *image = mem_printf("%s:%s", bases->v[0], project->image + strlen(usual));
-	free(project->image);
-	project->image = image;
+	REPLACE(project->image, image);
 }
 
 void init_choose_base(struct session *session, struct init_project *project,

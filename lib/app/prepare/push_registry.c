@@ -322,12 +322,11 @@ static void start_mounts(void *ctx, const struct descriptor *layers, size_t n)
 	}
 }
 
-static int base_found(void *ctx, const char *digest, struct err *error, struct err *err)
+static int base_found(void *ctx, const char *digest, struct err *error, struct err *err UNUSED)
 {
 	struct push *push = ctx;
 	const struct pack *pack = &push->submit->pack;
 
-	(void)err;
 	push->base.is_known = true;
 	if (err_is_set(error)) {
 		err_move(&push->base.error, error);
@@ -488,9 +487,8 @@ static void report_snapshot(void *ctx, struct task *task)
 }
 
 /* Asked on the loop, which has all that is needed by then. */
-static void be_ready(void *ctx, struct task *task)
+static void be_ready(void *ctx UNUSED, struct task *task)
 {
-	(void)ctx;
 	task_respond(task, 0, NULL);
 }
 
@@ -540,12 +538,10 @@ static int push_registry_work(struct task *task, void *ctx, struct err *err)
  * End of a push
  */
 
-static int closed(void *ctx, struct err *error, struct err *err)
+static int closed(void *ctx, struct err *error UNUSED, struct err *err UNUSED)
 {
 	struct push *push = ctx;
 
-	(void)error;
-	(void)err;
 	loop_stop(push->loop);
 	return 0;
 }
@@ -566,24 +562,21 @@ static int push_registry_work_done(void *ctx, int r, struct err *error, struct e
 	return uploads_close(push->uploads, closed, push, err);
 }
 
-static int interrupted(void *ctx, int sig, struct err *err)
+static int interrupted(void *ctx, int sig UNUSED, struct err *err UNUSED)
 {
 	struct push *push = ctx;
 
-	(void)sig;
-	(void)err;
 	push->interrupted = true;
 	stop_work(push);
 	return 0;
 }
 
-static int push_registry_show_progress(void *ctx, struct err *err)
+static int push_registry_show_progress(void *ctx, struct err *err UNUSED)
 {
 	struct push *push = ctx;
 	const struct submit_events *events = push->submit->events;
 	struct uploads_progress progress = uploads_progress(push->uploads);
 
-	(void)err;
 	events->progress(events->ctx, &progress);
 	push->timer = loop_add_timer(
 		push->loop, clock_ms() + PROGRESS_MS, push_registry_show_progress, push);

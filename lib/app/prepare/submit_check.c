@@ -101,9 +101,8 @@ static int submit_take_from(struct submit *submit, struct err *err)
 static int submit_check_read_config(struct submit *submit, struct err *err)
 {
 	const struct code *code = &submit->from;
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(IMAGE_CONFIG_MAX);
 
-	buf_init(&text, IMAGE_CONFIG_MAX);
 	int r = layout_read_blob(code->layout, &code->image.config, IMAGE_CONFIG_MAX, &text, err);
 	if (r < 0)
 		return r;
@@ -256,7 +255,7 @@ static int take_assignments(struct submit *submit, struct err *err)
 {
 	struct strv *words = &submit->spec.command;
 	AUTO_STRV struct strv rest = {0};
-	AUTO_BUF struct buf names = {0};
+	AUTO_BUF struct buf names = buf_with(LINE_MAX_BYTES);
 	size_t n = 0;
 
 	while (n < words->n && is_assignment(words->v[n]) &&
@@ -269,7 +268,6 @@ static int take_assignments(struct submit *submit, struct err *err)
 		err_set(err, E_RUN_COMMAND, "there is no command after %s", words->v[0]);
 		return err_hint(err, "dlrun submit -- %s python3 train.py", words->v[0]);
 	}
-	buf_init(&names, LINE_MAX_BYTES);
 	for (size_t i = 0; i < n; i++) {
 		const char *word = words->v[i];
 		strv_add(&submit->typed_env, word);
@@ -360,9 +358,8 @@ static bool needs_bash(const struct strv *words)
 
 static int hint_shell(const char *shell, const char *line, struct err *err)
 {
-	AUTO_BUF struct buf quoted;
+	AUTO_BUF struct buf quoted = buf_with(LINE_MAX_BYTES);
 
-	buf_init(&quoted, LINE_MAX_BYTES);
 	str_shell_quote(&quoted, line);
 	return err_hint(err, "dlrun submit -- %s -c %s", shell, quoted.data);
 }
@@ -379,9 +376,8 @@ static bool is_bare(const char *word)
 static int hint_words(const struct submit *submit, const char *then, struct err *err)
 {
 	const struct strv *words = &submit->spec.command;
-	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf line = buf_with(LINE_MAX_BYTES);
 
-	buf_init(&line, LINE_MAX_BYTES);
 	for (size_t i = 0; i < words->n; i++) {
 		const char *word = words->v[i];
 		buf_adds(&line, i ? " " : "");
@@ -401,10 +397,9 @@ static int refuse_line(const struct submit *submit, struct err *err)
 	const char *line = words->v[0] + strspn(words->v[0], " \t\n");
 	AUTO_FREE char *first = mem_strndup(line, strcspn(line, " \t\n"));
 	AUTO_FREE char *shown = str_shown(words->v[0]);
-	AUTO_BUF struct buf all;
+	AUTO_BUF struct buf all = buf_with(LINE_MAX_BYTES);
 	bool plain = !strpbrk(line, "\"'\\$`*?[]<>|&;(){}~#!\n");
 
-	buf_init(&all, LINE_MAX_BYTES);
 	buf_adds(&all, line);
 	for (size_t i = 1; i < words->n; i++) {
 		buf_addc(&all, ' ');
@@ -603,10 +598,9 @@ static void find_interpreter(
 static void prepend_words(struct submit *submit, struct strv *front, const char *word)
 {
 	struct strv *words = &submit->spec.command;
-	AUTO_BUF struct buf shown;
+	AUTO_BUF struct buf shown = buf_with(LINE_MAX_BYTES);
 
 	strv_add(front, word);
-	buf_init(&shown, LINE_MAX_BYTES);
 	str_shell_join(&shown, front->v);
 	submit_note(
 		submit, "%s is a file of the working tree: it runs as %s", words->v[0], shown.data);
@@ -652,13 +646,12 @@ static mode_t mode_in_tree(struct submit *submit, const char *word, const char *
 		       : 0;
 }
 
-static int submit_start_one_file(struct submit *submit, struct err *err)
+static int submit_start_one_file(struct submit *submit, struct err *err UNUSED)
 {
 	const struct spec *spec = &submit->spec;
 	const char *word = spec->command.v[0];
 	AUTO_STRV struct strv front = {0}, first = {0};
 
-	(void)err;
 	if (spec->shell || spec->terminal || !submit->live_root || is_old(submit))
 		return 0;
 	AUTO_FREE char *path = submit_check_path_of(submit, word);

@@ -219,12 +219,10 @@ static bool in_snapshot(const struct own *own, const char *path)
 
 	if (!entries)
 		return true;
-	for (size_t i = 0; i < entries->n; i++) {
-		const struct entry *entry = &entries->v[i];
+	vec_foreach (const struct entry, entry, entries)
 		if (submit_paths_is_below(entry->path, path) ||
 			(entry->kind == ENTRY_LINK && submit_paths_is_below(path, entry->path)))
 			return true;
-	}
 	return false;
 }
 
@@ -396,9 +394,8 @@ static void warn_naming(const struct own *own, const char *what, const char *tex
 /* NULL: it stays as it is. The caller frees. */
 static char *rewrite(struct own *own, const char *what, const char *text)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 
-	buf_init(&out, TEXT_MAX);
 	own->has_path = false;
 	if (submit_paths_add_text(own, text, &out) && buf_check(&out, what, NULL) == 0)
 		return buf_take(&out);
@@ -414,9 +411,8 @@ static char *rewrite(struct own *own, const char *what, const char *text)
 char *submit_relative(const struct submit *submit, const char *path)
 {
 	const char *prefix = submit->spec.cwd;
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 
-	buf_init(&out, TEXT_MAX);
 	if (!str_eq(prefix, ".") && fs_below(path, prefix) && *fs_below(path, prefix))
 		return mem_strdup(fs_below(path, prefix));
 	for (const char *s = str_eq(prefix, ".") ? NULL : prefix; s;
@@ -484,11 +480,10 @@ static void own_env(struct own *own, struct strv *env)
 
 static void note_own_paths(const struct own *own)
 {
-	AUTO_BUF struct buf list = {0};
+	AUTO_BUF struct buf list = buf_with(TEXT_MAX);
 
 	if (own->own_paths.n == 0)
 		return;
-	buf_init(&list, TEXT_MAX);
 	for (size_t i = 0; i < own->own_paths.n && i < SHOWN_MAX; i++) {
 		AUTO_FREE char *shown = str_escaped(own->own_paths.v[i]);
 		buf_addf(&list, "%s%s", i ? ", " : "", shown);

@@ -9,6 +9,7 @@
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -105,9 +106,8 @@ static const char *submit_runtime_root_of(struct submit *submit)
 /* A volume of a cluster, as the target has it. */
 static char *place_text(const struct json *place)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(JSON_SIZE_MAX);
 
-	buf_init(&text, JSON_SIZE_MAX);
 	json_print(place, &text);
 	return buf_take(&text);
 }
@@ -207,12 +207,10 @@ static int move_data(struct submit *submit, struct err *err)
 		r = submit_runtime_find_data(submit, runtime->data.v[i].path, &from, err);
 		if (r < 0)
 			break;
-		free(runtime->data.v[i].from);
-		runtime->data.v[i].from = from;
+		REPLACE(runtime->data.v[i].from, from);
 		if (str_eq(from, RUNTIME_SYNC))
 			continue;
-		free(runtime->data.v[i].digest);
-		runtime->data.v[i].digest = NULL;
+		free(TAKE(runtime->data.v[i].digest));
 	}
 	return r;
 }
@@ -347,8 +345,7 @@ static int set_lock(struct submit *submit, const char *lock, struct err *err)
 		setup->run = mem_strdup(LOCK_UV);
 		return 0;
 	}
-	AUTO_BUF struct buf quoted = {0};
-	buf_init(&quoted, JSON_SIZE_MAX);
+	AUTO_BUF struct buf quoted = buf_with(JSON_SIZE_MAX);
 	str_shell_quote(&quoted, lock);
 	setup->run = mem_printf(LOCK_PIP, quoted.data);
 	return 0;
@@ -582,9 +579,8 @@ static int fail_type(
 	const char *type, int wanted, size_t n, const struct gpu_list *list, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(type);
-	AUTO_BUF struct buf models;
+	AUTO_BUF struct buf models = buf_with(NAMES_MAX);
 
-	buf_init(&models, NAMES_MAX);
 	add_models(list, &models);
 	if (n > 0) {
 		err_set(err, E_GPU_COUNT, "requested %d %s GPUs, this machine has %zu", wanted,

@@ -64,10 +64,8 @@ static int submit_diff_add_command(
 
 static bool same_value(const struct json *a, const struct json *b)
 {
-	AUTO_BUF struct buf text_a, text_b;
+	AUTO_BUF struct buf text_a = buf_with(VALUE_MAX), text_b = buf_with(VALUE_MAX);
 
-	buf_init(&text_a, VALUE_MAX);
-	buf_init(&text_b, VALUE_MAX);
 	if (a)
 		json_print(a, &text_a);
 	if (b)

@@ -354,9 +354,8 @@ static const struct place_trial *place_first(
 /* A line for each place, as far as an error has lines: the last one has the rest. */
 static void place_add_reasons(const struct place_choice *choice, struct err *err)
 {
-	AUTO_BUF struct buf rest;
+	AUTO_BUF struct buf rest = buf_with(PLACE_REASONS_MAX);
 
-	buf_init(&rest, PLACE_REASONS_MAX);
 	for (size_t i = 0; i < choice->n; i++) {
 		const struct place_trial *trial = &choice->trials[i];
 		const char *name = trial->place->target;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/submit/send.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "app/submit/spill_impl.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -357,11 +357,10 @@ static int send_has_begun(struct submit *submit, struct err *err)
 }
 
 /* A cancel may come for as long as the run is held: its end is asked for before. */
-static int send_change_settled(void *ctx, struct run *run, struct err *err)
+static int send_change_settled(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const bool *is_cancelled = ctx;
 
-	(void)err;
 	if (!run_is_held(run) || run_is_unsent(run) || (run_cancelling(run) && !*is_cancelled))
 		return 0;
 	held_clear(run);
@@ -401,10 +400,8 @@ static int send_is_cancelled(const struct submit *submit, struct err *err)
 	return 1;
 }
 
-static int send_change_cancelled(void *ctx, struct run *run, struct err *err)
+static int send_change_cancelled(void *ctx UNUSED, struct run *run, struct err *err UNUSED)
 {
-	(void)ctx;
-	(void)err;
 	if (!run_is_held(run))
 		return 0;
 	held_end(run);
@@ -571,13 +568,12 @@ static int send_secrets(struct submit *submit, struct err *err)
 
 static int send_read_code(struct submit *submit, const char *ref, struct err *err)
 {
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(IMAGE_CONFIG_MAX);
 	const struct json *labels;
 
 	int r = code_open(submit->session, ref, &submit->from, err);
 	if (r < 0)
 		return r;
-	buf_init(&text, IMAGE_CONFIG_MAX);
 	r = layout_read_blob(
 		submit->from.layout, &submit->from.image.config, IMAGE_CONFIG_MAX, &text, err);
 	if (r == 0)
@@ -762,8 +758,7 @@ static void send_set_left_out(struct sending *sending, const struct run_list *me
 {
 	size_t size = (size_t)sending->submit.spec.study.size;
 
-	free(sending->left_out);
-	sending->left_out = mem_alloc(size + 1, sizeof(bool));
+	REPLACE(sending->left_out, mem_alloc(size + 1, sizeof(bool)));
 	sending->n = 0;
 	memset(sending->left_out, true, size);
 	vec_foreach (struct run *, run, members) {
@@ -895,11 +890,10 @@ struct send_failure {
 	char *goes_on; /* to another of its places, and why; or NULL */
 };
 
-static int send_change_failed(void *ctx, struct run *run, struct err *err)
+static int send_change_failed(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct send_failure *failure = ctx;
 
-	(void)err;
 	if (!run_is_held(run))
 		return 0;
 	/* Of a run without an attempt nothing was sent. */
@@ -1011,11 +1005,10 @@ static int send_one(struct session *session, struct run *run, struct strv *silen
  * Runs that it begins after
  */
 
-static int send_change_never(void *ctx, struct run *run, struct err *err)
+static int send_change_never(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct after_check *check = ctx;
 
-	(void)err;
 	if (!run_is_unsent(run))
 		return 0;
 	if (run_cancelling(run))

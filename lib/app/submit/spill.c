@@ -91,11 +91,10 @@ static void spill_set_moving(const struct spilling *spilling, struct run *run)
 	run_set_time(moving, "at", clock_wall_ms());
 }
 
-static int spill_change_begin(void *ctx, struct run *run, struct err *err)
+static int spill_change_begin(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct spilling *spilling = ctx;
 
-	(void)err;
 	if (!spill_is_here(spilling, run) || run_is_moving(run))
 		return 0;
 	/* A cancel takes it back, too, when it could not be told. */
@@ -106,11 +105,10 @@ static int spill_change_begin(void *ctx, struct run *run, struct err *err)
 }
 
 /* Of a new run, or of one that was held until now. */
-static int spill_change_refused(void *ctx, struct run *run, struct err *err)
+static int spill_change_refused(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct spilling *spilling = ctx;
 
-	(void)err;
 	if (!spill_is_here(spilling, run) || run_is_moving(run) || !run_may_go_on(run))
 		return 0;
 	if (run_is_held(run))
@@ -136,11 +134,10 @@ static void spill_decide(struct run *run, enum run_place_state state, const char
 
 /* The attempt has begun, does so now, or cannot be taken back: the time of the run there begins
  * anew. */
-static int spill_change_stay(void *ctx, struct run *run, struct err *err)
+static int spill_change_stay(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct spilling *spilling = ctx;
 
-	(void)err;
 	if (!spill_is_here(spilling, run) || !run_is_moving(run))
 		return 0;
 	json_remove(run->doc, RUN_MOVING);
@@ -163,11 +160,10 @@ static void spill_hold(struct run *run)
 	json_set(run->doc, "ranks", json_null());
 }
 
-static int spill_change_go(void *ctx, struct run *run, struct err *err)
+static int spill_change_go(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct spilling *spilling = ctx;
 
-	(void)err;
 	if (!spill_is_here(spilling, run) || !run_is_moving(run))
 		return 0;
 	run_set_attempt_left(run, clock_wall_ms());

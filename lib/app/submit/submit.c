@@ -366,10 +366,9 @@ static char *record_message(const struct run *run)
 {
 	const char *snapshot = json_get_str(json_get(run->doc, "snapshot"), "id");
 	AUTO_STRV struct strv command = {0};
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(64 << 10);
 
 	words_get(run->doc, "command", &command, NULL);
-	buf_init(&out, 64 << 10);
 	buf_addf(&out, "dlrun %s\n\n", run_id(run));
 	if (command.n > 0)
 		str_shell_join(&out, command.v);
@@ -388,13 +387,11 @@ static void finish_warn(struct run *run, const struct submit_events *events, con
 		events->warning(events->ctx, text);
 }
 
-static void submit_write_record(
-	struct snapshot *snapshot, struct run *run, const struct submit_events *events)
+static void submit_write_record(struct snapshot *snapshot, struct run *run)
 {
 	AUTO_FREE char *message = record_message(run);
 	struct json *json = json_sub(run->doc, "snapshot");
 	AUTO(record_done) struct record record = {0};
-	AUTO_ERR struct err err = {0};
 	struct record_request request = {
 		.snapshot = snapshot,
 		.run_id = run_id(run),
@@ -402,21 +399,16 @@ static void submit_write_record(
 		.wall_ms = run_submitted_ms(run),
 	};
 
-	if (record_write(&request, &record, &err) < 0) {
-		AUTO_FREE char *text = mem_printf("no git record: %s", err.message);
-		finish_warn(run, events, text);
-		return;
-	}
+	record_write(&request, &record);
 	json_set_str(json, "ref", record.commit ? record.ref : NULL);
 	json_set_str(json, "record", record.commit);
 	json_set_str(json, "record_why", record.why);
 }
 
-static int merge_row(void *ctx, struct run *run, struct err *err)
+static int merge_row(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct session *session = ctx;
 
-	(void)err;
 	return finish_merge(&session->dirs, run);
 }
 
@@ -442,7 +434,7 @@ void submit_finish(struct session *session, struct run *run, const struct submit
 
 	excluded_write(&session->dirs, run, session->submitted, NULL);
 	if (session->submitted)
-		submit_write_record(session->submitted, run, events);
+		submit_write_record(session->submitted, run);
 	int r = finish_write(&session->dirs, run, &err);
 	if (r == 0)
 		r = merge_ended(session, run_id(run), &err);

@@ -317,9 +317,8 @@ static int tensorboard_find_files(struct view *view, struct err *err)
 	return check_runs(view, err);
 }
 
-static void tensorboard_on_polled(void *ctx, size_t run)
+static void tensorboard_on_polled(void *ctx, size_t run UNUSED)
 {
-	(void)run;
 	tensorboard_wake(ctx);
 }
 

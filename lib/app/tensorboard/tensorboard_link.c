@@ -64,20 +64,17 @@ static void tensorboard_link_end_probe(struct tensorboard_probe *probe)
 	probe->done(probe->ctx, is_tensorboard ? version : NULL);
 }
 
-static short tensorboard_link_want_read(void *ctx)
+static short tensorboard_link_want_read(void *ctx UNUSED)
 {
-	(void)ctx;
 	return POLLIN;
 }
 
-static int tensorboard_link_on_response(void *ctx, short revents, struct err *err)
+static int tensorboard_link_on_response(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct tensorboard_probe *probe = ctx;
 	char chunk[CHUNK];
 	ssize_t n = read(probe->fd, chunk, sizeof(chunk));
 
-	(void)revents;
-	(void)err;
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;
 	if (n > 0)
@@ -87,11 +84,10 @@ static int tensorboard_link_on_response(void *ctx, short revents, struct err *er
 	return 0;
 }
 
-static int tensorboard_link_on_late(void *ctx, struct err *err)
+static int tensorboard_link_on_late(void *ctx, struct err *err UNUSED)
 {
 	struct tensorboard_probe *probe = ctx;
 
-	(void)err;
 	probe->timer = NULL;
 	tensorboard_link_end_probe(probe);
 	return 0;
@@ -177,10 +173,9 @@ void tensorboard_pumps_free(struct tensorboard_pumps *pumps)
 	free(pumps);
 }
 
-static int tensorboard_link_on_pumped(void *ctx, struct pump_end *end, struct err *err)
+static int tensorboard_link_on_pumped(
+	void *ctx, struct pump_end *end UNUSED, struct err *err UNUSED)
 {
-	(void)end;
-	(void)err;
 	tensorboard_link_drop(ctx);
 	return 0;
 }
@@ -236,14 +231,12 @@ int tensorboard_pumps_connect(
  * Output
  */
 
-static int tensorboard_link_on_output(void *ctx, short revents, struct err *err)
+static int tensorboard_link_on_output(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct tensorboard_output *output = ctx;
 	char chunk[LINE_MAX_BYTES];
 	ssize_t n = read(output->fd, chunk, sizeof(chunk));
 
-	(void)revents;
-	(void)err;
 	if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
 		loop_remove_fd(output->loop, TAKE(output->source));
 	if (n <= 0)
@@ -328,9 +321,8 @@ static bool is_requested_by_page(
 	return false;
 }
 
-static void why(void *ctx, char **ret_what, char **ret_hint)
+static void why(void *ctx UNUSED, char **ret_what, char **ret_hint)
 {
-	(void)ctx;
 	*ret_what = mem_strdup("TensorBoard does not answer");
 	*ret_hint = mem_strdup("The terminal of dlrun tensorboard says why.");
 }
@@ -364,9 +356,8 @@ static void tensorboard_link_on_request(
 	}
 }
 
-static void tensorboard_link_on_notice(void *ctx, const char *text)
+static void tensorboard_link_on_notice(void *ctx UNUSED, const char *text)
 {
-	(void)ctx;
 	log_note("%s", text);
 }
 

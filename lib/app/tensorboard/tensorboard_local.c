@@ -81,9 +81,8 @@ static int tensorboard_local_fail_missing(const struct tensorboard_search *searc
 {
 	const char *prefix = env_get(search->env, "VIRTUAL_ENV");
 	AUTO_FREE char *own = str_empty(prefix) ? NULL : mem_printf("%s/bin/python", prefix);
-	AUTO_BUF struct buf command;
+	AUTO_BUF struct buf command = buf_with(HEAD_MAX);
 
-	buf_init(&command, HEAD_MAX);
 	if (own && access(own, X_OK) == 0) {
 		str_shell_quote(&command, own);
 		buf_adds(&command, " -m pip install tensorboard");
@@ -120,13 +119,12 @@ static void tensorboard_local_read_python(struct tensorboard_program *program)
 static char *install_command(
 	const struct tensorboard_search *search, const struct tensorboard_program *program)
 {
-	AUTO_BUF struct buf command = {0};
+	AUTO_BUF struct buf command = buf_with(HEAD_MAX);
 	AUTO_FREE char *pip = NULL;
 	const char *python = program->python.n == 1 ? program->python.v[0] : NULL;
 
 	if (!python)
 		return mem_strdup("pip install");
-	buf_init(&command, HEAD_MAX);
 	pip = mem_printf("%.*s/pip", (int)(strrchr(python, '/') - python), python);
 	if (access(pip, X_OK) < 0 && has_program(search, "uv")) {
 		buf_adds(&command, "uv pip install -p ");
@@ -411,9 +409,8 @@ static void take_socket(struct tensorboard_local *local, int s)
 		close(s);
 }
 
-static short want_socket(void *ctx)
+static short want_socket(void *ctx UNUSED)
 {
-	(void)ctx;
 	return POLLIN;
 }
 
@@ -439,15 +436,13 @@ static ssize_t tensorboard_local_receive(int link, char *ret_byte, int *ret_fd)
 	return n;
 }
 
-static int on_link(void *ctx, short revents, struct err *err)
+static int on_link(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct tensorboard_local *local = ctx;
 	char byte;
 	int fd;
 	ssize_t n;
 
-	(void)revents;
-	(void)err;
 	for (size_t i = 0; (n = tensorboard_local_receive(local->link_fd, &byte, &fd)) > 0; i++) {
 		if (local->has_header)
 			take_socket(local, fd);
@@ -511,10 +506,9 @@ static int send_child(struct tensorboard_local *local, struct err *err)
 {
 	const struct tensorboard_local_options *options = &local->options;
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(TENSORBOARD_CHILD_MAX);
 	ssize_t n;
 
-	buf_init(&text, TENSORBOARD_CHILD_MAX);
 	tensorboard_child_argv(options->prefix, &words);
 	const struct tensorboard_child child = {
 		.logdir = options->logdir, .words = &words, .has_link = true, .has_scratch = true};
@@ -598,10 +592,9 @@ static int fail_exec(const struct tensorboard_local_options *options, struct err
 {
 	const char *path = options->program->path, *bin = strrchr(path, '/');
 	AUTO_ERR struct err cause = {0};
-	AUTO_BUF struct buf dir = {0};
+	AUTO_BUF struct buf dir = buf_with(TENSORBOARD_CHILD_MAX);
 
 	err_move(&cause, err);
-	buf_init(&dir, TENSORBOARD_CHILD_MAX);
 	while (bin > path && bin[-1] != '/')
 		bin--;
 	AUTO_FREE char *prefix = mem_strndup(path, (size_t)(bin - path));

@@ -201,9 +201,8 @@ static int write_child(struct tensorboard_remote *remote, struct err *err)
 	/* A host's network is everybody's. */
 	bool is_fast = forwarder_target(remote->forwarder)->ops->has_own_network;
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(TENSORBOARD_CHILD_MAX);
 
-	buf_init(&text, TENSORBOARD_CHILD_MAX);
 	tensorboard_child_argv(remote->options.secret, &words);
 	const struct tensorboard_child child = {.words = &words, .is_fast = is_fast};
 	tensorboard_child_text(&child, &text);

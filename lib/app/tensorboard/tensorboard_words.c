@@ -264,7 +264,7 @@ static const struct trap *find_trap(const char *said, size_t len)
 
 char *tensorboard_last_line(const char *said, size_t len)
 {
-	AUTO_BUF struct buf shown = {0};
+	AUTO_BUF struct buf shown = buf_with(4 * SHOWN_MAX);
 	const char *start = said;
 
 	while (len && (said[len - 1] == '\n' || said[len - 1] == '\r' ||
@@ -276,7 +276,6 @@ char *tensorboard_last_line(const char *said, size_t len)
 		if (said[i] == '\n')
 			start = said + i + 1;
 	len -= (size_t)(start - said);
-	buf_init(&shown, 4 * SHOWN_MAX);
 	term_clean(start, len < SHOWN_MAX ? len : SHOWN_MAX, true, &shown);
 	return buf_take(&shown);
 }

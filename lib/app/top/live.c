@@ -140,11 +140,10 @@ static void live_end(struct live_place *place, int64_t again_ms)
  * A host
  */
 
-static int on_machine(void *ctx, int status, struct err *error, struct err *err)
+static int on_machine(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct live_place *place = ctx;
 
-	(void)err;
 	place->requested = NULL;
 	if (status < 0) {
 		node_explain(place->opened, error);
@@ -204,21 +203,18 @@ static int live_take_list(
 	return 0;
 }
 
-static int live_on_nodes(void *ctx, struct kube_response *response, struct err *err)
+static int live_on_nodes(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
-	(void)err;
 	return live_take_list(ctx, LIVE_NODES, response);
 }
 
-static int live_on_pods(void *ctx, struct kube_response *response, struct err *err)
+static int live_on_pods(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
-	(void)err;
 	return live_take_list(ctx, LIVE_PODS, response);
 }
 
-static int live_on_metrics(void *ctx, struct kube_response *response, struct err *err)
+static int live_on_metrics(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
-	(void)err;
 	return live_take_list(ctx, LIVE_METRICS, response);
 }
 
@@ -522,13 +518,12 @@ static struct live_run *get_run(struct live *live, const struct run *run)
 	return known;
 }
 
-static void on_sampled(struct target_call *call, int status, struct err *err)
+static void on_sampled(struct target_call *call, int status, struct err *err UNUSED)
 {
 	struct live_run *run = (struct live_run *)call;
 	int64_t now_ms = clock_ms(), rest_ms = (now_ms - run->begun_ms) * RUN_REST_FOR_RESPONSE;
 	int64_t again_ms = RUN_AGAIN_MS + RUN_EACH_MS * (int64_t)run->live->runs.n;
 
-	(void)err;
 	if (status == 0 && run->came) {
 		json_free(run->seen);
 		run->seen = TAKE(run->came);

@@ -12,7 +12,6 @@
 #include "app/transfer/sink_dir.h"
 #include "base/data/entry.h"
 #include "base/os/fs.h"
-#include "base/os/os.h"
 #include "base/util/mem.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
@@ -286,9 +285,8 @@ static size_t format_seen(const char *path, const struct seen *seen, struct buf 
 static int append_seen(
 	struct fetch_dir *into, const char *path, const struct seen *seen, struct err *err)
 {
-	AUTO_BUF struct buf record;
+	AUTO_BUF struct buf record = buf_with(ENTRY_PATH_MAX + 100);
 
-	buf_init(&record, ENTRY_PATH_MAX + 100);
 	size_t len = format_seen(path, seen, &record);
 	int r = fs_write_fd(into->seen_fd, into->dir.path, record.data, len, err);
 	if (r == 0)
@@ -300,14 +298,13 @@ static int append_seen(
 static void shorten_seen(struct fetch_dir *into)
 {
 	AUTO_FREE char *path = mem_printf("%s/" FETCH_OWN "/" SEEN, into->dir.path);
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(SEEN_MAX);
 	size_t pos = 0;
 	const char *name;
 	void *seen;
 
 	if (into->seen_bytes <= 2 * into->live_bytes + SEEN_SPARE)
 		return;
-	buf_init(&text, SEEN_MAX);
 	while (map_each(&into->seen, &pos, &name, &seen))
 		format_seen(name, seen, &text);
 	if (!text.full)
@@ -453,8 +450,7 @@ static int find_parent(struct fetch_dir *into, const char *path, int *ret_fd, co
 			return sink_dir_fail(&into->dir, -fd, parent, err);
 		auto_fd(&into->parent_fd);
 		into->parent_fd = fd;
-		free(into->parent);
-		into->parent = TAKE(parent);
+		REPLACE(into->parent, TAKE(parent));
 	}
 	*ret_fd = into->parent_fd;
 	*ret_name = slash ? slash + 1 : path;
@@ -842,9 +838,8 @@ int fetch_dir_finish(struct fetch_sink *sink, const char *run_id, struct err *er
 		return r;
 	if (into->kept.n) {
 		size_t n = into->kept.n;
-		AUTO_BUF struct buf dir;
+		AUTO_BUF struct buf dir = buf_with(2 * ENTRY_PATH_MAX);
 
-		buf_init(&dir, 2 * ENTRY_PATH_MAX);
 		str_shell_quote(&dir, into->dir.path);
 		err_set(err, E_FETCH_KEPT,
 			"%zu %s in %s %s not as a fetch left %s, and %s left alone", n,

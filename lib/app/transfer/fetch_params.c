@@ -38,12 +38,11 @@ int fetch_params_write(const char *dir, const struct run *run, struct err *err)
 	AUTO_FREE char *path = fs_join(dir, NAME), *copy = fetch_params_copy(dir);
 	AUTO_FREE char *own = fs_join(dir, FETCH_OWN);
 	const struct json *params = json_get(run->doc, "params");
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(PARAMS_MAX);
 	struct stat st;
 
 	if (lstat(path, &st) == 0)
 		return 0;
-	buf_init(&text, PARAMS_MAX);
 	if (params)
 		json_print(params, &text);
 	buf_adds(&text, params ? "\n" : "{}\n");

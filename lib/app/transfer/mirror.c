@@ -267,8 +267,7 @@ static void set_handle(struct mirrored *mirrored, const char *handle)
 {
 	if (str_eq(mirrored->handle, handle))
 		return;
-	free(mirrored->handle);
-	mirrored->handle = mem_strdup(handle);
+	REPLACE(mirrored->handle, mem_strdup(handle));
 }
 
 /* The row may have a new attempt, or say that the run has ended. */
@@ -289,13 +288,12 @@ static void reread(struct mirrored *mirrored)
 	mirrored->run = now;
 }
 
-static void on_state(struct target_call *call, int status, struct err *err)
+static void on_state(struct target_call *call, int status, struct err *err UNUSED)
 {
 	struct mirrored *mirrored = CONTAINER_OF(call, struct mirrored, call);
 	const struct target_status *said = &mirrored->status;
 	bool is_new = false;
 
-	(void)err;
 	if (status == 0 && said->handle)
 		set_handle(mirrored, said->handle);
 	if (status == 0 && run_state_is_final(said->state)) {
@@ -420,11 +418,10 @@ static void mirror_poll(struct mirrored *mirrored)
 	}
 }
 
-static int mirror_on_turn(void *ctx, struct err *err)
+static int mirror_on_turn(void *ctx, struct err *err UNUSED)
 {
 	struct mirrored *mirrored = ctx;
 
-	(void)err;
 	mirrored->timer = NULL;
 	if (mirrored->mirror->n_polling >= MIRROR_POLLS) {
 		enqueue(mirrored);
@@ -529,8 +526,7 @@ static char *newest_copy(const struct session *session, const struct run *run)
 		int64_t ns = copied_ns(dir);
 
 		if (ns > newest_ns) {
-			free(newest);
-			newest = TAKE(dir);
+			REPLACE(newest, TAKE(dir));
 			newest_ns = ns;
 		}
 	}
@@ -604,11 +600,10 @@ static struct json *metrics_of(const char *dir, int64_t end_ms)
 	metrics = read_events(dir, end_ms);
 	if (metrics) {
 		AUTO_JSON struct json *json = json_object();
-		AUTO_BUF struct buf text;
+		AUTO_BUF struct buf text = buf_with(KEPT_MAX);
 
 		json_set_str(json, "stamp", stamp);
 		json_set(json, "metrics", json_clone(metrics));
-		buf_init(&text, KEPT_MAX);
 		json_print(json, &text);
 		if (buf_check(&text, path, NULL) == 0)
 			fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);

@@ -337,8 +337,7 @@ static void mirror_files_read_record(
 	const char *path;
 
 	if (str_starts(text, "all ")) {
-		free(files->whole);
-		files->whole = mem_strdup(text + strlen("all "));
+		REPLACE(files->whole, mem_strdup(text + strlen("all ")));
 		return;
 	}
 	path = files->walk ? parse_walked(text, &record) : parse_copied(text, &record);
@@ -399,7 +398,7 @@ static void mirror_files_add_record(
 static int write_seen(struct mirror_files *files, struct err *err)
 {
 	AUTO_FREE char *path = mem_printf("%s/" MIRROR_OWN "/" SEEN, files->dir.path);
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(SEEN_MAX);
 	size_t pos = 0;
 	const char *name;
 	void *value;
@@ -407,7 +406,6 @@ static int write_seen(struct mirror_files *files, struct err *err)
 
 	if (!files->is_dirty)
 		return 0;
-	buf_init(&text, SEEN_MAX);
 	buf_addf(&text, "boot %s%c", files->dir.boot, '\0');
 	if (files->whole)
 		buf_addf(&text, "all %s%c", files->whole, '\0');
@@ -857,8 +855,7 @@ int mirror_files_end(struct mirror_files *files, const char *whole, struct err *
 	count_files(files);
 	if (whole && is_all && !str_eq(files->whole, whole)) {
 		r = make_durable(files, err);
-		free(files->whole);
-		files->whole = mem_strdup(whole);
+		REPLACE(files->whole, mem_strdup(whole));
 		files->is_dirty = true;
 	}
 	if (r == 0)
@@ -976,9 +973,8 @@ static int check_here(struct mirror_files *files, uint64_t size)
 	AUTO(scalars_only_free_auto) struct scalars_only *walk = scalars_only_new(&spec);
 	struct scalars_place place = {0};
 	uint64_t at = 0, n_kept = 0;
-	AUTO_BUF struct buf piece;
+	AUTO_BUF struct buf piece = buf_with(PIECE);
 
-	buf_init(&piece, PIECE);
 	scalars_only_begin(walk, &place);
 	while (at < size) {
 		size_t len = size - at < PIECE ? (size_t)(size - at) : PIECE;
@@ -1124,7 +1120,8 @@ static uint64_t next_window(const struct mirror_files *files, bool is_cut)
 	return window < MIRROR_BYTES_MAX ? window * GROWTH : window;
 }
 
-static int scalars_end(struct fetch_sink *sink, const struct fetch_item *item, struct err *err)
+static int scalars_end(
+	struct fetch_sink *sink, const struct fetch_item *item, struct err *err UNUSED)
 {
 	struct mirror_files *files = mirror_files_of(sink);
 	struct mirror_kept *kept = files->current;
@@ -1132,7 +1129,6 @@ static int scalars_end(struct fetch_sink *sink, const struct fetch_item *item, s
 	enum scalars_only_state state = scalars_only_state(files->walk);
 	bool is_cut = files->range.offset + files->range.len < item->size;
 
-	(void)err;
 	if (!files->is_dropped) {
 		walked->is_behind =
 			is_cut && state == SCALARS_ONLY_OK && walked->place.at <= item->size;

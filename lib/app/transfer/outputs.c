@@ -69,13 +69,9 @@ static int outputs_wants(struct fetch_sink *sink, const struct fetch_item *item,
 	return 1;
 }
 
-static int outputs_begin(struct fetch_sink *sink, const struct fetch_item *item,
-	const struct fetch_range *range, struct err *err)
+static int outputs_begin(struct fetch_sink *sink UNUSED, const struct fetch_item *item UNUSED,
+	const struct fetch_range *range UNUSED, struct err *err UNUSED)
 {
-	(void)sink;
-	(void)item;
-	(void)range;
-	(void)err;
 	return 1;
 }
 
@@ -89,11 +85,9 @@ static int outputs_write(struct fetch_sink *sink, const void *data, size_t len, 
 	return call->data(call->ctx, data, len, err);
 }
 
-static int outputs_end(struct fetch_sink *sink, const struct fetch_item *item, struct err *err)
+static int outputs_end(struct fetch_sink *sink UNUSED, const struct fetch_item *item UNUSED,
+	struct err *err UNUSED)
 {
-	(void)sink;
-	(void)item;
-	(void)err;
 	return 0;
 }
 
@@ -157,12 +151,11 @@ static void outputs_on_done(struct target_call *call, int status, struct err *er
 	outputs_finish(CONTAINER_OF(call, struct outputs_call, call), status, &error);
 }
 
-static int outputs_on_failed(void *ctx, struct err *err)
+static int outputs_on_failed(void *ctx, struct err *err UNUSED)
 {
 	struct outputs_call *call = ctx;
 	AUTO_ERR struct err error = {0};
 
-	(void)err;
 	call->timer = NULL;
 	err_move(&error, &call->error);
 	outputs_finish(call, -(int)error.code, &error);

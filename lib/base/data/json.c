@@ -633,9 +633,8 @@ static size_t clean_len(const char *s, size_t len)
 
 static char *clean_text(const char *s, size_t len)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(SIZE_MAX / 2);
 
-	buf_init(&out, SIZE_MAX / 2);
 	while (len > 0) {
 		size_t n = clean_len(s, len);
 		buf_add(&out, s, n);
@@ -702,9 +701,8 @@ void json_set_bytes(struct json *object, const char *key, const char *value, siz
 		json_set(object, key, json_string(text));
 		return;
 	}
-	AUTO_BUF struct buf exact;
+	AUTO_BUF struct buf exact = buf_with(SIZE_MAX / 2);
 	AUTO_FREE char *clean = clean_text(value, len);
-	buf_init(&exact, SIZE_MAX / 2);
 	base64_encode(value, len, &exact);
 	exact_key = mem_printf("%s_b64", key);
 	json_set(object, key, json_string(clean));

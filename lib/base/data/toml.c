@@ -111,8 +111,7 @@ static bool toml_read_path(struct toml *toml, char stop, struct buf *out)
 /* The next table or pair; false: there is none. */
 static bool toml_next(struct toml *toml)
 {
-	free(toml->value);
-	toml->value = NULL;
+	free(TAKE(toml->value));
 	for (; toml->at < toml->end; toml_skip_line(toml)) {
 		toml->at = toml_skip(toml->at, toml->end, " \t\r\n");
 		if (toml->at == toml->end || *toml->at == '#')

@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <yaml.h>
 
+#include "base/util/auto.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -379,8 +380,7 @@ void yaml_tree_free(struct yaml *yaml)
 		yaml_tree_free(yaml->first);
 		free(yaml->key);
 		free(yaml->text);
-		free(yaml);
-		yaml = next;
+		REPLACE(yaml, next);
 	}
 }
 
@@ -600,10 +600,9 @@ static void yaml_add_text(const char *text, struct buf *out)
 /* 1e+21 is a text in YAML 1.1: floats have a point, exponents a sign. */
 static void yaml_add_number(const struct json *json, struct buf *out)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(4096);
 	const char *e;
 
-	buf_init(&text, 4096);
 	json_print(json, &text);
 	e = strpbrk(text.data, "eE");
 	if (!e) {
@@ -685,9 +684,8 @@ static void yaml_add_list(const struct json *list, size_t indent, bool started, 
  * marked with "?". */
 static void yaml_add_key(const char *key, size_t indent, struct buf *out)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(PLAIN_KEY_MAX - 1);
 
-	buf_init(&text, PLAIN_KEY_MAX - 1);
 	yaml_add_text(key, &text);
 	if (!text.full) {
 		buf_addf(out, "%s:", text.data);

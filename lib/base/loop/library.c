@@ -77,11 +77,10 @@ int library_load(const struct library *library, struct err *err)
 }
 
 #ifndef __APPLE__
-static int library_add(struct dl_phdr_info *info, size_t size, void *ctx)
+static int library_add(struct dl_phdr_info *info, size_t size UNUSED, void *ctx)
 {
 	AUTO_FREE char *path = *info->dlpi_name == '/' ? realpath(info->dlpi_name, NULL) : NULL;
 
-	(void)size;
 	if (path)
 		strv_add(ctx, strrchr(path, '/') + 1);
 	return 0;

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -477,11 +476,10 @@ void loop_free(struct loop *loop)
 
 enum { INTERRUPT_MS = 100 };
 
-static int wait_on_timer(void *ctx, struct err *err)
+static int wait_on_timer(void *ctx, struct err *err UNUSED)
 {
 	struct loop_wait *wait = ctx;
 
-	(void)err;
 	loop_stop(wait->loop);
 	return 0;
 }

@@ -184,13 +184,12 @@ static int task_report(struct task *task, struct err *err)
 	return task->done(task->ctx, task->result, &error, err);
 }
 
-static short task_prepare(void *ctx)
+static short task_prepare(void *ctx UNUSED)
 {
-	(void)ctx;
 	return POLLIN;
 }
 
-static int task_dispatch(void *ctx, short revents, struct err *err)
+static int task_dispatch(void *ctx, short revents UNUSED, struct err *err)
 {
 	struct task *task = ctx;
 	char bytes[TASK_POSTS_MAX];
@@ -198,7 +197,6 @@ static int task_dispatch(void *ctx, short revents, struct err *err)
 	task_request_fn *request;
 	void *request_ctx;
 
-	(void)revents;
 	while (read(task->wake[0], bytes, sizeof(bytes)) < 0 && errno == EINTR)
 		;
 	/* Read this first: posts made before the end are then taken below. */

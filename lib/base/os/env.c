@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 
 bool env_name_is_valid(const char *s, size_t len)
@@ -26,10 +27,8 @@ void env_set(struct strv *env, const char *pair, bool keep)
 	for (size_t i = 0; i < env->n; i++) {
 		if (!env_names(env->v[i], pair, len))
 			continue;
-		if (!keep) {
-			free(env->v[i]);
-			env->v[i] = mem_strdup(pair);
-		}
+		if (!keep)
+			REPLACE(env->v[i], mem_strdup(pair));
 		return;
 	}
 	strv_add(env, pair);

@@ -385,8 +385,7 @@ int fs_private_dir(const char *path, struct err *err)
 			(unsigned long)st.st_uid);
 	if (!(st.st_mode & (S_IWGRP | S_IWOTH)))
 		return 0;
-	AUTO_BUF struct buf quoted;
-	buf_init(&quoted, 64 * 1024);
+	AUTO_BUF struct buf quoted = buf_with(64 * 1024);
 	str_shell_quote(&quoted, path);
 	err_set(err, E_IO_PERMISSION, "others may write to %s", path);
 	return err_hint(err, "chmod go-w %s", quoted.data);

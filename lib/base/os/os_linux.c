@@ -905,9 +905,8 @@ static void choose_parent(const struct cgroup_dirs *own, unsigned wanted, char *
  * Creating a family
  */
 
-static void remove_group(const char *dir, void *ctx)
+static void remove_group(const char *dir, void *ctx UNUSED)
 {
-	(void)ctx;
 	rmdir(dir);
 }
 

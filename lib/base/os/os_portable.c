@@ -11,6 +11,7 @@
 #include "base/os/os_shared.h"
 #include "base/util/auto.h"
 #include "base/util/err.h"
+#include "base/util/mem.h"
 
 bool os_boot_id(char out[static OS_ID_SIZE])
 {
@@ -23,22 +24,18 @@ bool os_machine_id(char out[static OS_ID_SIZE])
 	return os_hostname_id(out);
 }
 
-uint64_t os_process_start(pid_t pid)
+uint64_t os_process_start(pid_t pid UNUSED)
 {
-	(void)pid;
 	return 0;
 }
 
-bool os_process_alive(pid_t pid, uint64_t start)
+bool os_process_alive(pid_t pid, uint64_t start UNUSED)
 {
-	(void)start;
 	return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
 }
 
-bool os_lock_listed(ino_t inode, pid_t pid)
+bool os_lock_listed(ino_t inode UNUSED, pid_t pid UNUSED)
 {
-	(void)inode;
-	(void)pid;
 	return false;
 }
 
@@ -47,10 +44,8 @@ bool os_become_subreaper(void)
 	return false;
 }
 
-int os_signal_descendants(int sig, const char *mark)
+int os_signal_descendants(int sig UNUSED, const char *mark UNUSED)
 {
-	(void)sig;
-	(void)mark;
 	return -1;
 }
 
@@ -59,13 +54,12 @@ int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 	return os_walk_beneath(dirfd, path, flags, mode);
 }
 
-int os_list_names(int fd, void *buffer, os_name_fn *fn, void *ctx)
+int os_list_names(int fd, void *buffer UNUSED, os_name_fn *fn, void *ctx)
 {
 	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	AUTO_DIR DIR *stream = own < 0 ? NULL : fdopendir(own);
 	const struct dirent *entry;
 
-	(void)buffer;
 	if (!stream) {
 		int errnum = errno;
 		if (own >= 0)
@@ -77,45 +71,33 @@ int os_list_names(int fd, void *buffer, os_name_fn *fn, void *ctx)
 	return -errno;
 }
 
-int os_open_nameless(int dirfd, mode_t mode)
+int os_open_nameless(int dirfd UNUSED, mode_t mode UNUSED)
 {
-	(void)dirfd;
-	(void)mode;
 	return -ENOTSUP;
 }
 
-bool os_reserve(int fd, off_t offset, off_t len)
+bool os_reserve(int fd UNUSED, off_t offset UNUSED, off_t len UNUSED)
 {
-	(void)fd;
-	(void)offset;
-	(void)len;
 	return false;
 }
 
-int os_link_fd(int fd, int dirfd, const char *name)
+int os_link_fd(int fd UNUSED, int dirfd UNUSED, const char *name UNUSED)
 {
-	(void)fd;
-	(void)dirfd;
-	(void)name;
 	return -ENOTSUP;
 }
 
-int os_watch_open(const char *path)
+int os_watch_open(const char *path UNUSED)
 {
-	(void)path;
 	return -1;
 }
 
-bool os_watch_add(int fd, const char *path)
+bool os_watch_add(int fd UNUSED, const char *path UNUSED)
 {
-	(void)fd;
-	(void)path;
 	return false;
 }
 
-void os_watch_drain(int fd)
+void os_watch_drain(int fd UNUSED)
 {
-	(void)fd;
 }
 
 unsigned os_processors(void)
@@ -144,9 +126,8 @@ int os_pipe(int fds[static 2], int flags)
 	return 0;
 }
 
-bool os_cloexec_from(int low)
+bool os_cloexec_from(int low UNUSED)
 {
-	(void)low;
 	return false;
 }
 
@@ -161,17 +142,13 @@ pid_t os_start_child(int (*fn)(void *ctx), void *ctx)
 	return pid;
 }
 
-int os_peer_uid(int fd, uid_t *ret)
+int os_peer_uid(int fd UNUSED, uid_t *ret UNUSED)
 {
-	(void)fd;
-	(void)ret;
 	return -ENOTSUP;
 }
 
-bool os_self_path(char *out, size_t size)
+bool os_self_path(char *out UNUSED, size_t size UNUSED)
 {
-	(void)out;
-	(void)size;
 	return false;
 }
 
@@ -191,41 +168,35 @@ void os_be_nice(void)
 		setpriority(PRIO_PROCESS, 0, 10);
 }
 
-const char *os_network_fs(int fd)
+const char *os_network_fs(int fd UNUSED)
 {
-	(void)fd;
 	return NULL;
 }
 
-bool os_keep_only_fd(int fd)
+bool os_keep_only_fd(int fd UNUSED)
 {
-	(void)fd;
 	return false;
 }
 
-bool os_dir_times_hold(int fd)
+bool os_dir_times_hold(int fd UNUSED)
 {
-	(void)fd;
 	return false;
 }
 
-bool os_family_create(struct os_family *family, const char *name, const struct os_limits *limits)
+bool os_family_create(
+	struct os_family *family, const char *name UNUSED, const struct os_limits *limits UNUSED)
 {
-	(void)name;
-	(void)limits;
 	*family = (struct os_family){{0}};
 	return false;
 }
 
-bool os_family_is(const struct os_family *family)
+bool os_family_is(const struct os_family *family UNUSED)
 {
-	(void)family;
 	return false;
 }
 
-pid_t os_family_fork(const struct os_family *family)
+pid_t os_family_fork(const struct os_family *family UNUSED)
 {
-	(void)family;
 	return fork();
 }
 
@@ -233,16 +204,13 @@ void os_family_leave(void)
 {
 }
 
-int os_family_signal(struct os_family *family, int sig)
+int os_family_signal(struct os_family *family UNUSED, int sig UNUSED)
 {
-	(void)family;
-	(void)sig;
 	return -1;
 }
 
-bool os_family_is_empty(const struct os_family *family)
+bool os_family_is_empty(const struct os_family *family UNUSED)
 {
-	(void)family;
 	return true;
 }
 
@@ -251,17 +219,14 @@ void os_family_remove(struct os_family *family)
 	*family = (struct os_family){{0}};
 }
 
-int64_t os_family_oom_kills(const struct os_family *family, bool *ret_shared)
+int64_t os_family_oom_kills(const struct os_family *family UNUSED, bool *ret_shared)
 {
-	(void)family;
 	*ret_shared = true;
 	return -1;
 }
 
-bool os_family_use(const struct os_family *family, pid_t root, struct os_use *ret)
+bool os_family_use(
+	const struct os_family *family UNUSED, pid_t root UNUSED, struct os_use *ret UNUSED)
 {
-	(void)family;
-	(void)root;
-	(void)ret;
 	return false;
 }

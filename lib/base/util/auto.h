@@ -51,6 +51,14 @@ static inline void auto_dir(DIR **dir)
 #define AUTO_DIR  AUTO(auto_dir)
 #define AUTO_ERR  AUTO(err_done)
 
+/* Free what p owns; value is p's now. */
+#define REPLACE(p, value)                                                                          \
+	do {                                                                                       \
+		__typeof__(p) value_ = (value);                                                    \
+		free(p);                                                                           \
+		(p) = value_;                                                                      \
+	} while (0)
+
 #define TAKE(p)                                                                                    \
 	__extension__({                                                                            \
 		__typeof__(p) taken_ = (p);                                                        \

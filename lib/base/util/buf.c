@@ -15,12 +15,19 @@ static size_t min_size(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
+struct buf buf_with(size_t max)
+{
+	struct buf buf = {.max = min_size(max, PTRDIFF_MAX - 1)};
+
+	buf.cap = min_size(FIRST_CAP, buf.max + 1);
+	buf.data = mem_grow(NULL, buf.cap, 1);
+	buf.data[0] = '\0';
+	return buf;
+}
+
 void buf_init(struct buf *buf, size_t max)
 {
-	*buf = (struct buf){.max = min_size(max, PTRDIFF_MAX - 1)};
-	buf->cap = min_size(FIRST_CAP, buf->max + 1);
-	buf->data = mem_grow(NULL, buf->cap, 1);
-	buf->data[0] = '\0';
+	*buf = buf_with(max);
 }
 
 void buf_done(struct buf *buf)
@@ -29,6 +36,13 @@ void buf_done(struct buf *buf)
 		return;
 	free(buf->data);
 	*buf = (struct buf){0};
+}
+
+void buf_wipe(struct buf *buf)
+{
+	if (buf->data)
+		explicit_bzero(buf->data, buf->cap);
+	buf_done(buf);
 }
 
 /* Make room for len more bytes and the NUL; len must be within the limit. */

@@ -9,7 +9,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "base/util/err.h"
 
@@ -23,7 +22,11 @@ struct buf {
 
 /* max: the most bytes that may be held, not counting the NUL. */
 void buf_init(struct buf *buf, size_t max);
+/* The same as an initializer: AUTO_BUF struct buf text = buf_with(TEXT_MAX); */
+struct buf buf_with(size_t max);
 void buf_done(struct buf *buf);
+/* The same for a secret: overwritten first. */
+void buf_wipe(struct buf *buf);
 #define AUTO_BUF AUTO(buf_done)
 
 void buf_add(struct buf *buf, const void *data, size_t len);

@@ -15,24 +15,18 @@ static const char prefix[] = "sha256:";
 enum { PREFIX_LEN = sizeof(prefix) - 1 };
 
 /* OpenSSL does not survive every failed allocation. It passes the position in its source. */
-static void *hook_malloc(size_t size, const char *file, int line)
+static void *hook_malloc(size_t size, const char *file UNUSED, int line UNUSED)
 {
-	(void)file;
-	(void)line;
 	return mem_hook_malloc(size);
 }
 
-static void *digest_hook_realloc(void *old, size_t size, const char *file, int line)
+static void *digest_hook_realloc(void *old, size_t size, const char *file UNUSED, int line UNUSED)
 {
-	(void)file;
-	(void)line;
 	return mem_hook_realloc(old, size);
 }
 
-static void digest_hook_free(void *p, const char *file, int line)
+static void digest_hook_free(void *p, const char *file UNUSED, int line UNUSED)
 {
-	(void)file;
-	(void)line;
 	free(p);
 }
 

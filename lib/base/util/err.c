@@ -100,8 +100,7 @@ int err_prefix(struct err *err, const char *fmt, ...)
 	AUTO_FREE char *text = mem_vprintf(fmt, args);
 	va_end(args);
 	char *message = mem_printf("%s: %s", text, err->message);
-	free(err->message);
-	err->message = message;
+	REPLACE(err->message, message);
 	return code_of(err);
 }
 

@@ -71,6 +71,13 @@ char *mem_strdup(const char *s)
 	return s ? mem_dup(s, strlen(s) + 1) : NULL;
 }
 
+void mem_wipe(char *secret)
+{
+	if (secret)
+		explicit_bzero(secret, strlen(secret));
+	free(secret);
+}
+
 char *mem_strndup(const char *s, size_t max)
 {
 	size_t len = strnlen(s, max);

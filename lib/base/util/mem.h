@@ -11,6 +11,8 @@
 #include <stddef.h>
 
 #define ARRAY_LEN(array) (sizeof(array) / sizeof((array)[0]))
+/* A parameter that the interface has and this function does not need. */
+#define UNUSED __attribute__((unused))
 /* The struct whose member ptr points to. */
 #define CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
@@ -25,6 +27,8 @@ char *mem_strndup(const char *s, size_t max) __attribute__((returns_nonnull));
 char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2), returns_nonnull));
 char *mem_vprintf(const char *fmt, va_list args)
 	__attribute__((format(printf, 1, 0), returns_nonnull));
+/* free() of a secret, or NULL: overwritten first. */
+void mem_wipe(char *secret);
 /* End the process for lack of memory. */
 _Noreturn void mem_out(size_t wanted);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/util/str.h"
 
-#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,8 +110,7 @@ int str_choose(const char *s, const char *words, const char *what, struct err *e
 		const char *between = p == words ? "" : *next ? ", " : " or ";
 		char *longer = mem_printf("%s%s%.*s", list, between, (int)n, p);
 
-		free(list);
-		list = longer;
+		REPLACE(list, longer);
 		p = next;
 	}
 	return err_set(err, E_USAGE, "%s must be %s, not '%s'", what, list, given);

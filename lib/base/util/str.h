@@ -29,6 +29,11 @@ static inline bool str_is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
+static inline bool str_is_lower(char c)
+{
+	return c >= 'a' && c <= 'z';
+}
+
 /* Whether the first len bytes of s are those of a secret, in the same time whatever they are. */
 bool str_is_secret(const char *s, const char *secret, size_t len);
 bool str_starts(const char *s, const char *prefix);

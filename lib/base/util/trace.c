@@ -41,9 +41,8 @@ static int trace_open(void)
 static int trace_unknown(const char *name, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(name);
-	AUTO_BUF struct buf known;
+	AUTO_BUF struct buf known = buf_with(TRACE_LINE_MAX);
 
-	buf_init(&known, TRACE_LINE_MAX);
 	for (size_t i = 0; i < ARRAY_LEN(trace_names); i++)
 		buf_addf(&known, "%s, ", trace_names[i]);
 	return err_set(err, E_USAGE, "DLRUN_TRACE: unknown category '%s'; known: %sall", shown,
@@ -225,13 +224,12 @@ static void trace_cut(struct buf *line)
  * descriptor may then be that of another file. One write: lines of several processes do not mix. */
 void trace_write(enum trace_category category, const char *fmt, ...)
 {
-	AUTO_BUF struct buf text, redacted, line;
 	int saved = errno;
+	AUTO_BUF struct buf text = buf_with(4 * TRACE_LINE_MAX),
+			    redacted = buf_with(8 * TRACE_LINE_MAX),
+			    line = buf_with(64 * TRACE_LINE_MAX);
 	va_list args;
 
-	buf_init(&text, 4 * TRACE_LINE_MAX);
-	buf_init(&redacted, 8 * TRACE_LINE_MAX);
-	buf_init(&line, 64 * TRACE_LINE_MAX);
 	va_start(args, fmt);
 	AUTO_FREE char *message = mem_vprintf(fmt, args);
 	va_end(args);

@@ -44,6 +44,16 @@ ptrdiff_t strv_find(const struct strv *strv, const char *s)
 	return -1;
 }
 
+static int strv_compare(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void strv_sort(struct strv *strv)
+{
+	vec_sort(strv, strv_compare);
+}
+
 char *strv_join(const struct strv *strv, const char *between)
 {
 	size_t size = 1, len = strlen(between), at = 0;

@@ -87,6 +87,8 @@ void strv_copy(struct strv *to, const struct strv *from);
 ptrdiff_t strv_find(const struct strv *strv, const char *s);
 /* All strings, joined by between; the caller frees. */
 char *strv_join(const struct strv *strv, const char *between);
+/* By bytes, as strcmp does. */
+void strv_sort(struct strv *strv);
 void strv_done(struct strv *strv);
 #define AUTO_STRV AUTO(strv_done)
 

@@ -51,10 +51,9 @@ static int write_json(const char *dir, const char *name, const struct json *json
 	enum fs_sync sync, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(max);
 	int r;
 
-	buf_init(&text, max);
 	json_print(json, &text);
 	buf_addc(&text, '\n');
 	r = buf_check(&text, path, err);
@@ -345,8 +344,7 @@ void attempt_set_end(struct target_status *status, enum run_state state, int cod
 	status->state = state;
 	status->exit = (struct run_exit){
 		.known = true, .code = code, .signal = sig, .origin = origin, .reason = reason};
-	free(status->text);
-	status->text = mem_strdup(text);
+	REPLACE(status->text, mem_strdup(text));
 }
 
 int attempt_end_write(
@@ -801,9 +799,8 @@ static int make_rank_dirs(const char *dir, int nodes, struct err *err)
 
 int attempt_write_hosts(const char *path, int nodes, struct err *err)
 {
-	AUTO_BUF struct buf lines;
+	AUTO_BUF struct buf lines = buf_with(JOB_MAX);
 
-	buf_init(&lines, JOB_MAX);
 	for (int i = 0; i < nodes || i == 0; i++)
 		buf_adds(&lines, ATTEMPT_ADDRESS "\n");
 	return fs_replace(path, lines.data, lines.len, 0600, FS_SYNC_NONE, err);
@@ -1096,11 +1093,6 @@ static int attempt_fetch_entry(struct fetching *fetching, const char *name, stru
 	return wanted && S_ISLNK(st.st_mode) ? attempt_copy_link(fetching, name, &st, err) : 0;
 }
 
-static int attempt_by_bytes(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Skip entries whose d_type rules them out: neither a directory nor a file that may be wanted. */
 static bool attempt_is_passed_over(const struct fetching *fetching, const struct dirent *entry)
 {
@@ -1132,7 +1124,7 @@ static int attempt_read_names(struct fetching *fetching, struct err *err)
 				fetching->root, fetching->dir, ENTRIES_MAX);
 		strv_add(&fetching->names, entry->d_name);
 	}
-	vec_sort(&fetching->names, attempt_by_bytes);
+	strv_sort(&fetching->names);
 	return 0;
 }
 
@@ -1174,14 +1166,13 @@ static int attempt_step(struct fetching *fetching, struct err *err)
 	return r < 0 ? r : 1;
 }
 
-static int attempt_on_turn(void *ctx, struct err *err)
+static int attempt_on_turn(void *ctx, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 	int64_t end_ms = clock_ms() + TURN_MS;
 	AUTO_ERR struct err failure = {0};
 	int r = 1;
 
-	(void)err;
 	fetching->timer = NULL;
 	while (r > 0 && clock_ms() < end_ms)
 		r = attempt_step(fetching, &failure);

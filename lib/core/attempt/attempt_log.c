@@ -418,8 +418,7 @@ static void attempt_log_report_waiting(struct reading *reading, const struct tar
 	if (!events->notice || str_empty(status->text) || reading->final ||
 		status->state == RUN_RUNNING || str_eq(status->text, reading->reported))
 		return;
-	free(reading->reported);
-	reading->reported = mem_strdup(status->text);
+	REPLACE(reading->reported, mem_strdup(status->text));
 	AUTO_FREE char *reason = words_reason_now(status->text);
 	events->notice(events->ctx, reason);
 }
@@ -441,11 +440,10 @@ static int attempt_log_turn(struct reading *reading, bool poll);
 
 static void attempt_log_watch(struct reading *reading);
 
-static int attempt_log_on_time(void *ctx, struct err *err)
+static int attempt_log_on_time(void *ctx, struct err *err UNUSED)
 {
 	struct reading *reading = ctx;
 
-	(void)err;
 	reading->timer = NULL;
 	return attempt_log_turn(reading, true);
 }
@@ -506,31 +504,26 @@ static int attempt_log_turn(struct reading *reading, bool poll)
 	return 0;
 }
 
-static short want_input(void *ctx)
+static short want_input(void *ctx UNUSED)
 {
-	(void)ctx;
 	return POLLIN;
 }
 
-static int on_log_grown(void *ctx, short revents, struct err *err)
+static int on_log_grown(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct reading *reading = ctx;
 
-	(void)revents;
-	(void)err;
 	os_watch_drain(reading->log_watch);
 	return attempt_log_turn(reading, false);
 }
 
 /* Looking at locks changes the directory again in the eyes of the watch; the end is a file of its
  * own. */
-static int on_dir_changed(void *ctx, short revents, struct err *err)
+static int on_dir_changed(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct reading *reading = ctx;
 	AUTO_FREE char *exit_path = fs_join(reading->place.dir, ATTEMPT_EXIT);
 
-	(void)revents;
-	(void)err;
 	os_watch_drain(reading->dir_watch);
 	return attempt_log_turn(reading, access(exit_path, F_OK) == 0);
 }

@@ -1026,9 +1026,8 @@ static void drop_all_removed(const struct collect_place *place)
 
 static char *shown_paths(const struct named *named)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(REPORT_MAX);
 
-	buf_init(&text, REPORT_MAX);
 	for (size_t i = 0; i < named->paths.n; i++) {
 		AUTO_FREE char *shown = str_shown(named->paths.v[i]);
 		buf_addf(&text, "%s%s", i ? ", " : "", shown);
@@ -1053,7 +1052,7 @@ static void collect_write_report(const char *dir, const struct collector *c)
 	AUTO_FREE char *path = fs_join(dir, COLLECT_REPORT), *over = NULL, *failed = NULL;
 	AUTO_JSON struct json *report = json_object();
 	struct json *list = json_array();
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(REPORT_MAX);
 	char limit[16], size[16];
 
 	json_set_str(report, "schema", COLLECT_SCHEMA);
@@ -1077,7 +1076,6 @@ static void collect_write_report(const char *dir, const struct collector *c)
 		json_add_str(list, failed);
 	}
 	json_set(report, "warnings", list);
-	buf_init(&text, REPORT_MAX);
 	json_print(report, &text);
 	buf_addc(&text, '\n');
 	if (buf_check(&text, path, NULL) == 0)

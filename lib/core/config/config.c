@@ -139,8 +139,7 @@ int config_set_scalar(struct config *config, size_t i, const char *text,
 			err_prefix(&cause, "%s", key->name);
 		return config_location_error(err, E_CONFIG, location, cause.message);
 	}
-	free(value->text);
-	value->text = mem_strdup(text);
+	REPLACE(value->text, mem_strdup(text));
 	config_value_mark(value, location);
 	return 0;
 }
@@ -262,8 +261,7 @@ int config_override(struct config *config, const char *key, const char *text, st
 	} else if (config_check_scalar(&config_keys[i], text, &cause) < 0) {
 		return err_set(err, E_USAGE, "--%s: %s", key, cause.message);
 	} else {
-		free(config->values[i].text);
-		config->values[i].text = mem_strdup(text);
+		REPLACE(config->values[i].text, mem_strdup(text));
 	}
 	config_value_mark(&config->values[i],
 		&(struct config_location){CONFIG_FROM_OPTION, "the command line", {0}});

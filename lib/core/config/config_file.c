@@ -160,8 +160,7 @@ static void env_put(struct strv *list, const char *name, const char *text)
 
 	for (size_t i = 0; i < list->n; i++) {
 		if (strncmp(list->v[i], name, len) == 0 && strchr("=", list->v[i][len])) {
-			free(list->v[i]);
-			list->v[i] = item;
+			REPLACE(list->v[i], item);
 			return;
 		}
 	}

@@ -203,9 +203,9 @@ static int read_items(const struct config_reading *reading, config_read_fn *read
 }
 
 /* Read parts of Kubernetes objects as they are. */
-static int read_as_json(const struct config_reading *reading, struct json **ret, struct err *err)
+static int read_as_json(
+	const struct config_reading *reading, struct json **ret, struct err *err UNUSED)
 {
-	(void)err;
 	*ret = yaml_to_json(reading->node);
 	return 0;
 }

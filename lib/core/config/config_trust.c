@@ -97,7 +97,7 @@ int config_confirm(const struct config *config, const char *dir, struct err *err
 	const struct config_project *project = &config->project;
 	AUTO_FREE char *entry = entry_path(dir, project->path);
 	AUTO_JSON struct json *json = json_object();
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(ENTRY_MAX);
 	struct json *files;
 
 	json_set_str(json, "schema", SCHEMA);
@@ -108,7 +108,6 @@ int config_confirm(const struct config *config, const char *dir, struct err *err
 		if (hash && !str_eq(claim->file, project->path))
 			json_set_str(files, claim->file, hash);
 	}
-	buf_init(&text, ENTRY_MAX);
 	json_print(json, &text);
 	if (text.full)
 		return err_set(err, E_DATA_LIMIT, "%s names too many files", project->path);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/config/ports.h"
 
-#include "base/util/mem.h"
 #include "base/util/str.h"
 
 enum { PORT_MAX = 65535 };

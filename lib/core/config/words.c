@@ -49,9 +49,8 @@ void words_set(struct json *object, const char *key, const struct strv *words)
 /* A string that is written in base64; NULL if it is not, or has a NUL inside. */
 static char *words_decode(const char *text)
 {
-	AUTO_BUF struct buf bytes;
+	AUTO_BUF struct buf bytes = buf_with(strlen(text) + 8);
 
-	buf_init(&bytes, strlen(text) + 8);
 	if (!base64_decode(text, strlen(text), &bytes) || memchr(bytes.data, '\0', bytes.len))
 		return NULL;
 	return buf_take(&bytes);
@@ -117,11 +116,10 @@ char *words_reason_now(const char *text)
 	static const char since[] = " since ";
 	enum { TIME = 20 };
 	int64_t now_ms = clock_wall_ms(), at_ms;
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(2 * strlen(text) + 64);
 	const char *next;
 	char duration[32];
 
-	buf_init(&out, 2 * strlen(text) + 64);
 	for (; (next = strstr(text, since)); text = next) {
 		AUTO_FREE char *time = mem_strndup(next + strlen(since), TIME);
 

@@ -28,11 +28,6 @@ static const double POINTS_FAR = 100;
  * Axes
  */
 
-static int points_compare_words(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Copy as much of word as a tick holds, whole characters. */
 static void points_set_tick(struct axis_tick *tick, double at, const char *word)
 {
@@ -64,7 +59,7 @@ static bool points_make_words(struct points_axis *axis)
 	}
 	if (words.n < 2)
 		return false;
-	vec_sort(&words, points_compare_words);
+	strv_sort(&words);
 	axis->axis = (struct axis){.min = -0.5, .max = (double)words.n - 0.5, .n = words.n};
 	for (size_t i = 0; i < words.n; i++)
 		points_set_tick(&axis->axis.ticks[i], (double)i, words.v[i]);
@@ -116,8 +111,7 @@ void points_axis_done(struct points_axis *axis)
 {
 	if (!axis)
 		return;
-	free(axis->at);
-	axis->at = NULL;
+	free(TAKE(axis->at));
 }
 
 /*

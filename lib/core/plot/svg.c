@@ -41,9 +41,8 @@ struct frame {
 
 void svg_add_text(const char *text, struct buf *out)
 {
-	AUTO_BUF struct buf clean;
+	AUTO_BUF struct buf clean = buf_with(out->max);
 
-	buf_init(&clean, out->max);
 	term_clean(text, strlen(text), true, &clean);
 	for (const char *p = clean.data; *p; p++) {
 		static const char special[] = "&<>\"'";

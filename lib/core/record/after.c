@@ -74,11 +74,10 @@ char *after_text(const struct after_list *list)
 char *after_names(const struct json *json)
 {
 	AUTO_AFTER struct after_list list = {0};
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(AFTER_NAMES_MAX);
 
 	if (after_from_json(json, &list, NULL) < 0 || !list.n)
 		return NULL;
-	buf_init(&out, AFTER_NAMES_MAX);
 	vec_foreach (struct after, after, &list)
 		buf_addf(&out, "%s%s%s", out.len ? ", " : "", after->id,
 			after->any ? " (any end)" : "");

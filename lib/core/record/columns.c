@@ -220,10 +220,9 @@ static bool columns_parse_number(const char *text, double *ret)
 static void columns_add_number(const struct json *json, struct buf *out)
 {
 	char text[NUMBER_SIZE];
-	AUTO_BUF struct buf exact;
+	AUTO_BUF struct buf exact = buf_with(NUMBER_SIZE);
 	double number;
 
-	buf_init(&exact, NUMBER_SIZE);
 	json_print(json, &exact);
 	if (!columns_parse_number(exact.data, &number) || !strpbrk(exact.data, ".eE")) {
 		buf_adds(out, exact.data);
@@ -262,11 +261,10 @@ void columns_add_double(double value, struct buf *out)
 char *columns_param(const struct run *run, const char *name)
 {
 	const struct json *value = json_get(json_get(run->doc, "params"), name);
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(PARAM_MAX);
 
 	if (!value)
 		return NULL;
-	buf_init(&text, PARAM_MAX);
 	columns_add_scalar(value, &text);
 	return buf_take(&text);
 }
@@ -295,10 +293,9 @@ static void columns_add_members(const struct json *json, struct buf *out)
 
 static void set_json(const struct json *json, bool is_tag, struct column_value *ret)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(CELL_MAX);
 	double number;
 
-	buf_init(&text, CELL_MAX);
 	if (json_kind(json) == JSON_OBJECT || json_kind(json) == JSON_ARRAY)
 		columns_add_members(json, &text);
 	else if (json_kind(json) != JSON_NULL)
@@ -355,31 +352,28 @@ static const struct json *columns_find(const struct json *json, const char *path
 char *run_command_line(const struct run *run)
 {
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LINE_MAX);
 
-	buf_init(&out, LINE_MAX);
 	if (words_get(run->doc, "command", &words, NULL) == 0 && words.n)
 		str_shell_join(&out, words.v);
 	return buf_take(&out);
 }
 
-static void make_command(const struct run *run, int64_t now_ms, struct column_value *ret)
+static void make_command(const struct run *run, int64_t now_ms UNUSED, struct column_value *ret)
 {
 	AUTO_FREE char *line = run_command_line(run);
 
-	(void)now_ms;
 	if (*line)
 		columns_set_text(ret, TAKE(line));
 }
 
 /* "running?" if the target is not reachable now, "queued after lion-4k2x9". */
-static void make_state(const struct run *run, int64_t now_ms, struct column_value *ret)
+static void make_state(const struct run *run, int64_t now_ms UNUSED, struct column_value *ret)
 {
 	enum run_state state = run_state(run);
 	const char *last = json_get_str(run->doc, "last_state");
 	const char *text = json_get_str(run->doc, "text");
 
-	(void)now_ms;
 	if (state == RUN_UNKNOWN && last)
 		columns_set_text(ret, mem_printf("%s?", last));
 	else if (run_cancelling(run) && !run_state_is_final(state))
@@ -408,55 +402,49 @@ static void make_duration(const struct run *run, int64_t now_ms, struct column_v
 		columns_set_number(ret, mem_strdup(duration_text(ms, text)), (double)ms);
 }
 
-static void make_attempts(const struct run *run, int64_t now_ms, struct column_value *ret)
+static void make_attempts(const struct run *run, int64_t now_ms UNUSED, struct column_value *ret)
 {
-	(void)now_ms;
 	if (run_attempts(run))
 		columns_set_number(ret, mem_printf("%d", run_attempts(run)), run_attempts(run));
 }
 
-static void make_commit(const struct run *run, int64_t now_ms, struct column_value *ret)
+static void make_commit(const struct run *run, int64_t now_ms UNUSED, struct column_value *ret)
 {
 	const char *commit = json_get_str(json_get(run->doc, "snapshot"), "commit");
 
-	(void)now_ms;
 	if (commit)
 		columns_set_text(ret, mem_strndup(commit, SHORT_COMMIT));
 }
 
-static void make_code(const struct run *run, int64_t now_ms, struct column_value *ret)
+static void make_code(const struct run *run, int64_t now_ms UNUSED, struct column_value *ret)
 {
 	static const char algorithm[] = "sha256:";
 	const char *id = json_get_str(json_get(run->doc, "snapshot"), "id");
 
-	(void)now_ms;
 	if (id)
 		columns_set_text(
 			ret, mem_strndup(id + (str_starts(id, algorithm) ? strlen(algorithm) : 0),
 				     SHORT_COMMIT));
 }
 
-static void make_step(const struct run *run, int64_t now_ms, struct column_value *ret)
+static void make_step(const struct run *run, int64_t now_ms UNUSED, struct column_value *ret)
 {
 	const struct json *metric = metric_main(json_get(run->doc, "metrics"));
 	int64_t step = json_get_int(metric, "step", -1);
 
-	(void)now_ms;
 	if (step >= 0)
 		columns_set_number(ret, mem_printf("%lld", (long long)step), (double)step);
 }
 
 /* Sorted by its value, whatever it is called. */
-static void make_metric(const struct run *run, int64_t now_ms, struct column_value *ret)
+static void make_metric(const struct run *run, int64_t now_ms UNUSED, struct column_value *ret)
 {
 	const struct json *metric = metric_main(json_get(run->doc, "metrics"));
 	const struct json *value = json_get(metric, "value");
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(CELL_MAX);
 
-	(void)now_ms;
 	if (!metric)
 		return;
-	buf_init(&text, CELL_MAX);
 	metric_text(metric, METRIC_WIDTH, &text);
 	if (value && json_kind(value) == JSON_NUMBER)
 		columns_set_number(ret, buf_take(&text), json_get_num(metric, "value", 0));
@@ -469,12 +457,11 @@ static double usage(const struct run *run, const char *key)
 	return json_get_num(json_get(run->doc, "usage"), key, -1);
 }
 
-static void make_cpu(const struct run *run, int64_t now_ms, struct column_value *ret)
+static void make_cpu(const struct run *run, int64_t now_ms UNUSED, struct column_value *ret)
 {
 	double seconds = usage(run, "cpu_s");
 	char text[32];
 
-	(void)now_ms;
 	if (seconds >= 0 && seconds < EXACT_MAX / 1000)
 		columns_set_number(
 			ret, mem_strdup(duration_text((int64_t)(seconds * 1000), text)), seconds);
@@ -488,33 +475,29 @@ static void columns_set_size(double bytes, struct column_value *ret)
 		columns_set_number(ret, mem_strdup(str_size((uint64_t)bytes, text)), bytes);
 }
 
-static void make_memory(const struct run *run, int64_t now_ms, struct column_value *ret)
+static void make_memory(const struct run *run, int64_t now_ms UNUSED, struct column_value *ret)
 {
-	(void)now_ms;
 	columns_set_size(usage(run, "memory_peak_bytes"), ret);
 }
 
-static void make_gpu_memory(const struct run *run, int64_t now_ms, struct column_value *ret)
+static void make_gpu_memory(const struct run *run, int64_t now_ms UNUSED, struct column_value *ret)
 {
-	(void)now_ms;
 	columns_set_size(usage(run, "gpu_memory_peak_bytes"), ret);
 }
 
-static void make_gpu(const struct run *run, int64_t now_ms, struct column_value *ret)
+static void make_gpu(const struct run *run, int64_t now_ms UNUSED, struct column_value *ret)
 {
 	double busy = usage(run, "gpu_busy");
 
-	(void)now_ms;
 	if (busy >= 0)
 		columns_set_number(ret, mem_printf("%.0f %%", busy * 100), busy);
 }
 
-static void make_energy(const struct run *run, int64_t now_ms, struct column_value *ret)
+static void make_energy(const struct run *run, int64_t now_ms UNUSED, struct column_value *ret)
 {
 	enum { JOULES_PER_WH = 3600 };
 	double joules = usage(run, "energy_j");
 
-	(void)now_ms;
 	if (joules >= 0)
 		columns_set_number(ret, mem_printf("%.3g Wh", joules / JOULES_PER_WH), joules);
 }

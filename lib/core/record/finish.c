@@ -28,7 +28,7 @@ int finish_write(const struct dirs *dirs, const struct run *run, struct err *err
 {
 	AUTO_FREE char *path = finish_path(dirs, run);
 	AUTO_JSON struct json *json = json_object();
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(FINISH_MAX);
 
 	json_set_str(json, "schema", "dlrun/finish/v1");
 	finish_copy(json_get(run->doc, "snapshot"), json, "ref");
@@ -38,7 +38,6 @@ int finish_write(const struct dirs *dirs, const struct run *run, struct err *err
 	finish_copy(run->doc, json, "warnings");
 	finish_copy(json_get(run->doc, "image"), json, "layers_pushed");
 	finish_copy(json_get(run->doc, "image"), json, "bytes_pushed");
-	buf_init(&text, FINISH_MAX);
 	json_print(json, &text);
 	int r = buf_check(&text, path, err);
 	return r < 0 ? r : fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, err);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/mem.h"
@@ -86,16 +87,9 @@ struct python {
 	bool is_module;
 };
 
-static const char *launcher_base(const char *word)
-{
-	const char *slash = strrchr(word, '/');
-
-	return slash ? slash + 1 : word;
-}
-
 static bool launcher_is_python(const char *word)
 {
-	const char *name = launcher_base(word);
+	const char *name = fs_basename(word);
 
 	if (str_starts(name, "pypy"))
 		return true;
@@ -105,7 +99,7 @@ static bool launcher_is_python(const char *word)
 static bool launcher_is_runner(const struct strv *command)
 {
 	for (size_t i = 0; command->n > 2 && i < ARRAY_LEN(runners); i++)
-		if (str_eq(launcher_base(command->v[0]), runners[i]))
+		if (str_eq(fs_basename(command->v[0]), runners[i]))
 			return str_eq(command->v[1], "run");
 	return false;
 }
@@ -179,8 +173,8 @@ static bool launcher_is_one(const struct strv *command, const struct python *pyt
 	const char *word = command->v[python ? python->program : 0];
 
 	if (!python)
-		return launcher_find(launcher_base(word)) != LAUNCHER_NONE &&
-		       launcher_find(launcher_base(word)) < ARRAY_LEN(launchers);
+		return launcher_find(fs_basename(word)) != LAUNCHER_NONE &&
+		       launcher_find(fs_basename(word)) < ARRAY_LEN(launchers);
 	return python->is_module && (str_starts(word, "torch.distributed.") ||
 					    str_starts(word, "accelerate.commands.") ||
 					    str_starts(word, "deepspeed.launcher."));
@@ -222,7 +216,7 @@ int launcher_check(const struct launcher *launcher, const struct strv *command, 
 	}
 	if (launcher_is_one(command, NULL)) {
 		err_set(err, E_USAGE, "%s: the command has a launcher already: %s", name,
-			launcher_base(command->v[0]));
+			fs_basename(command->v[0]));
 		return err_hint(err, "--launcher none");
 	}
 	if (launchers[launcher->kind].module)
@@ -371,10 +365,8 @@ static void launcher_add_module(const struct launcher *launcher, const struct py
 
 static char *launcher_script(const struct launcher *launcher, const struct python *python)
 {
-	AUTO_BUF struct buf out, words;
+	AUTO_BUF struct buf out = buf_with(LINE_MAX_BYTES), words = buf_with(LINE_MAX_BYTES);
 
-	buf_init(&out, LINE_MAX_BYTES);
-	buf_init(&words, LINE_MAX_BYTES);
 	launcher_add_count(launcher, &out);
 	if (launcher->kind == LAUNCHER_MPIRUN) {
 		buf_addf(&out, "%sexec \"$dl_m\"", mpirun_lines);
@@ -438,7 +430,7 @@ char *launcher_line(
 		.rank = nodes > 1 ? "$NODE_RANK" : "0",
 		.address = "$MASTER_ADDR",
 		.port = "$MASTER_PORT"};
-	AUTO_BUF struct buf out = {0}, words = {0};
+	AUTO_BUF struct buf out = buf_with(LINE_MAX_BYTES), words = buf_with(LINE_MAX_BYTES);
 	struct python python = {0};
 
 	if (launcher->kind == LAUNCHER_NONE)
@@ -447,8 +439,6 @@ char *launcher_line(
 	values.total = total = n           ? mem_printf("%d", nodes * n)
 			       : nodes > 1 ? mem_printf("$((%d * DLRUN_GPUS_PER_NODE))", nodes)
 					   : mem_strdup("$DLRUN_GPUS_PER_NODE");
-	buf_init(&out, LINE_MAX_BYTES);
-	buf_init(&words, LINE_MAX_BYTES);
 	if (launcher->kind == LAUNCHER_MPIRUN) {
 		buf_adds(&out, "mpirun");
 		launcher_add_flags(launcher, &values, &out);

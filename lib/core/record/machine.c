@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 
 void machine_init(struct machine *machine, const char *target, const char *host)
 {
@@ -48,8 +48,7 @@ void machine_count_gpus(struct machine *machine)
 	machine->gpus_free = 0;
 	vec_foreach (const struct machine_gpu, gpu, &machine->gpus)
 		machine->gpus_free += !gpu->used && !*gpu->holder;
-	free(machine->model);
-	machine->model = mem_strdup(machine->gpus.n ? machine->gpus.v[0].model : NULL);
+	REPLACE(machine->model, mem_strdup(machine->gpus.n ? machine->gpus.v[0].model : NULL));
 }
 
 static int64_t difference(int64_t all, int64_t rest)

@@ -21,9 +21,8 @@
 
 static void params_add_text(struct json *to, const char *key, const struct json *value)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(PARAMS_TEXT_MAX);
 
-	buf_init(&text, PARAMS_TEXT_MAX);
 	json_print(value, &text);
 	if (!text.full)
 		json_set_str(to, key, text.data);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -66,8 +67,7 @@ static int run_places_fail_wait(const struct run_places *places, const char *nam
 	if (near)
 		return err_hint(err, "did you mean %s?", near);
 	/* A target of hosts takes what follows it, so the new one stands in front. */
-	AUTO_BUF struct buf hint;
-	buf_init(&hint, PLACES_TEXT_MAX);
+	AUTO_BUF struct buf hint = buf_with(PLACES_TEXT_MAX);
 	buf_addf(&hint, "-t %s", shown);
 	vec_foreach (const struct run_place, place, places)
 		buf_addf(&hint, ",%s", place->target);
@@ -154,8 +154,7 @@ void run_place_decide(
 {
 	char *copy = mem_strdup(text);
 
-	free(place->text);
-	place->text = copy;
+	REPLACE(place->text, copy);
 	place->state = state;
 	place->at_ms = at_ms;
 }
@@ -206,9 +205,8 @@ void run_places_from_json(const struct json *json, struct run_places *ret)
 char *run_places_text(const struct run_places *places)
 {
 	const char *chosen = NULL;
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(PLACES_TEXT_MAX);
 
-	buf_init(&out, PLACES_TEXT_MAX);
 	vec_foreach (const struct run_place, place, places) {
 		bool is_chosen = place->state == RUN_PLACE_CHOSEN;
 		if (is_chosen)

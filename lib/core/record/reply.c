@@ -22,12 +22,11 @@ static struct json *reply_error_json(const struct err *err)
 void reply_write(int fd, int r, const struct err *err, struct json *result)
 {
 	AUTO_JSON struct json *json = result ? result : json_object();
-	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf line = buf_with(REPLY_MAX);
 
 	json_set_bool(json, "ok", r >= 0);
 	if (r < 0 && err_is_set(err))
 		json_set(json, "error", reply_error_json(err));
-	buf_init(&line, REPLY_MAX);
 	json_print(json, &line);
 	buf_addc(&line, '\n');
 	fs_write_fd(fd, "a reply", line.data, line.len, NULL);

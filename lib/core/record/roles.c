@@ -143,12 +143,11 @@ static bool roles_has_address(const struct spec *spec, const char *text)
 char *roles_fill(const struct spec *spec, const struct strv *addresses, const char *text)
 {
 	struct roles_address address;
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(ROLES_WORD_MAX);
 	const char *at;
 
 	if (!roles_has_address(spec, text))
 		return mem_strdup(text);
-	buf_init(&out, ROLES_WORD_MAX);
 	for (; (at = roles_next_address(text, &address)); text = at + address.len) {
 		ptrdiff_t i = roles_index(&spec->roles, address.name);
 		struct roles_part part = {0};

@@ -525,16 +525,6 @@ void run_set_attempt_left(struct run *run, int64_t ended_ms)
  * Names and ids. ASCII only, whatever the locale.
  */
 
-static bool run_is_lower(char c)
-{
-	return c >= 'a' && c <= 'z';
-}
-
-static bool run_is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
 static char lower(char c)
 {
 	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
@@ -545,9 +535,9 @@ static size_t valid_name_len(const char *s)
 {
 	size_t n = 0;
 
-	if (!run_is_lower(s[0]))
+	if (!str_is_lower(s[0]))
 		return 0;
-	while (run_is_lower(s[n]) || run_is_digit(s[n]) || s[n] == '-')
+	while (str_is_lower(s[n]) || str_is_digit(s[n]) || s[n] == '-')
 		n++;
 	return n;
 }
@@ -561,9 +551,9 @@ static size_t map_name(const char *wanted, char name[static RUN_NAME_MAX + 1])
 		char c = lower(*s);
 
 		/* A name starts with a letter: 3d-unet becomes r3d-unet. */
-		if (n == 0 && run_is_digit(c))
+		if (n == 0 && str_is_digit(c))
 			name[n++] = 'r';
-		if (run_is_lower(c) || run_is_digit(c))
+		if (str_is_lower(c) || str_is_digit(c))
 			name[n++] = c;
 		else if (n > 0 && name[n - 1] != '-')
 			name[n++] = '-';

@@ -46,8 +46,7 @@ static char *runtime_data_version(const char *from)
 
 void runtime_name_data(const struct runtime *runtime, struct json *doc)
 {
-	for (size_t i = 0; i < runtime->data.n; i++) {
-		const struct runtime_data *data = &runtime->data.v[i];
+	vec_foreach (const struct runtime_data, data, &runtime->data) {
 		AUTO_FREE char *shown = str_escaped(data->path);
 		AUTO_FREE char *name =
 			data->digest ? mem_strdup(data->digest) : runtime_data_version(data->from);
@@ -262,9 +261,8 @@ static int bad_path(const char *text, const char *what, const char *why, struct 
 
 int runtime_path(const char *text, const char *what, char **ret, struct err *err)
 {
-	AUTO_BUF struct buf path;
+	AUTO_BUF struct buf path = buf_with(4096);
 
-	buf_init(&path, 4096);
 	if (*text == '/' || *text == '~')
 		return bad_path(text, what, "is not relative to the root of the working tree", err);
 	for (const char *s = text; *s;) {

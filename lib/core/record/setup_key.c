@@ -141,11 +141,6 @@ static int add_child(struct key *key, int dir_fd, const char *name, const char *
 	return add_open(key, fd, child, depth, err);
 }
 
-static int setup_key_by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int setup_key_add_dir(
 	struct key *key, int fd, const char *path, unsigned depth, struct err *err)
 {
@@ -164,7 +159,7 @@ static int setup_key_add_dir(
 			return setup_key_too_much(key, err);
 		strv_add(&names, entry->d_name);
 	}
-	vec_sort(&names, setup_key_by_text);
+	strv_sort(&names);
 	for (size_t i = 0; r == 0 && i < names.n; i++)
 		r = add_child(key, fd, names.v[i], path, depth + 1, err);
 	return r;
@@ -240,7 +235,7 @@ int setup_key(const struct runtime_setup *setup, const char *where, const char *
 	else
 		add_platform(&key);
 	strv_copy(&paths, &setup->key);
-	vec_sort(&paths, setup_key_by_text);
+	strv_sort(&paths);
 	for (size_t i = 0; r == 0 && i < paths.n; i++)
 		r = setup_key_add_key(&key, tree_fd, paths.v[i], err);
 	if (r < 0)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/os/env.h"
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
@@ -134,8 +135,7 @@ static void spec_fill_addresses(
 {
 	for (size_t i = 0; i < texts->n; i++) {
 		char *filled = roles_fill(spec, addresses, texts->v[i]);
-		free(texts->v[i]);
-		texts->v[i] = filled;
+		REPLACE(texts->v[i], filled);
 	}
 }
 

@@ -64,11 +64,10 @@ enum { VERSION = ARRAY_LEN(migrations) };
 
 static int store_fail_damaged(struct store *store, struct err *err)
 {
-	AUTO_BUF struct buf quoted;
+	AUTO_BUF struct buf quoted = buf_with(64 * 1024);
 
 	err_set(err, E_STORE, "%s is damaged: %s", store->path, sqlite3_errmsg(store->db));
 	err_evidence(err, "logs and results lie beside it in runs/ and are not touched");
-	buf_init(&quoted, 64 * 1024);
 	str_shell_quote(&quoted, store->path);
 	return err_hint(err, "mv %s %s.damaged", quoted.data, quoted.data);
 }
@@ -93,9 +92,8 @@ static int fail_system(struct store *store, struct err *err)
 static int fail_busy(const struct store *store, struct err *err)
 {
 	AUTO_FREE char *lock = mem_printf("%s.lock", store->path);
-	AUTO_BUF struct buf quoted;
+	AUTO_BUF struct buf quoted = buf_with(2 * PATH_MAX);
 
-	buf_init(&quoted, 2 * PATH_MAX);
 	int r = err_set(err, E_IO_LOCK, "another dlrun holds %s", store->path);
 	if (!store->network || access(lock, F_OK))
 		return r;
@@ -361,8 +359,7 @@ void store_close(struct store *store)
 
 void store_set_user(struct store *store, const char *user)
 {
-	free(store->user);
-	store->user = mem_strdup(user);
+	REPLACE(store->user, mem_strdup(user));
 }
 
 const char *store_network(const struct store *store)
@@ -497,9 +494,8 @@ static int write_over(struct store *store, const struct run *run, struct err *er
 	return r < 0 ? r : sqlite3_changes(store->db);
 }
 
-static int store_fail_changed(struct store *store, const char *id, struct err *err)
+static int store_fail_changed(struct store *store UNUSED, const char *id, struct err *err)
 {
-	(void)store;
 	return err_set(err, E_STORE_CHANGED, "the record of %s was changed meanwhile", id);
 }
 
@@ -738,9 +734,8 @@ _Static_assert(RUN_SUFFIX + 1 == 6, "the statement has this number");
 static char *store_group_text(const char *group, bool is_whole)
 {
 	AUTO_JSON struct json *name = json_string(group);
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(DOC_MAX);
 
-	buf_init(&text, DOC_MAX);
 	json_print(name, &text);
 	if (!is_whole)
 		buf_truncate(&text, text.len - 1);

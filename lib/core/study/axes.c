@@ -105,9 +105,8 @@ int axes_add(struct axes *axes, const char *text, struct err *err)
 static void axes_json_list(const struct json *json, struct buf *out)
 {
 	for (const struct json *item = json_first(json); item; item = json_next(item)) {
-		AUTO_BUF struct buf text = {0};
+		AUTO_BUF struct buf text = buf_with(JSON_SIZE_MAX);
 
-		buf_init(&text, JSON_SIZE_MAX);
 		axis_json_text(item, &text);
 		if (item != json_first(json))
 			buf_addc(out, ',');
@@ -158,10 +157,9 @@ int axes_add_json(struct axes *axes, const char *name, const struct json *json, 
 		.where = mem_printf("sweep.over.%s", shown),
 		.is_yaml = true,
 		.name = axes_hint_name(name)};
-	AUTO_BUF struct buf list = {0};
+	AUTO_BUF struct buf list = buf_with(JSON_SIZE_MAX);
 	int r = 0;
 
-	buf_init(&list, JSON_SIZE_MAX);
 	switch (json_kind(json)) {
 	case JSON_OBJECT:
 		r = axes_json_map(json, &source, &list, err);

@@ -359,9 +359,8 @@ static int cases_read_lines(struct cases_reader *in, struct err *err)
 
 static int cases_hint_lines(const struct cases_reader *in, struct err *err)
 {
-	AUTO_BUF struct buf quoted = {0};
+	AUTO_BUF struct buf quoted = buf_with(1 << 16);
 
-	buf_init(&quoted, 1 << 16);
 	str_shell_quote(&quoted, in->path);
 	return err_hint(err, "jq -c '.[]' %s", quoted.data);
 }

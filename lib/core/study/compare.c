@@ -179,9 +179,8 @@ static void comparison_add(struct comparison *comparison, const char *name, cons
 static void comparison_add_members(struct comparison *comparison, const struct json *object)
 {
 	for (const struct json *item = json_first(object); item; item = json_next(item)) {
-		AUTO_BUF struct buf text;
+		AUTO_BUF struct buf text = buf_with(VALUE_MAX);
 
-		buf_init(&text, VALUE_MAX);
 		json_print(item, &text);
 		if (json_key(item))
 			comparison_add(comparison, json_key(item), text.data);

@@ -113,7 +113,7 @@ static void study_add_cases(const struct cases *cases, struct json *doc)
 int study_write(const struct dirs *dirs, struct study *study, struct err *err)
 {
 	AUTO_FREE char *path = study_path(dirs, study->id);
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(STUDY_BYTES_MAX);
 	struct json *doc = study->doc;
 
 	json_set_str(doc, "schema", STUDY_SCHEMA);
@@ -123,7 +123,6 @@ int study_write(const struct dirs *dirs, struct study *study, struct err *err)
 	json_set_bool(doc, "fail_fast", study->fail_fast);
 	json_set(doc, "spec", spec_to_json(&study->spec));
 	study_add_cases(&study->cases, doc);
-	buf_init(&text, STUDY_BYTES_MAX);
 	json_print(doc, &text);
 	int r = buf_check(&text, "the study", err);
 	return r < 0 ? r : fs_replace(path, text.data, text.len, 0600, FS_SYNC_FULL, err);

@@ -54,9 +54,8 @@ static char *summary_value(const struct run *run, const char *key)
 /* The values, each behind its length. */
 static char *summary_label(const struct run *run, const struct strv *keys, size_t n)
 {
-	AUTO_BUF struct buf label;
+	AUTO_BUF struct buf label = buf_with(LABEL_MAX);
 
-	buf_init(&label, LABEL_MAX);
 	for (size_t i = 0; i < n; i++) {
 		AUTO_FREE char *value = summary_value(run, keys->v[i]);
 		buf_addf(&label, "%zu:%s", strlen(value), value);

@@ -223,13 +223,12 @@ static int template_fill(const struct template_row *row, const struct template_h
 
 static int template_expand(struct template_row *row, const char *text, char **ret, struct err *err)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(CASES_WORD_MAX - 1);
 	struct template_hole hole;
 	const char *at = text;
 	int r = 0;
 
 	row->is_code = template_is_code(text);
-	buf_init(&out, CASES_WORD_MAX - 1);
 	for (; r == 0 && template_next(text, at, &hole); at = hole.to) {
 		buf_add(&out, at, (size_t)(hole.from - at));
 		r = template_fill(row, &hole, text, &out, err);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -41,8 +42,7 @@ static void end_dir(struct copy *copy)
 	copy->dir = NULL;
 	auto_fd(&copy->dir_to_fd);
 	copy->dir_to_fd = -1;
-	free(copy->path);
-	copy->path = NULL;
+	free(TAKE(copy->path));
 }
 
 struct copy *copy_new(int from_fd, int to_fd, const char *what,

@@ -191,9 +191,8 @@ int fetch_paths_check(
 		run_id);
 	if (from_tree) {
 		AUTO_FREE char *anywhere = mem_printf("**/%s", fs_basename(unused));
-		AUTO_BUF struct buf quoted;
+		AUTO_BUF struct buf quoted = buf_with(QUOTED_MAX);
 
-		buf_init(&quoted, QUOTED_MAX);
 		str_shell_quote(&quoted, anywhere);
 		return err_hint(
 			err, "dlrun fetch --tree %s %s   # in any directory", run_id, quoted.data);

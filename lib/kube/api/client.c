@@ -11,6 +11,7 @@
 
 #include "base/data/json.h"
 #include "base/loop/loop.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/err.h"
 #include "base/util/log.h"
@@ -195,11 +196,10 @@ static int client_deadline_due(void *ctx, struct err *err)
  * Trying again
  */
 
-static int client_timer_due(void *ctx, struct err *err)
+static int client_timer_due(void *ctx, struct err *err UNUSED)
 {
 	struct kube_call *call = ctx;
 
-	(void)err;
 	call->timer = NULL;
 	client_authorize(call);
 	return 0;
@@ -364,9 +364,8 @@ static void make_headers(const struct kube_call *call, struct strv *headers)
 		 * impersonation"). */
 		const char *pair = access->as_extra.v[i];
 		const char *equals = strchr(pair, '=');
-		AUTO_BUF struct buf name;
+		AUTO_BUF struct buf name = buf_with(URL_MAX);
 
-		buf_init(&name, URL_MAX);
 		for (const char *at = pair; at < equals; at++) {
 			if (is_token_char(*at))
 				buf_addc(&name, *at);
@@ -403,12 +402,10 @@ static int on_login(void *ctx, const struct kube_login *login, struct err *error
 	const struct url *server = &call->client->options.access->server;
 
 	url_copy(server, &url);
-	free(url.path);
-	url.path = mem_printf("%s%s", server->path ? server->path : "", call->path);
+	REPLACE(url.path, mem_printf("%s%s", server->path ? server->path : "", call->path));
 	for (size_t i = 0; i + 1 < call->query.n; i += 2) {
 		char *path = url_add_param(url.path, call->query.v[i], call->query.v[i + 1]);
-		free(url.path);
-		url.path = path;
+		REPLACE(url.path, path);
 	}
 	make_headers(call, &headers);
 	if (call->tries++ == 0)
@@ -604,11 +601,10 @@ struct kube_call *kube_start(struct kube_client *client, const struct kube_reque
 	return call;
 }
 
-static int client_on_detached(void *ctx, struct kube_response *response, struct err *err)
+static int client_on_detached(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct kube_client *client = ctx;
 
-	(void)err;
 	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND)
 		log_note("%s", response->error.message);
 	if (client->end)
@@ -787,11 +783,10 @@ struct query {
 	struct err *err;
 };
 
-static int client_on_query(void *ctx, struct kube_response *response, struct err *err)
+static int client_on_query(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct query *query = ctx;
 
-	(void)err;
 	if (err_is_set(&response->error))
 		query->r = err_move(query->err, &response->error);
 	else if (query->ret)
@@ -836,10 +831,9 @@ static void add_segment(struct buf *out, const char *text)
 
 char *kube_path(const char *format, ...)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(SIZE_MAX / 2);
 	va_list args;
 
-	buf_init(&out, SIZE_MAX / 2);
 	va_start(args, format);
 	for (const char *at = format; *at; at++) {
 		if (*at != '%') {

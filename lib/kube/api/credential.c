@@ -64,9 +64,8 @@ static void kube_made_done(struct kube_made *made);
 /* base64url without padding (RFC 4648, section 5). */
 static bool decode_url(const char *text, size_t len, struct buf *out)
 {
-	AUTO_BUF struct buf plain;
+	AUTO_BUF struct buf plain = buf_with(CLAIMS_MAX);
 
-	buf_init(&plain, CLAIMS_MAX);
 	for (size_t i = 0; i < len; i++)
 		buf_addc(&plain, text[i] == '-' ? '+' : text[i] == '_' ? '/' : text[i]);
 	while (plain.len % 4 && !plain.full)
@@ -76,11 +75,10 @@ static bool decode_url(const char *text, size_t len, struct buf *out)
 
 int64_t kube_expiry_token(const char *token)
 {
-	AUTO_BUF struct buf claims;
+	AUTO_BUF struct buf claims = buf_with(CLAIMS_MAX);
 	AUTO_JSON struct json *json = NULL;
 	const char *begin = strchr(token, '.'), *end = begin ? strchr(begin + 1, '.') : NULL;
 
-	buf_init(&claims, CLAIMS_MAX);
 	if (!end || !decode_url(begin + 1, (size_t)(end - begin - 1), &claims) ||
 		json_parse(claims.data, claims.len, CLAIMS_MAX, "a token", &json, NULL) < 0)
 		return 0;
@@ -170,10 +168,8 @@ int64_t kube_expiry_certificate(const char *pem)
 {
 	static const char begin[] = "-----BEGIN CERTIFICATE-----", end[] = "-----END";
 	const char *at = strstr(pem, begin), *stop = at ? strstr(at + 1, end) : NULL;
-	AUTO_BUF struct buf text, data;
+	AUTO_BUF struct buf text = buf_with(CERTIFICATE_MAX), data = buf_with(CERTIFICATE_MAX);
 
-	buf_init(&text, CERTIFICATE_MAX);
-	buf_init(&data, CERTIFICATE_MAX);
 	if (!stop)
 		return 0;
 	for (at += strlen(begin); at < stop; at++)
@@ -190,25 +186,11 @@ int64_t kube_expiry_certificate(const char *pem)
 
 enum { INFO_MAX = 4 << 20, ERROR_LINES_MAX = 3, ERROR_LINE_MAX = 200 };
 
-static void kube_wipe(char *secret)
-{
-	if (secret)
-		explicit_bzero(secret, strlen(secret));
-	free(secret);
-}
-
-static void kube_wipe_buf(struct buf *buf)
-{
-	if (buf->data)
-		explicit_bzero(buf->data, buf->cap);
-	buf_done(buf);
-}
-
 static void kube_made_done(struct kube_made *made)
 {
-	kube_wipe(made->token);
+	mem_wipe(made->token);
 	free(made->cert_pem);
-	kube_wipe(made->key_pem);
+	mem_wipe(made->key_pem);
 	*made = (struct kube_made){0};
 }
 
@@ -232,13 +214,12 @@ static struct json *cluster_info(const struct kube_access *access)
 {
 	struct json *cluster = json_object();
 	AUTO_FREE char *server = url_text(&access->server);
-	AUTO_BUF struct buf ca;
+	AUTO_BUF struct buf ca = buf_with(INFO_MAX);
 
 	json_set_str(cluster, "server", server);
 	credential_set_text(cluster, "tls-server-name", access->server_name);
 	if (access->tls.insecure)
 		json_set_bool(cluster, "insecure-skip-tls-verify", true);
-	buf_init(&ca, INFO_MAX);
 	if (access->ca_pem)
 		base64_encode(access->ca_pem, strlen(access->ca_pem), &ca);
 	credential_set_text(cluster, "certificate-authority-data", ca.data);
@@ -252,9 +233,8 @@ static struct json *cluster_info(const struct kube_access *access)
 static char *kube_plugin_cluster(const struct kube_access *access)
 {
 	AUTO_JSON struct json *cluster = cluster_info(access);
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(INFO_MAX);
 
-	buf_init(&out, INFO_MAX);
 	json_print(cluster, &out);
 	return buf_take(&out);
 }
@@ -263,7 +243,7 @@ static char *kube_plugin_cluster(const struct kube_access *access)
 static char *kube_plugin_info(const struct kube_access *access, bool interactive)
 {
 	AUTO_JSON struct json *info = json_object();
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(INFO_MAX);
 
 	json_set_str(info, "kind", "ExecCredential");
 	json_set_str(info, "apiVersion", access->exec->api_version);
@@ -271,7 +251,6 @@ static char *kube_plugin_info(const struct kube_access *access, bool interactive
 	if (access->exec->provide_cluster_info)
 		json_set(spec, "cluster", cluster_info(access));
 	json_set_bool(spec, "interactive", interactive);
-	buf_init(&out, INFO_MAX);
 	json_print(info, &out);
 	return buf_take(&out);
 }
@@ -404,11 +383,6 @@ static bool is_passing(const char *pair)
 	return false;
 }
 
-static int credential_by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 char *kube_cache_path(const struct kube_access *access, const struct kube_plugin_options *plugin)
 {
 	const struct kube_exec *exec = access->exec;
@@ -433,7 +407,7 @@ char *kube_cache_path(const struct kube_access *access, const struct kube_plugin
 	for (; env && *env; env++)
 		if (!is_passing(*env))
 			strv_add(&sorted, *env);
-	vec_sort(&sorted, credential_by_text);
+	strv_sort(&sorted);
 	credential_add_list(&digest, &sorted);
 	digest_end(&digest, sha256);
 	hex_encode(sha256, sizeof(sha256), hex);
@@ -457,7 +431,7 @@ static bool is_private(int fd)
 static bool kube_cache_read(const char *path, struct kube_made *ret)
 {
 	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	AUTO(kube_wipe_buf) struct buf text = {0};
+	AUTO(buf_wipe) struct buf text = {0};
 	AUTO_JSON struct json *json = NULL;
 
 	if (fd < 0 || !is_private(fd) || fs_read_fd(fd, path, CACHE_MAX, &text, NULL) < 0 ||
@@ -481,7 +455,7 @@ static void kube_cache_write(const char *path, const struct kube_made *made)
 {
 	AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
 	AUTO_JSON struct json *json = json_object();
-	AUTO(kube_wipe_buf) struct buf text = {0};
+	AUTO(buf_wipe) struct buf text = {0};
 
 	if (made->expires_ms - KUBE_PLUGIN_MARGIN_MS <= clock_wall_ms() ||
 		fs_private_dir(dir, NULL) < 0)
@@ -511,7 +485,7 @@ static void credential_hash_entry(const struct kube_exec *exec, char hex[static 
 {
 	AUTO_DIGEST struct digest digest = {0};
 	AUTO_JSON struct json *words = json_array();
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(PINS_SIZE_MAX);
 	uint8_t sha256[SHA256_SIZE];
 
 	json_add_str(words, exec->command);
@@ -519,7 +493,6 @@ static void credential_hash_entry(const struct kube_exec *exec, char hex[static 
 	json_add_str(words, "env");
 	json_add_strv(words, &exec->env);
 	json_add_str(words, exec->api_version);
-	buf_init(&text, PINS_SIZE_MAX);
 	json_print(words, &text);
 	digest_begin(&digest, DIGEST_SHA256);
 	digest_add(&digest, text.data, text.len);
@@ -609,10 +582,9 @@ static int kube_plugin_allowed(const struct kube_credential_options *options, st
 	int r = credential_confirm(options, before != NULL, err);
 	if (r == 0 && path) {
 		AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
-		AUTO_BUF struct buf text;
+		AUTO_BUF struct buf text = buf_with(PINS_SIZE_MAX);
 
 		json_set_str(json_sub(pins, access->exec->file), access->user, hash);
-		buf_init(&text, PINS_SIZE_MAX);
 		json_print_pretty(pins, &text);
 		if (!text.full && fs_mkdirs(dir, 0700, NULL) == 0)
 			fs_replace(path, text.data, text.len, 0600, FS_SYNC_FILE, NULL);
@@ -685,8 +657,8 @@ static void kube_plugin_free(struct kube_plugin *plugin)
 	credential_close_output(&plugin->errors);
 	loop_remove_timer(plugin->options->loop, plugin->timer);
 	loop_remove_timer(plugin->options->loop, plugin->note_timer);
-	kube_wipe_buf(&plugin->out.text);
-	kube_wipe_buf(&plugin->errors.text);
+	buf_wipe(&plugin->out.text);
+	buf_wipe(&plugin->errors.text);
 	free(plugin);
 }
 
@@ -833,12 +805,11 @@ static int credential_poll(void *ctx, struct err *err)
 	return 0;
 }
 
-static int credential_on_output(void *ctx, short revents, struct err *err)
+static int credential_on_output(void *ctx, short revents UNUSED, struct err *err)
 {
 	struct output *output = ctx;
 	struct kube_plugin *plugin = output->plugin;
 
-	(void)revents;
 	int r = credential_read_output(output);
 	if (r < 0)
 		return fail_much(plugin, err);
@@ -854,14 +825,13 @@ static int credential_on_output(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-static int note_due(void *ctx, struct err *err)
+static int note_due(void *ctx, struct err *err UNUSED)
 {
 	struct kube_plugin *plugin = ctx;
 	AUTO_FREE char *shown = kube_program_shown(plugin->exec);
 	AUTO_FREE char *text = mem_printf("waiting for %s, which logs in to the cluster %s", shown,
 		plugin->options->access->cluster);
 
-	(void)err;
 	plugin->note_timer = NULL;
 	plugin->options->note(plugin->options->note_ctx, text);
 	return 0;
@@ -1025,9 +995,9 @@ struct kube_credential {
 
 void kube_login_done(struct kube_login *login)
 {
-	kube_wipe(login->authorization);
+	mem_wipe(login->authorization);
 	free(login->cert_pem);
-	kube_wipe(login->key_pem);
+	mem_wipe(login->key_pem);
 	*login = (struct kube_login){0};
 }
 
@@ -1044,7 +1014,7 @@ static void set_bearer(struct kube_credential *credential, const char *token)
 {
 	struct kube_login *login = &credential->login;
 
-	kube_wipe(login->authorization);
+	mem_wipe(login->authorization);
 	login->authorization = token ? mem_printf("Bearer %s", token) : NULL;
 	login->generation++;
 	credential->has_login = true;
@@ -1053,7 +1023,7 @@ static void set_bearer(struct kube_credential *credential, const char *token)
 static void set_basic(struct kube_credential *credential)
 {
 	const struct kube_access *access = credential->options.access;
-	AUTO(kube_wipe_buf) struct buf text = {0}, value = {0};
+	AUTO(buf_wipe) struct buf text = {0}, value = {0};
 
 	buf_init(&text, TOKEN_MAX);
 	buf_init(&value, 2 * TOKEN_MAX);
@@ -1070,7 +1040,7 @@ static void set_basic(struct kube_credential *credential)
 
 static char *credential_read_token(const char *path, struct err *err)
 {
-	AUTO(kube_wipe_buf) struct buf text = {0};
+	AUTO(buf_wipe) struct buf text = {0};
 	AUTO_ERR struct err error = {0};
 	char *end;
 
@@ -1104,7 +1074,7 @@ static void credential_read_file(struct kube_credential *credential)
 	} else if (!credential->has_login && access->token) {
 		set_bearer(credential, access->token);
 	}
-	kube_wipe(token);
+	mem_wipe(token);
 }
 
 /*
@@ -1184,7 +1154,7 @@ static void take_made(struct kube_credential *credential, struct kube_made *made
 	credential->expires_ms = made->expires_ms;
 	set_bearer(credential, made->token);
 	free(login->cert_pem);
-	kube_wipe(login->key_pem);
+	mem_wipe(login->key_pem);
 	login->cert_pem = TAKE(made->cert_pem);
 	login->key_pem = TAKE(made->key_pem);
 }
@@ -1196,11 +1166,10 @@ static void credential_has_failed(struct kube_credential *credential)
 }
 
 static int credential_on_made(
-	void *ctx, int r, struct kube_made *made, struct err *error, struct err *err)
+	void *ctx, int r, struct kube_made *made, struct err *error, struct err *err UNUSED)
 {
 	struct kube_credential *credential = ctx;
 
-	(void)err;
 	if (r == 0) {
 		if (credential->cache_path)
 			kube_cache_write(credential->cache_path, made);
@@ -1278,8 +1247,7 @@ void kube_credential_free(struct kube_credential *credential)
 		return;
 	while (credential->waits) {
 		struct kube_login_wait *next = credential->waits->next;
-		free(credential->waits);
-		credential->waits = next;
+		REPLACE(credential->waits, next);
 	}
 	kube_plugin_free(credential->plugin);
 	loop_remove_timer(credential->options.loop, credential->timer);

@@ -11,6 +11,7 @@
 #include "base/data/yaml.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/enc.h"
 #include "base/util/err.h"
@@ -132,9 +133,8 @@ static int check_pem(const struct kubeconfig_where *where, const char *what, con
 static int pem_of_data(const struct kubeconfig_where *where, const char *key, const char *data,
 	char **ret, struct err *err)
 {
-	AUTO_BUF struct buf pem;
+	AUTO_BUF struct buf pem = buf_with(KUBECONFIG_PEM_MAX);
 
-	buf_init(&pem, KUBECONFIG_PEM_MAX);
 	if (!kubeconfig_decode(data, &pem))
 		return kubeconfig_bad(where, err, "%s is not valid base64", key);
 	int r = check_pem(where, key, &pem, err);
@@ -758,8 +758,7 @@ int kubeconfig_load(const struct kubeconfig_env *env, struct kubeconfig **ret, s
 		take_pod(config, env);
 	if (config->contexts.n == 0 && !config->service_host) {
 		if (excluded) {
-			AUTO_BUF struct buf quoted;
-			buf_init(&quoted, 64 << 10);
+			AUTO_BUF struct buf quoted = buf_with(64 << 10);
 			str_shell_quote(&quoted, excluded);
 			err_set(err, E_KUBE_NO_CONFIG,
 				"%s lies in the tree that is run, so it is not read by itself",
@@ -831,13 +830,6 @@ void kubeconfig_files(const struct kubeconfig *config, struct strv *ret)
 		strv_add(ret, *file);
 }
 
-static void kubeconfig_wipe(char *secret)
-{
-	if (secret)
-		explicit_bzero(secret, strlen(secret));
-	free(secret);
-}
-
 void kube_access_done(struct kube_access *access)
 {
 	if (!access)
@@ -849,13 +841,13 @@ void kube_access_done(struct kube_access *access)
 	url_done(&access->server);
 	free(access->ca_pem);
 	free(access->cert_pem);
-	kubeconfig_wipe(access->key_pem);
+	mem_wipe(access->key_pem);
 	free(access->server_name);
-	kubeconfig_wipe(access->proxy);
-	kubeconfig_wipe(access->token);
+	mem_wipe(access->proxy);
+	mem_wipe(access->token);
 	free(access->token_file);
 	free(access->username);
-	kubeconfig_wipe(access->password);
+	mem_wipe(access->password);
 	struct kube_exec *exec = access->exec;
 	if (exec) {
 		free(exec->command);
@@ -1031,8 +1023,7 @@ static int kubeconfig_take_namespace(const struct kubeconfig_where *context, con
 		return err_set(err, E_KUBE_CONFIG,
 			"\"%s\" cannot be a namespace: up to 63 of a-z, 0-9 and -", shown);
 	}
-	free(access->kube_namespace);
-	access->kube_namespace = mem_strdup(name);
+	REPLACE(access->kube_namespace, mem_strdup(name));
 	return 0;
 }
 

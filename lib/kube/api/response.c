@@ -32,10 +32,9 @@ static size_t response_cut(const char *text, size_t len, size_t max)
 
 char *kube_words(const char *text, size_t len, size_t max)
 {
-	AUTO_BUF struct buf line;
+	AUTO_BUF struct buf line = buf_with(max + ESCAPED_MAX);
 	AUTO_BUF struct buf shown;
 
-	buf_init(&line, max + ESCAPED_MAX);
 	bool blank = true;
 
 	for (size_t i = 0; i < len && !line.full; i++) {
@@ -58,11 +57,10 @@ char *kube_words(const char *text, size_t len, size_t max)
 
 void kube_hint_version(const char *context, const char *question, struct err *err)
 {
-	AUTO_BUF struct buf quoted = {0};
+	AUTO_BUF struct buf quoted = buf_with(CONTEXT_MAX);
 
 	if (!context || str_eq(context, KUBECONFIG_IN_CLUSTER))
 		return;
-	buf_init(&quoted, CONTEXT_MAX);
 	str_shell_quote(&quoted, context);
 	err_hint(err, "kubectl --context %s version   # %s", quoted.data, question);
 }
@@ -87,7 +85,7 @@ static void show_object(const struct strv *parts, size_t at, struct buf *out)
 char *kube_path_shown(const char *path)
 {
 	AUTO_STRV struct strv parts = {0};
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(KUBE_WORDS_MAX);
 	/* The parts of /api/v1/namespaces/NS/RESOURCE/NAME/SUB, still percent-encoded: dlrun's
 	 * own names need no encoding. */
 	size_t end = strcspn(path, "?");
@@ -101,7 +99,6 @@ char *kube_path_shown(const char *path)
 	size_t n = parts.n;
 	size_t at = n > 0 && str_eq(parts.v[0], "apis") ? 3 : 2;
 
-	buf_init(&out, KUBE_WORDS_MAX);
 	if (n <= at) {
 		buf_adds(&out, path);
 	} else if (str_eq(parts.v[at], "namespaces") && n > at + 2) {
@@ -252,12 +249,11 @@ static const char *next_warning(const char *at, struct buf *text)
 static void add_warnings(const char *value, struct strv *ret)
 {
 	for (const char *at = value; at && ret->n < KUBE_WARNINGS_MAX;) {
-		AUTO_BUF struct buf text = {0};
+		AUTO_BUF struct buf text = buf_with(HTTP_HEADERS_MAX);
 
 		at += strspn(at, " \t,");
 		if (!str_starts(at, "299 "))
 			return;
-		buf_init(&text, HTTP_HEADERS_MAX);
 		at = next_warning(at, &text);
 		if (text.len > 0)
 			strv_add_take(ret, kube_words(text.data, text.len, WARNING_MAX));

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -498,13 +499,12 @@ static void watch_take_list(struct kube_watch *watch, const struct json *list)
 		watch_go_on(watch);
 }
 
-static int watch_on_got(void *ctx, struct kube_response *response, struct err *err)
+static int watch_on_got(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct kube_watch *watch = ctx;
 	AUTO_JSON struct json *list = json_object();
 	struct json *items = json_array();
 
-	(void)err;
 	watch->call = NULL;
 	json_set(list, "items", items);
 	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND) {
@@ -528,7 +528,7 @@ static void start_get(struct kube_watch *watch, int64_t deadline_ms)
 	watch->call = kube_start(watch->client, &request);
 }
 
-static int watch_on_list(void *ctx, struct kube_response *response, struct err *err)
+static int watch_on_list(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct kube_watch *watch = ctx;
 	const char *version =
@@ -538,7 +538,6 @@ static int watch_on_list(void *ctx, struct kube_response *response, struct err *
 	if (!err_is_set(&response->error) && str_empty(version))
 		err_set(&response->error, E_KUBE_RESPONSE,
 			"a list of the cluster has no resourceVersion");
-	(void)err;
 	if (response->error.id == E_KUBE_DENIED && watch->only) {
 		watch->gets = true;
 		watch_start_list(watch);
@@ -548,8 +547,7 @@ static int watch_on_list(void *ctx, struct kube_response *response, struct err *
 		watch_on_error(watch, &response->error);
 		return 0;
 	}
-	free(watch->version);
-	watch->version = mem_strdup(version);
+	REPLACE(watch->version, mem_strdup(version));
 	watch_take_list(watch, response->object);
 	return 0;
 }
@@ -598,13 +596,12 @@ static int watch_fail_many(struct kube_watch *watch)
 }
 
 /* A malformed event is not taken for the end of the watch: a list gives the current state. */
-static int watch_on_line(void *ctx, const char *line, size_t len, struct err *err)
+static int watch_on_line(void *ctx, const char *line, size_t len, struct err *err UNUSED)
 {
 	struct kube_watch *watch = ctx;
 	AUTO_KUBE_WATCH_EVENT struct kube_watch_event event = {0};
 	AUTO_ERR struct err error = {0};
 
-	(void)err;
 	if (kube_watch_event_parse(line, len, &event, &error) == 0) {
 		/* 0: go on with the line that follows. */
 		const struct kube_watch_events *events = &watch->events;
@@ -614,8 +611,7 @@ static int watch_on_line(void *ctx, const char *line, size_t len, struct err *er
 			on_error_event(watch, event.object);
 			return 1;
 		}
-		free(watch->version);
-		watch->version = mem_strdup(event.version);
+		REPLACE(watch->version, mem_strdup(event.version));
 		watch->failures = watch->expired = 0;
 		if (event.kind == KUBE_EVENT_BOOKMARK)
 			return 0;
@@ -636,12 +632,11 @@ static int watch_on_line(void *ctx, const char *line, size_t len, struct err *er
 	return 1;
 }
 
-static int watch_on_data(void *ctx, const void *data, size_t len, struct err *err)
+static int watch_on_data(void *ctx, const void *data, size_t len, struct err *err UNUSED)
 {
 	struct kube_watch *watch = ctx;
 	AUTO_ERR struct err error = {0};
 
-	(void)err;
 	watch->got_bytes = true;
 	/* Only its own failure is negative; the watch may be gone else. */
 	if (kube_lines_add(&watch->lines, data, len, watch_on_line, watch, &error) < 0)
@@ -662,12 +657,11 @@ static bool watch_is_worth_reporting(
 }
 
 /* The server ends it each TIMEOUT_S; a cut one is taken up again. */
-static int on_stream_end(void *ctx, struct kube_response *response, struct err *err)
+static int on_stream_end(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct kube_watch *watch = ctx;
 	bool was_long = clock_ms() >= watch->stream_ms + SHORT_MS;
 
-	(void)err;
 	trace_note(TRACE_KUBE, "watch %s: stream ended after %lld ms%s%s", watch->path,
 		(long long)(clock_ms() - watch->stream_ms), response->error.message ? ": " : "",
 		response->error.message ? response->error.message : "");
@@ -726,11 +720,10 @@ static void watch_go_on(struct kube_watch *watch)
 		watch_start_list(watch);
 }
 
-static int watch_on_timer(void *ctx, struct err *err)
+static int watch_on_timer(void *ctx, struct err *err UNUSED)
 {
 	struct kube_watch *watch = ctx;
 
-	(void)err;
 	watch->timer = NULL;
 	watch_go_on(watch);
 	return 0;
@@ -741,11 +734,10 @@ static int watch_on_timer(void *ctx, struct err *err)
  */
 
 /* After it connections are mostly dead, which would be noticed late only. */
-static int watch_on_tick(void *ctx, struct err *err)
+static int watch_on_tick(void *ctx, struct err *err UNUSED)
 {
 	struct kube_watch *watch = ctx;
 
-	(void)err;
 	watch->tick_timer = loop_add_timer(watch->loop, clock_ms() + TICK_MS, watch_on_tick, watch);
 	if (watch->woke_ms != loop_woke_ms(watch->loop)) {
 		watch->woke_ms = loop_woke_ms(watch->loop);

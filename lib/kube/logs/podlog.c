@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -165,15 +166,13 @@ static void podlog_on_gap(void *ctx, const struct podlog_gap *gap)
 static void podlog_on_remark(void *ctx, const char *line, size_t len)
 {
 	struct podlog *podlog = ctx;
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(4096);
 
-	buf_init(&text, 4096);
 	buf_addf(&text, "%s: the cluster says of its log: ", podlog->label);
 	str_escape(&text, line, len);
 	if (str_eq(podlog->last_remark, text.data))
 		return;
-	free(podlog->last_remark);
-	podlog->last_remark = mem_strdup(text.data);
+	REPLACE(podlog->last_remark, mem_strdup(text.data));
 	podlog_notify(podlog, text.data);
 }
 
@@ -265,21 +264,19 @@ static void podlog_end_soon(struct podlog *podlog)
 	podlog->next = loop_add_timer(podlog->loop, clock_ms(), podlog_on_end_timer, podlog);
 }
 
-static int podlog_on_probe_data(void *ctx, const void *data, size_t len, struct err *err)
+static int podlog_on_probe_data(void *ctx, const void *data, size_t len, struct err *err UNUSED)
 {
 	struct probe *probe = ctx;
 
-	(void)err;
 	buf_add(&probe->text, data, len);
 	return 0;
 }
 
-static int podlog_on_probe_done(void *ctx, struct kube_response *response, struct err *err)
+static int podlog_on_probe_done(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct probe *probe = ctx;
 	struct podlog *podlog = probe->podlog;
 
-	(void)err;
 	probe->call = NULL;
 	if (!err_is_set(&response->error)) {
 		probe->done(podlog, &probe->text);
@@ -322,11 +319,10 @@ static void podlog_start_probe(struct podlog *podlog, struct probe *probe, const
  * The stream
  */
 
-static int podlog_on_cut(void *ctx, struct err *err)
+static int podlog_on_cut(void *ctx, struct err *err UNUSED)
 {
 	struct podlog *podlog = ctx;
 
-	(void)err;
 	podlog->next = NULL;
 	podlog->is_cut = false;
 	kube_cancel(TAKE(podlog->stream));
@@ -582,11 +578,10 @@ static void podlog_start_stream(struct podlog *podlog)
 							    .ctx = podlog});
 }
 
-static int podlog_on_next(void *ctx, struct err *err)
+static int podlog_on_next(void *ctx, struct err *err UNUSED)
 {
 	struct podlog *podlog = ctx;
 
-	(void)err;
 	podlog->next = NULL;
 	if (!podlog->stream)
 		podlog_start_stream(podlog);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -237,8 +238,7 @@ static void runlog_on_gap(void *ctx, const char *text)
 
 static void runlog_keep_point(struct rank *rank)
 {
-	free(rank->last);
-	rank->last = mem_alloc(1, PODLOG_TOKEN_SIZE);
+	REPLACE(rank->last, mem_alloc(1, PODLOG_TOKEN_SIZE));
 	podlog_token(rank->podlog, rank->last);
 }
 
@@ -257,13 +257,12 @@ static void runlog_notify_end_lost(
 	runlog_notify_gap(rank->runlog, rank->number, text);
 }
 
-static int runlog_on_end(void *ctx, struct err *error, struct err *err)
+static int runlog_on_end(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct rank *rank = ctx;
 	struct kube_runlog *runlog = rank->runlog;
 	const struct instance *instance = &rank->instances.v[rank->at];
 
-	(void)err;
 	rank->was_heard = true;
 	runlog_keep_point(rank);
 	rank->is_drained = instance->ended || runlog->has_ended || err_is_set(error);
@@ -546,11 +545,10 @@ static void runlog_on_job(void *ctx, const struct json *job)
 	runlog_turn_at(runlog, TURN_MS);
 }
 
-static void runlog_on_job_gone(void *ctx, const struct json *job)
+static void runlog_on_job_gone(void *ctx, const struct json *job UNUSED)
 {
 	struct kube_runlog *runlog = ctx;
 
-	(void)job;
 	runlog->job_ended = true;
 	runlog_turn_at(runlog, TURN_MS);
 }
@@ -573,12 +571,11 @@ static bool runlog_any_reads(const struct kube_runlog *runlog)
 	return false;
 }
 
-static void runlog_on_trouble(void *ctx, const struct err *error, int64_t since_ms)
+static void runlog_on_trouble(void *ctx, const struct err *error, int64_t since_ms UNUSED)
 {
 	struct kube_runlog *runlog = ctx;
 	AUTO_FREE char *text = NULL;
 
-	(void)since_ms;
 	/* Logs that are being read report trouble of their own. */
 	if (!error || runlog_any_reads(runlog))
 		return;
@@ -587,11 +584,10 @@ static void runlog_on_trouble(void *ctx, const struct err *error, int64_t since_
 	runlog_notify(runlog, -1, text);
 }
 
-static int runlog_on_failed(void *ctx, struct err *error, struct err *err)
+static int runlog_on_failed(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct kube_runlog *runlog = ctx;
 
-	(void)err;
 	if (!err_is_set(&runlog->error))
 		err_move(&runlog->error, error);
 	runlog_turn_at(runlog, TURN_MS);

@@ -276,12 +276,10 @@ static void podexec_drop_written(struct output *output)
 	output->waiting_at = 0;
 }
 
-static int podexec_output_dispatch(void *ctx, short revents, struct err *err)
+static int podexec_output_dispatch(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct output *output = ctx;
 
-	(void)revents;
-	(void)err;
 	if (podexec_write_waiting(output) < 0) {
 		output->fd = -1;
 		output->exec->is_over = output->exec->output_gone = true;
@@ -315,12 +313,12 @@ static void podexec_take_channel(struct podexec *exec, const char *data, size_t 
 	}
 }
 
-static int podexec_on_bytes(void *ctx, const void *data, size_t len, bool is_start, struct err *err)
+static int podexec_on_bytes(
+	void *ctx, const void *data, size_t len, bool is_start, struct err *err UNUSED)
 {
 	struct podexec *exec = ctx;
 	const char *p = data;
 
-	(void)err;
 	if (is_start)
 		exec->has_channel = false;
 	if (len && !exec->has_channel) {
@@ -362,13 +360,11 @@ static short podexec_input_prepare(void *ctx)
 	return !exec->is_over && podwire_is_writable(&exec->wire) ? POLLIN : 0;
 }
 
-static int podexec_input_dispatch(void *ctx, short revents, struct err *err)
+static int podexec_input_dispatch(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct podexec *exec = ctx;
 	ssize_t n = read(exec->request.fds[0], exec->scratch, INPUT_PIECE);
 
-	(void)revents;
-	(void)err;
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return 0;
 	if (n > 0)

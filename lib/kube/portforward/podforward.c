@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/buf.h"
 #include "base/util/mem.h"
@@ -182,8 +183,7 @@ static void podforward_notify(struct podforward *forward, const char *fmt, ...)
 	if (!str_eq(text, forward->last_notice) ||
 		now_ms - forward->last_notice_ms > NOTICE_AGAIN_MS)
 		forward->options.notice(forward->options.ctx, text);
-	free(forward->last_notice);
-	forward->last_notice = text;
+	REPLACE(forward->last_notice, text);
 	forward->last_notice_ms = now_ms;
 }
 
@@ -775,12 +775,11 @@ static short conn_prepare(void *ctx)
 	return (short)((conn_wants_local(conn) ? POLLIN : 0) | (conn_pending(conn) ? POLLOUT : 0));
 }
 
-static int conn_dispatch(void *ctx, short revents, struct err *err)
+static int conn_dispatch(void *ctx, short revents, struct err *err UNUSED)
 {
 	struct podforward_conn *conn = ctx;
 	struct podforward_tunnel *tunnel = conn->tunnel;
 
-	(void)err;
 	if (revents & (POLLIN | POLLHUP | POLLERR))
 		conn_read_local(conn);
 	if (conn_pending(conn) && (revents & (POLLOUT | POLLHUP | POLLERR))) {
@@ -794,12 +793,11 @@ static int conn_dispatch(void *ctx, short revents, struct err *err)
 
 static const struct loop_fd_ops conn_ops = {conn_prepare, conn_dispatch};
 
-static int conn_on_timer(void *ctx, struct err *err)
+static int conn_on_timer(void *ctx, struct err *err UNUSED)
 {
 	struct podforward_conn *conn = ctx;
 	enum conn_wait wait = conn->wait;
 
-	(void)err;
 	conn->timer = NULL;
 	conn->wait = WAIT_NOTHING;
 	if (wait == WAIT_TUNNEL) {
@@ -942,12 +940,11 @@ static struct podforward_conn *tunnel_find(const struct podforward_tunnel *tunne
 
 /* Data for streams that were given up is dropped. */
 static int tunnel_on_data(
-	void *ctx, uint32_t id, const void *data, size_t len, bool is_end, struct err *err)
+	void *ctx, uint32_t id, const void *data, size_t len, bool is_end, struct err *err UNUSED)
 {
 	struct podforward_tunnel *tunnel = ctx;
 	struct podforward_conn *conn = tunnel_find(tunnel, id);
 
-	(void)err;
 	tunnel_count(tunnel, len);
 	tunnel->came_ms = clock_ms();
 	if (!conn)
@@ -964,35 +961,29 @@ static int tunnel_on_data(
 	return 0;
 }
 
-static int tunnel_on_reply(void *ctx, uint32_t id, const struct spdy_field *fields, size_t n,
-	bool is_end, struct err *err)
+static int tunnel_on_reply(void *ctx, uint32_t id, const struct spdy_field *fields UNUSED,
+	size_t n UNUSED, bool is_end, struct err *err)
 {
 	struct podforward_conn *conn = tunnel_find(ctx, id);
 
-	(void)fields;
-	(void)n;
 	if (conn && id == conn->data_id)
 		conn_reply(conn);
 	return is_end ? tunnel_on_data(ctx, id, "", 0, true, err) : 0;
 }
 
-static int tunnel_on_reset(void *ctx, uint32_t id, uint32_t status, struct err *err)
+static int tunnel_on_reset(void *ctx, uint32_t id, uint32_t status UNUSED, struct err *err UNUSED)
 {
 	struct podforward_conn *conn = tunnel_find(ctx, id);
 
-	(void)status;
-	(void)err;
 	if (conn)
 		conn_reset(conn, id == conn->data_id);
 	return 0;
 }
 
-static int tunnel_on_goaway(void *ctx, uint32_t last_id, struct err *err)
+static int tunnel_on_goaway(void *ctx, uint32_t last_id UNUSED, struct err *err UNUSED)
 {
 	struct podforward_tunnel *tunnel = ctx;
 
-	(void)last_id;
-	(void)err;
 	tunnel->is_closing = true;
 	forward_wake(tunnel->forward);
 	return 0;
@@ -1009,11 +1000,11 @@ static void tunnel_flush_touched(void *ctx)
 	tunnel->touched.n = 0;
 }
 
-static int tunnel_on_bytes(void *ctx, const void *data, size_t len, bool is_start, struct err *err)
+static int tunnel_on_bytes(
+	void *ctx, const void *data, size_t len, bool is_start UNUSED, struct err *err)
 {
 	struct podforward_tunnel *tunnel = ctx;
 
-	(void)is_start;
 	return spdy_receive(tunnel->spdy, data, len, err);
 }
 
@@ -1150,11 +1141,10 @@ static void forward_ensure_tunnel(struct podforward *forward)
 		forward_dial(forward);
 }
 
-static int forward_on_redial(void *ctx, struct err *err)
+static int forward_on_redial(void *ctx, struct err *err UNUSED)
 {
 	struct podforward *forward = ctx;
 
-	(void)err;
 	forward->redial = NULL;
 	forward_ensure_tunnel(forward);
 	return 0;
@@ -1360,7 +1350,7 @@ static void tunnel_drop_quiet(struct podforward_tunnel *tunnel, int64_t now_ms)
 		conn_pod_gone(tunnel->conns.v[i], may_end, now_ms);
 }
 
-static int forward_on_poll(void *ctx, struct err *err)
+static int forward_on_poll(void *ctx, struct err *err UNUSED)
 {
 	struct podforward *forward = ctx;
 	struct podforward_options *options = &forward->options;
@@ -1368,7 +1358,6 @@ static int forward_on_poll(void *ctx, struct err *err)
 	/* Not after a standstill: data that came meanwhile was not read yet. */
 	bool is_late = now_ms - forward->poll_due_ms >= options->poll_ms / 2;
 
-	(void)err;
 	forward->poll = NULL;
 	for (size_t i = 0; !is_late && i < forward->tunnels.n; i++)
 		if (forward->tunnels.v[i]->gone_ms && !forward->tunnels.v[i]->is_dead)

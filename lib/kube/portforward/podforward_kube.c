@@ -43,11 +43,10 @@ static void dial_give(
  */
 
 static int dial_on_plain(
-	void *ctx, struct stream *stream, struct kube_response *response, struct err *err)
+	void *ctx, struct stream *stream, struct kube_response *response, struct err *err UNUSED)
 {
 	struct dial *dial = ctx;
 
-	(void)err;
 	if (stream)
 		dial->kube->is_plain = true;
 	dial_give(dial, stream, false, &response->error);
@@ -84,13 +83,12 @@ static bool dial_may_be_plain(const struct kube_response *response)
 }
 
 static int dial_on_websocket(
-	void *ctx, struct stream *stream, struct kube_response *response, struct err *err)
+	void *ctx, struct stream *stream, struct kube_response *response, struct err *err UNUSED)
 {
 	struct dial *dial = ctx;
 	AUTO_ERR struct err error = {0};
 	const char *protocol;
 
-	(void)err;
 	if (!stream && dial_may_be_plain(response)) {
 		dial_plain(dial);
 		return 0;

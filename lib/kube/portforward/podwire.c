@@ -88,11 +88,10 @@ void podwire_flush(struct podwire *wire)
  */
 
 static int podwire_on_message(void *ctx, int opcode, const void *data, size_t len, bool is_start,
-	bool is_end, struct err *err)
+	bool is_end UNUSED, struct err *err)
 {
 	struct podwire *wire = ctx;
 
-	(void)is_end;
 	if (opcode != OPCODE_BINARY)
 		return err_set(err, E_HTTP_PROTOCOL, "the server sends text where bytes should be");
 	return wire->events.data(wire->events.ctx, data, len, is_start, err);
@@ -150,11 +149,10 @@ static void podwire_turn(struct podwire *wire)
 	podwire_flush(wire);
 }
 
-static int podwire_on_kick(void *ctx, struct err *err)
+static int podwire_on_kick(void *ctx, struct err *err UNUSED)
 {
 	struct podwire *wire = ctx;
 
-	(void)err;
 	wire->kick = NULL;
 	podwire_turn(wire);
 	return 0;
@@ -175,10 +173,8 @@ static short podwire_prepare(void *ctx)
 	return wire->stream->ops->events(wire->stream, want_read, want_write);
 }
 
-static int podwire_dispatch(void *ctx, short revents, struct err *err)
+static int podwire_dispatch(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
-	(void)revents;
-	(void)err;
 	podwire_turn(ctx);
 	return 0;
 }
@@ -205,14 +201,13 @@ static void podwire_send_ping(struct podwire *wire)
 	podwire_flush(wire);
 }
 
-static int podwire_on_ping(void *ctx, struct err *err)
+static int podwire_on_ping(void *ctx, struct err *err UNUSED)
 {
 	struct podwire *wire = ctx;
 	AUTO_ERR struct err error = {0};
 	int64_t pong_ms = wire->ping_ms * 2 / 3;
 	bool was_asleep = clock_ms() - wire->due_ms > ASLEEP_MS;
 
-	(void)err;
 	wire->ping = NULL;
 	if (wire->is_dead)
 		return 0;

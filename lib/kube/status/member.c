@@ -45,9 +45,8 @@ void kube_mark_indexes(const char *list, bool *marks, int n)
 
 char *kube_list_indexes(const bool *marks, int n)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with((size_t)n * 12 + 1);
 
-	buf_init(&out, (size_t)n * 12 + 1);
 	for (int i = 0, last; i < n; i = last + 1) {
 		last = i;
 		while (marks[i] && last + 1 < n && marks[last + 1])
@@ -58,16 +57,6 @@ char *kube_list_indexes(const bool *marks, int n)
 			buf_addf(&out, "-%d", last);
 	}
 	return out.len ? buf_take(&out) : mem_strdup("");
-}
-
-static void member_copy(
-	struct json *to, const struct json *from, const char *const *names, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		const struct json *value = json_get(from, names[i]);
-		if (value)
-			json_set(to, names[i], json_clone(value));
-	}
 }
 
 static void member_set_condition(struct json *status, const char *type, const char *reason,
@@ -101,7 +90,7 @@ static void member_set_status(const struct json *job, int index, struct json *st
 	static const char *const members[] = {"active", "startTime"};
 	const struct json *from = json_get(job, "status"), *failed = member_study_failure(job);
 
-	member_copy(status, from, members, ARRAY_LEN(members));
+	kube_copy_members(status, from, members, ARRAY_LEN(members));
 	if (kube_in_indexes(json_get_str(from, "completedIndexes"), index)) {
 		json_set_str(status, "completedIndexes", "0");
 		member_set_condition(status, "Complete", NULL, NULL, NULL);
@@ -130,16 +119,17 @@ struct json *kube_member_job(const struct json *job, int index, bool with_pod)
 		return NULL;
 	own = json_object();
 	to = json_sub(own, "metadata");
-	member_copy(to, json_get(job, "metadata"), metadata, ARRAY_LEN(metadata));
+	kube_copy_members(to, json_get(job, "metadata"), metadata, ARRAY_LEN(metadata));
 	json_set_str(json_sub(to, "annotations"), KUBE_MEMBER, text);
 	if (kube_in_indexes(kube_annotation(job, KUBE_ANNOTATION_CANCELLED), index))
 		json_set_str(json_sub(to, "annotations"), KUBE_ANNOTATION_CANCELLED, "0");
 	to = json_sub(own, "spec");
-	member_copy(to, spec, members, ARRAY_LEN(members));
+	kube_copy_members(to, spec, members, ARRAY_LEN(members));
 	json_set_int(to, "completions", 1);
 	json_set_int(to, "parallelism", 1);
 	to = json_sub(to, "template");
-	member_copy(to, template, (const char *const[]){"metadata", "spec"}, with_pod ? 2 : 1);
+	kube_copy_members(
+		to, template, (const char *const[]){"metadata", "spec"}, with_pod ? 2 : 1);
 	member_set_status(job, index, json_sub(own, "status"));
 	return own;
 }

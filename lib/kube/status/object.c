@@ -11,6 +11,15 @@
 
 enum { KEY_MAX = 63, DIGITS_MAX = 9 };
 
+void kube_copy_members(struct json *to, const struct json *from, const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct json *value = json_get(from, names[i]);
+		if (value)
+			json_set(to, names[i], json_clone(value));
+	}
+}
+
 const struct json *kube_at(const struct json *object, const char *path)
 {
 	char key[KEY_MAX + 1];

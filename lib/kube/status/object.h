@@ -12,6 +12,9 @@
 
 #include "base/data/json.h"
 
+/* Copy the members of these names that from has. */
+void kube_copy_members(
+	struct json *to, const struct json *from, const char *const *names, size_t n);
 /* A member by a path of keys, "status.conditions"; keys with dots cannot be reached. */
 const struct json *kube_at(const struct json *object, const char *path);
 const char *kube_str_at(const struct json *object, const char *path);

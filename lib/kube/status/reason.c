@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -31,8 +32,7 @@ void kube_why_set(struct kube_why *why, enum err_id id, const char *fmt, ...)
 	va_start(args, fmt);
 	text = mem_vprintf(fmt, args);
 	va_end(args);
-	free(why->sentence);
-	why->sentence = kube_text(text, KUBE_SENTENCE_MAX);
+	REPLACE(why->sentence, kube_text(text, KUBE_SENTENCE_MAX));
 	why->id = id;
 }
 
@@ -57,8 +57,7 @@ void kube_why_hint(struct kube_why *why, const char *fmt, ...)
 	va_start(args, fmt);
 	text = mem_vprintf(fmt, args);
 	va_end(args);
-	free(why->hint);
-	why->hint = kube_text(text, KUBE_SENTENCE_MAX);
+	REPLACE(why->hint, kube_text(text, KUBE_SENTENCE_MAX));
 }
 
 void kube_why_timeout(const struct json *spec, struct kube_why *why)
@@ -147,9 +146,8 @@ static char *reason_fill(
 		{"<host>", about->host},
 		{"<name>", about->name},
 	};
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(JSON_SIZE_MAX);
 
-	buf_init(&out, JSON_SIZE_MAX);
 	while (*form) {
 		size_t i = 0;
 

@@ -128,9 +128,8 @@ static void roles_set_counts(const struct roles_list *jobs, struct json *status)
 /* Indexes that have succeeded, as ranks of the run. */
 static void roles_set_indexes(const struct roles_list *jobs, struct json *status)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(INDEXES_MAX);
 
-	buf_init(&out, INDEXES_MAX);
 	vec_foreach (const struct json *, job, jobs) {
 		const char *list = kube_str_at(*job, "status.completedIndexes");
 		int64_t from, to, first = kube_rank_of(*job);

@@ -641,9 +641,8 @@ static void schedule_gpu_words(const struct search *s, const char *free, char ou
 static char *selector_text(const struct json *spec)
 {
 	const struct json *selector = json_get(spec, "nodeSelector");
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(KUBE_SENTENCE_MAX);
 
-	buf_init(&out, KUBE_SENTENCE_MAX);
 	if (!selector || json_kind(selector) != JSON_OBJECT || !json_first(selector))
 		return mem_strdup("");
 	for (const struct json *m = json_first(selector); m; m = json_next(m))
@@ -821,9 +820,8 @@ static void now_match(struct search *s)
 /* The scheduler does not say which claim. */
 static void now_unbound(struct search *s)
 {
-	AUTO_BUF struct buf claims;
+	AUTO_BUF struct buf claims = buf_with(KUBE_SENTENCE_MAX);
 
-	buf_init(&claims, KUBE_SENTENCE_MAX);
 	for (const struct json *m = kube_first(s->spec, "volumes"); m; m = json_next(m)) {
 		const char *name = json_get_str(json_get(m, "persistentVolumeClaim"), "claimName");
 		AUTO_FREE char *shown = str_empty(name) ? NULL : str_shown(name);
@@ -908,9 +906,8 @@ static void count_evidence(const struct search *s)
 		{KUBE_CORDONED, "cordoned", ""},
 		{KUBE_NOT_READY, "not ready", ""},
 	};
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(KUBE_EVIDENCE_LINE_MAX * 2);
 
-	buf_init(&out, KUBE_EVIDENCE_LINE_MAX * 2);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (v->counts[rows[i].obstacle] > 0)
 			buf_addf(&out, "%s%d %s%s", out.len ? ", " : "",

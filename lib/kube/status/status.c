@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/api/kinds.h"
@@ -271,15 +272,12 @@ static void sum_count_victims(struct sum *sum, const struct kube_pod *first)
 
 static void sum_take_why(struct sum *sum, struct kube_why *from)
 {
-	free(sum->why.sentence);
-	sum->why.sentence = TAKE(from->sentence);
+	REPLACE(sum->why.sentence, TAKE(from->sentence));
 	sum->why.id = from->id;
 	for (size_t i = 0; i < from->evidence.n; i++)
 		kube_why_evidence(&sum->why, "%s", from->evidence.v[i]);
-	if (from->hint) {
-		free(sum->why.hint);
-		sum->why.hint = TAKE(from->hint);
-	}
+	if (from->hint)
+		REPLACE(sum->why.hint, TAKE(from->hint));
 	sum->why.never_fits = from->never_fits;
 	sum->why.needs_help = from->needs_help;
 	sum->why.is_stranded = from->is_stranded;

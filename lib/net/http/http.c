@@ -763,11 +763,10 @@ static int http_timer_due(void *ctx, struct err *err)
 	return http_drain(http, err);
 }
 
-static int http_on_timer(CURLM *multi, long timeout_ms, void *ctx)
+static int http_on_timer(CURLM *multi UNUSED, long timeout_ms, void *ctx)
 {
 	struct http *http = ctx;
 
-	(void)multi;
 	if (timeout_ms < 0)
 		http_drop_timer(http, &http->timer);
 	else

@@ -57,9 +57,8 @@ static const struct library library = {
 
 static struct par_task *preparing;
 
-static void http_curl_prepare(void *ctx)
+static void http_curl_prepare(void *ctx UNUSED)
 {
-	(void)ctx;
 	/* Start threads first: work begun meanwhile would have to wait for them. */
 	thread_prepare(THREADS);
 	/* http_curl_load retries after an error. */

@@ -128,12 +128,11 @@ int http_check_literal(const struct http_call *call, struct err *err)
 
 /* Each address of the name that libcurl tries. */
 static curl_socket_t http_exchange_on_open(
-	void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
+	void *ctx, curlsocktype purpose UNUSED, struct curl_sockaddr *address)
 {
 	struct http_call *call = ctx;
 	enum address_zone zone = address_zone(&address->addr);
 
-	(void)purpose;
 	if (call->x.route)
 		return http_route_socket(call);
 	if (!call->x.proxy && !http_exchange_is_allowed(call, zone)) {
@@ -274,14 +273,13 @@ static int add_issuers(struct http_call *call, struct err *err)
 {
 	enum { ISSUERS_MAX = 8 << 20 };
 	const char *files[] = {call->http->ca_file, call->tls.more_ca_file};
-	AUTO_BUF struct buf both = {0};
+	AUTO_BUF struct buf both = buf_with(2 * (ISSUERS_MAX + 1));
 
 	/* The system has no file where it has a directory instead, which stays in use. */
 	if (files[0])
 		HTTP_SET(call, CURLOPT_CAPATH, NULL);
 	else
 		curl_easy_getinfo(call->x.easy, CURLINFO_CAINFO, &files[0]);
-	buf_init(&both, 2 * (ISSUERS_MAX + 1));
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		AUTO_BUF struct buf one = {0};
 		if (!files[i] || (i == 0 && !call->http->ca_file && access(files[i], R_OK) < 0))

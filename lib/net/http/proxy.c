@@ -227,12 +227,11 @@ static char *normalize(const char *text, bool with_user)
 	size_t start = user + (text[user] == '@');
 	AUTO_FREE char *host = mem_strndup(text + start, len - start);
 	AUTO_URL struct url url = {0};
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(SIZE_MAX / 2);
 
 	if (!scheme || (text[len] && text[len + 1]) || !http_proxy_is_printable(text) ||
 		url_make(false, host, "/", &url, NULL) < 0)
 		return NULL;
-	buf_init(&out, SIZE_MAX / 2);
 	buf_addf(&out, "%s://", scheme->name);
 	if (with_user && user > 0)
 		add_user(&out, text, user);

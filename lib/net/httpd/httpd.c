@@ -445,7 +445,7 @@ static void write_page(struct httpd_exchange *exchange, int status, const char *
 	const char *what, const char *hint)
 {
 	AUTO_STRV struct strv headers = {0};
-	AUTO_BUF struct buf page = {0};
+	AUTO_BUF struct buf page = buf_with(HTTPD_PENDING);
 
 	if (header)
 		strv_add(&headers, header);
@@ -453,7 +453,6 @@ static void write_page(struct httpd_exchange *exchange, int status, const char *
 	strv_add(&headers, "Cache-Control: no-store");
 	strv_add(&headers, "Content-Security-Policy: default-src 'none'; base-uri 'none'; "
 			   "form-action 'none'; frame-ancestors 'self'");
-	buf_init(&page, HTTPD_PENDING);
 	buf_addf(&page,
 		"<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
 		"<title>dlrun: %d %s</title>\n<h1>%d %s</h1>\n<p>",
@@ -723,11 +722,10 @@ static void httpd_set_timer(struct httpd_conn *conn)
 	conn->timer_ms = at_ms;
 }
 
-static int httpd_timer_due(void *ctx, struct err *err)
+static int httpd_timer_due(void *ctx, struct err *err UNUSED)
 {
 	struct httpd_conn *conn = ctx;
 
-	(void)err;
 	conn->timer = NULL;
 	if (clock_ms() >= httpd_deadline_of(conn)) {
 		if (conn->state == HTTPD_WAITS && conn->client.in.len > 0) {
@@ -742,11 +740,10 @@ static int httpd_timer_due(void *ctx, struct err *err)
 	return 0;
 }
 
-static int httpd_wake_due(void *ctx, struct err *err)
+static int httpd_wake_due(void *ctx, struct err *err UNUSED)
 {
 	struct httpd_conn *conn = ctx;
 
-	(void)err;
 	conn->wake = NULL;
 	httpd_conn_turn(conn);
 	return 0;
@@ -907,12 +904,11 @@ static short prepare_client(void *ctx)
 	return (short)(httpd_wire_events(&conn->client, true) | (is_full(conn) ? POLLRDHUP : 0));
 }
 
-static int dispatch_client(void *ctx, short revents, struct err *err)
+static int dispatch_client(void *ctx, short revents, struct err *err UNUSED)
 {
 	struct httpd_conn *conn = ctx;
 	bool was_empty = conn->client.in.len == 0;
 
-	(void)err;
 	if (is_full(conn) && (revents & (POLLRDHUP | POLLHUP | POLLERR)))
 		conn->client.ended = true;
 	if (revents & ~POLLOUT)
@@ -1035,11 +1031,10 @@ static void httpd_limit_conns(struct httpd *httpd)
 		httpd_hold(httpd, true);
 }
 
-static int httpd_on_accept(void *ctx, int fd, const char *peer, struct err *err)
+static int httpd_on_accept(void *ctx, int fd, const char *peer, struct err *err UNUSED)
 {
 	struct httpd *httpd = ctx;
 
-	(void)err;
 	if (!httpd_peer_is_welcome(httpd, fd, peer)) {
 		close(fd);
 		return 0;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/util/auto.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -599,8 +600,7 @@ static int take_authority(const struct reading *reading, const char *host)
 	if (!str_eq(named, meant))
 		return httpd_head_refuse(reading, 400, "the URL and Host name different servers");
 	char *path = mem_printf("%s%s", authority[len] == '/' ? "" : "/", authority + len);
-	free(head->target);
-	head->target = path;
+	REPLACE(head->target, path);
 	head->is_absolute = true;
 	return 0;
 }

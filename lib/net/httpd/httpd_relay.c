@@ -128,10 +128,8 @@ void httpd_tunnel_free(struct httpd_tunnel *tunnel)
 	httpd_release(httpd);
 }
 
-static int httpd_relay_on_done(void *ctx, struct pump_end *end, struct err *err)
+static int httpd_relay_on_done(void *ctx, struct pump_end *end UNUSED, struct err *err UNUSED)
 {
-	(void)end;
-	(void)err;
 	httpd_tunnel_free(ctx);
 	return 0;
 }
@@ -241,12 +239,11 @@ static short prepare_program(void *ctx)
 }
 
 /* Between requests nothing may come from it. */
-static int dispatch_program(void *ctx, short revents, struct err *err)
+static int dispatch_program(void *ctx, short revents, struct err *err UNUSED)
 {
 	struct httpd_conn *conn = ctx;
 	struct httpd_wire *wire = &conn->program;
 
-	(void)err;
 	if (revents & ~POLLOUT)
 		httpd_wire_read(wire);
 	httpd_wire_flush(wire);

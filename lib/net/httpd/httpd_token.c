@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/util/auto.h"
 #include "base/util/digest.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
@@ -124,11 +125,10 @@ static bool httpd_token_take_param(struct taking *taking, struct span pair)
 static void take_query(struct taking *taking, struct httpd_head *head)
 {
 	const char *query = strchr(head->target, '?');
-	AUTO_BUF struct buf left = {0};
+	AUTO_BUF struct buf left = buf_with(HTTPD_HEAD_MAX);
 
 	if (!query)
 		return;
-	buf_init(&left, HTTPD_HEAD_MAX);
 	for (const char *at = query + 1; at;) {
 		struct span pair = httpd_token_next(&at, '&');
 
@@ -141,8 +141,7 @@ static void take_query(struct taking *taking, struct httpd_head *head)
 		return;
 	char *target = mem_printf("%.*s%s%s", (int)(query - head->target), head->target,
 		left.len > 1 ? "?" : "", left.len > 1 ? left.data + 1 : "");
-	free(head->target);
-	head->target = target;
+	REPLACE(head->target, target);
 }
 
 /*
@@ -167,10 +166,9 @@ static bool take_cookie(struct taking *taking, struct span pair)
 /* Remove token cookies from the field; NULL: nothing is left of it. */
 static char *take_cookies(struct taking *taking, const char *header, const char *value)
 {
-	AUTO_BUF struct buf left = {0};
+	AUTO_BUF struct buf left = buf_with(HTTPD_HEAD_MAX);
 	bool was_taken = false;
 
-	buf_init(&left, HTTPD_HEAD_MAX);
 	for (const char *at = value; at;) {
 		struct span pair = httpd_token_next(&at, ';');
 
@@ -190,9 +188,8 @@ static char *take_cookies(struct taking *taking, const char *header, const char 
 static void take_password(struct taking *taking, const char *value)
 {
 	static const char scheme[] = "basic ";
-	AUTO_BUF struct buf pair = {0};
+	AUTO_BUF struct buf pair = buf_with(HTTPD_HEAD_MAX);
 
-	buf_init(&pair, HTTPD_HEAD_MAX);
 	if (strncasecmp(value, scheme, strlen(scheme)) != 0)
 		return;
 	struct span text = httpd_token_trim(value + strlen(scheme), strlen(value + strlen(scheme)));

@@ -355,18 +355,16 @@ static void fall_back(struct ssh *ssh, const char *why, struct err *error)
 		ssh_openssh_begin(ssh->openssh, ssh->options.first_command);
 	}
 	ssh->stage = SSH_BY_OPENSSH;
-	free(ssh->transport_why);
-	ssh->transport_why = mem_printf("the OpenSSH client: %s", ssh->why);
+	REPLACE(ssh->transport_why, mem_printf("the OpenSSH client: %s", ssh->why));
 	ssh_note_transport(ssh);
 }
 
-static int libssh2_done(
-	void *ctx, enum ssh_libssh2_end end, const char *why, struct err *error, struct err *err)
+static int libssh2_done(void *ctx, enum ssh_libssh2_end end, const char *why, struct err *error,
+	struct err *err UNUSED)
 {
 	struct ssh_connection *connection = ctx;
 	struct ssh *ssh = connection->ssh;
 
-	(void)err;
 	if (ssh->stage == SSH_RESOLVING)
 		ssh->stage = SSH_BY_LIBSSH2;
 	if (end == SSH_LIBSSH2_READY) {
@@ -565,9 +563,8 @@ static int ssh_on_wake(void *ctx, struct err *err)
 	return ssh_notify_next(ssh, err);
 }
 
-static int openssh_changed(void *ctx, struct err *err)
+static int openssh_changed(void *ctx, struct err *err UNUSED)
 {
-	(void)err;
 	ssh_wake(ctx);
 	return 0;
 }

@@ -528,9 +528,8 @@ static bool expand_into(struct buf *out, const char *name, const struct ssh_conf
 static bool ssh_config_expand_name(
 	char **name, const struct ssh_config *config, const struct ssh_config_location *place)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(4096);
 
-	buf_init(&out, 4096);
 	if (!expand_into(&out, *name, config, place))
 		return false;
 	free(*name);
@@ -550,8 +549,7 @@ static bool expand_agent(struct ssh_config *config, const struct ssh_config_loca
 		return ssh_config_expand_name(&config->agent, config, place);
 	name += name[0] == '$';
 	char *value = place->env ? mem_strdup(env_get(place->env, name)) : NULL;
-	free(config->agent);
-	config->agent = value;
+	REPLACE(config->agent, value);
 	return true;
 }
 
@@ -671,11 +669,9 @@ static int ssh_config_run_once(const struct ssh_config_call *call, const char *o
 
 int ssh_config_read(const struct ssh_config_call *call, struct ssh_config *ret, struct err *err)
 {
-	AUTO_BUF struct buf out = {0};
-	AUTO_BUF struct buf errors = {0};
+	AUTO_BUF struct buf out = buf_with(SSH_CONFIG_MAX);
+	AUTO_BUF struct buf errors = buf_with(WORDS_MAX);
 
-	buf_init(&out, SSH_CONFIG_MAX);
-	buf_init(&errors, WORDS_MAX);
 	int r = ssh_config_run_once(call, NULL, &out, &errors, err);
 	/* To fork ssh needs a command, which cannot be given beside a RemoteCommand. Older clients
 	 * do not know the option. */

@@ -375,11 +375,10 @@ bool ssh_known_has_ca(const struct ssh_known *known)
 
 void ssh_key_fingerprint(const void *blob, size_t len, char out[static SSH_FINGERPRINT_SIZE])
 {
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(SSH_FINGERPRINT_SIZE - 1);
 	uint8_t digest[SHA256_SIZE];
 
 	digest_sha256(blob, len, digest);
-	buf_init(&text, SSH_FINGERPRINT_SIZE - 1);
 	buf_adds(&text, "SHA256:");
 	base64_encode(digest, sizeof(digest), &text);
 	while (text.len > 0 && text.data[text.len - 1] == '=')
@@ -440,7 +439,7 @@ static bool lacks_break(int fd)
 int ssh_known_save(const char *file, const char *name, bool hash, const void *blob, size_t len,
 	struct err *err)
 {
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(SSH_KNOWN_LINE_MAX);
 	int r = ssh_keys_make_parent(file, err);
 
 	if (r < 0)
@@ -448,7 +447,6 @@ int ssh_known_save(const char *file, const char *name, bool hash, const void *bl
 	AUTO_FD int fd = open(file, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return fs_error(err, errno, "%s", file);
-	buf_init(&line, SSH_KNOWN_LINE_MAX);
 	if (lacks_break(fd))
 		buf_addc(&line, '\n');
 	ssh_known_line(&line, name, hash, blob, len);
@@ -457,20 +455,13 @@ int ssh_known_save(const char *file, const char *name, bool hash, const void *bl
 	return r < 0 ? r : fs_write_fd(fd, file, line.data, line.len, err);
 }
 
-static void ssh_keys_wipe(struct buf *buf)
-{
-	if (buf->data)
-		explicit_bzero(buf->data, buf->cap);
-	buf_done(buf);
-}
-
 void ssh_key_file_done(struct ssh_key_file *key)
 {
 	if (!key)
 		return;
 	free(key->type);
 	buf_done(&key->blob);
-	ssh_keys_wipe(&key->text);
+	buf_wipe(&key->text);
 	*key = (struct ssh_key_file){0};
 }
 
@@ -483,8 +474,7 @@ static void ssh_keys_set_blob(struct ssh_key_file *key, const void *data, size_t
 	buf_done(&key->blob);
 	buf_init(&key->blob, SSH_KEY_FILE_MAX);
 	buf_add(&key->blob, data, len);
-	free(key->type);
-	key->type = TAKE(type);
+	REPLACE(key->type, TAKE(type));
 }
 
 /*
@@ -533,15 +523,14 @@ static void parse_openssh(struct ssh_key_file *key, const struct buf *raw)
 /* The base64 lines between the BEGIN line and the END line. */
 static bool decode_body(const char *body, const char *end, struct buf *ret)
 {
-	AUTO_BUF struct buf joined = {0};
+	AUTO_BUF struct buf joined = buf_with(SSH_KEY_FILE_MAX);
 
-	buf_init(&joined, SSH_KEY_FILE_MAX);
 	for (const char *p = body; p < end; p++) {
 		if (*p != '\n' && *p != '\r' && *p != ' ' && *p != '\t')
 			buf_addc(&joined, *p);
 	}
 	bool ok = base64_decode(joined.data, joined.len, ret);
-	ssh_keys_wipe(&joined);
+	buf_wipe(&joined);
 	return ok;
 }
 
@@ -553,7 +542,7 @@ static void parse_openssh_text(struct ssh_key_file *key, const char *body)
 	buf_init(&raw, SSH_KEY_FILE_MAX);
 	if (end && decode_body(body, end, &raw))
 		parse_openssh(key, &raw);
-	ssh_keys_wipe(&raw);
+	buf_wipe(&raw);
 }
 
 void ssh_key_file_parse(struct ssh_key_file *key, const char *text, size_t len)
@@ -563,7 +552,7 @@ void ssh_key_file_parse(struct ssh_key_file *key, const char *text, size_t len)
 
 	if (!begin || !strstr(begin, "PRIVATE KEY-----"))
 		return;
-	ssh_keys_wipe(&key->text);
+	buf_wipe(&key->text);
 	buf_init(&key->text, SSH_KEY_FILE_MAX);
 	buf_add(&key->text, text, len);
 	if (str_starts(begin, openssh))
@@ -575,7 +564,7 @@ void ssh_key_file_parse(struct ssh_key_file *key, const char *text, size_t len)
 /* "ssh-ed25519 AAAA… comment" */
 void ssh_key_file_parse_public(struct ssh_key_file *key, const char *text, size_t len)
 {
-	AUTO_BUF struct buf blob = {0};
+	AUTO_BUF struct buf blob = buf_with(SSH_KEY_FILE_MAX);
 	const char *blank = memchr(text, ' ', len);
 
 	if (!blank)
@@ -583,7 +572,6 @@ void ssh_key_file_parse_public(struct ssh_key_file *key, const char *text, size_
 	size_t type_len = (size_t)(blank - text), at = type_len + 1, n = 0;
 	while (at + n < len && !strchr(" \t\r\n", text[at + n]))
 		n++;
-	buf_init(&blob, SSH_KEY_FILE_MAX);
 	if (!base64_decode(text + at, n, &blob))
 		return;
 	AUTO_FREE char *type = ssh_key_type(blob.data, blob.len);
@@ -622,7 +610,7 @@ int ssh_key_file_read(const char *path, struct ssh_key_file *ret, struct err *er
 		if (key.text.len == 0)
 			ssh_key_file_parse_public(&key, text.data, text.len);
 	}
-	ssh_keys_wipe(&text);
+	buf_wipe(&text);
 	any = ssh_keys_read_one(pub, &line, &is_open, NULL) == 0;
 	if (any)
 		ssh_key_file_parse_public(&key, line.data, line.len);

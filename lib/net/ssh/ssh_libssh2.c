@@ -403,15 +403,13 @@ static void *block_of(size_t size, void *old)
 	return block;
 }
 
-static void *hook_alloc(size_t size, void **abstract)
+static void *hook_alloc(size_t size, void **abstract UNUSED)
 {
-	(void)abstract;
 	return block_of(size, NULL);
 }
 
-static void *ssh_libssh2_hook_realloc(void *old, size_t size, void **abstract)
+static void *ssh_libssh2_hook_realloc(void *old, size_t size, void **abstract UNUSED)
 {
-	(void)abstract;
 	return block_of(size, old);
 }
 
@@ -454,8 +452,7 @@ static void ssh_libssh2_set_lost(struct ssh_libssh2 *ssh, const char *why)
 	if (ssh->is_lost)
 		return;
 	ssh->is_lost = true;
-	free(ssh->lost_why);
-	ssh->lost_why = mem_strdup(why);
+	REPLACE(ssh->lost_why, mem_strdup(why));
 }
 
 /* Looked at before anything is sent: our own NEWKEYS is the first behind the key. */
@@ -495,12 +492,12 @@ static ssize_t agent_transfer(
 }
 
 /* A connection that is lost says "not now", so that what has been received can be read. */
-static ssize_t hook_recv(libssh2_socket_t fd, void *out, size_t len, int flags, void **abstract)
+static ssize_t hook_recv(
+	libssh2_socket_t fd, void *out, size_t len, int flags UNUSED, void **abstract)
 {
 	struct ssh_libssh2 *ssh = *abstract;
 	ssize_t n;
 
-	(void)flags;
 	if (fd != ssh->fd)
 		return agent_transfer(ssh, fd, out, NULL, len, ssh->agent_ms);
 	if (ssh->is_ended)
@@ -554,12 +551,11 @@ void ssh_session_flush(struct ssh_libssh2 *ssh)
 
 /* All of it is taken, always. */
 static ssize_t hook_send(
-	libssh2_socket_t fd, const void *data, size_t len, int flags, void **abstract)
+	libssh2_socket_t fd, const void *data, size_t len, int flags UNUSED, void **abstract)
 {
 	struct ssh_libssh2 *ssh = *abstract;
 	size_t sent = 0;
 
-	(void)flags;
 	if (fd != ssh->fd)
 		return agent_transfer(ssh, fd, NULL, data, len, ssh->agent_ms);
 	if (ssh->is_ended)
@@ -640,10 +636,9 @@ static void keep_supported(
 static int ssh_libssh2_set_method(struct ssh_libssh2 *ssh, int kind, const char *list,
 	const char *safe, const char *keyword, struct err *err)
 {
-	AUTO_BUF struct buf kept = {0};
+	AUTO_BUF struct buf kept = buf_with(1024);
 	const char **all = NULL;
 
-	buf_init(&kept, 1024);
 	int n = libssh2_session_supported_algs(ssh->session, kind, &all);
 	if (n > 0)
 		keep_supported(list, safe, all, n, &kept);
@@ -760,9 +755,8 @@ static int login_dial(struct ssh_libssh2 *ssh, struct err *err)
 	return 0;
 }
 
-static int step_handshake(struct ssh_libssh2 *ssh, void *arg)
+static int step_handshake(struct ssh_libssh2 *ssh, void *arg UNUSED)
 {
-	(void)arg;
 	return libssh2_session_handshake(ssh->session, ssh->fd);
 }
 
@@ -816,9 +810,8 @@ static void note_methods(struct ssh_libssh2 *ssh)
 {
 	static const int kinds[] = {LIBSSH2_METHOD_KEX, LIBSSH2_METHOD_HOSTKEY,
 		LIBSSH2_METHOD_CRYPT_CS, LIBSSH2_METHOD_MAC_CS};
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(512);
 
-	buf_init(&text, 512);
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		const char *name = libssh2_session_methods(ssh->session, kinds[i]);
 		buf_addf(&text, "%s%s", i > 0 ? ", " : "", name ? name : "?");
@@ -863,9 +856,8 @@ static int shake_hands(struct ssh_libssh2 *ssh, const char *types, struct err *e
 	}
 }
 
-static int step_first(struct ssh_libssh2 *ssh, void *arg)
+static int step_first(struct ssh_libssh2 *ssh, void *arg UNUSED)
 {
-	(void)arg;
 	return ssh_channel_advance(ssh->first);
 }
 
@@ -1084,11 +1076,10 @@ static int ssh_libssh2_resolve(struct ssh_libssh2 *ssh, struct err *err)
 	return 0;
 }
 
-static int ssh_libssh2_log_in(struct task *task, void *ctx, struct err *err)
+static int ssh_libssh2_log_in(struct task *task UNUSED, void *ctx, struct err *err)
 {
 	int r = ssh_libssh2_resolve(ctx, err);
 
-	(void)task;
 	return r < 0 ? r : ssh_libssh2_work(ctx, err);
 }
 

@@ -120,7 +120,7 @@ char *ssh_libssh2_host_key_types(struct ssh_libssh2 *ssh)
 	const char *list = ssh->login.host_key_types;
 	size_t wanted[ARRAY_LEN(algorithms)];
 	size_t n = list ? read_wanted(list, wanted) : 0;
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(1024);
 
 	ssh_libssh2_auth_load(ssh);
 	if (ssh->known.is_cut) {
@@ -134,7 +134,6 @@ char *ssh_libssh2_host_key_types(struct ssh_libssh2 *ssh)
 			"certificates");
 		return NULL;
 	}
-	buf_init(&out, 1024);
 	bool is_own = list && !is_usual(wanted, n);
 	if (is_own ? !add_wanted(ssh, wanted, n, &out) : !ssh_libssh2_auth_add_known(ssh, &out))
 		return NULL;
@@ -222,7 +221,7 @@ static bool ssh_libssh2_auth_is_yes(const char *answer, const struct shown *show
 static int ssh_libssh2_auth_prompt_host(
 	struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
 {
-	AUTO_BUF struct buf answer = {0};
+	AUTO_BUF struct buf answer = buf_with(SSH_ANSWER_MAX);
 	AUTO_FREE char *question = mem_printf(
 		"%s%s: its %s key has the fingerprint %s. Trust it? (yes, no, or the "
 		"fingerprint)",
@@ -230,7 +229,6 @@ static int ssh_libssh2_auth_prompt_host(
 		shown->where ? " shows a key of another type than is known" : " is not known yet",
 		shown->type, shown->print);
 
-	buf_init(&answer, SSH_ANSWER_MAX);
 	int r = ssh_libssh2_prompt(ssh, question, false, &answer, err);
 	if (r < 0)
 		return r;
@@ -414,16 +412,12 @@ struct attempt {
 	bool is_accepted; /* the server would take a signature of it */
 };
 
-static int sign_never(LIBSSH2_SESSION *session, unsigned char **ret, size_t *ret_len,
-	const unsigned char *data, size_t len, void **abstract)
+static int sign_never(LIBSSH2_SESSION *session UNUSED, unsigned char **ret UNUSED,
+	size_t *ret_len UNUSED, const unsigned char *data UNUSED, size_t len UNUSED,
+	void **abstract)
 {
 	struct attempt *attempt = *abstract;
 
-	(void)session;
-	(void)ret;
-	(void)ret_len;
-	(void)data;
-	(void)len;
 	attempt->is_accepted = true;
 	return -1;
 }
@@ -528,13 +522,12 @@ static int try_agent(struct auth *auth, bool named, struct err *err)
 static int try_passphrase(
 	struct auth *auth, struct identity *identity, struct attempt *attempt, struct err *err)
 {
-	AUTO_BUF struct buf answer = {0};
+	AUTO_BUF struct buf answer = buf_with(SSH_ANSWER_MAX);
 	AUTO_FREE char *question = mem_printf("Passphrase of %s", identity->path);
 	unsigned n_tried = auth->n_tried;
 	int r = 0;
 
 	/* All of it at once: what grows leaves copies behind. */
-	buf_init(&answer, SSH_ANSWER_MAX);
 	buf_reserve(&answer, SSH_ANSWER_MAX);
 	for (int i = 0; i < PASSPHRASES_MAX && r == 0; i++) {
 		buf_reset(&answer);
@@ -614,9 +607,8 @@ static void ssh_libssh2_auth_add_excluded(const struct auth *auth, struct buf *o
 
 static void hint_file(struct err *err, const char *command, const char *path)
 {
-	AUTO_BUF struct buf hint = {0};
+	AUTO_BUF struct buf hint = buf_with(32 << 10);
 
-	buf_init(&hint, 32 << 10);
 	buf_adds(&hint, command);
 	str_shell_quote(&hint, path);
 	err_hint(err, "%s", hint.data);
@@ -641,10 +633,9 @@ static void advise(const struct auth *auth, struct err *err)
 {
 	const struct ssh_libssh2 *ssh = auth->ssh;
 	const char *encrypted = NULL, *open = NULL; /* paths */
-	AUTO_BUF struct buf excluded = {0};
+	AUTO_BUF struct buf excluded = buf_with(512);
 
 	find_bad_files(auth, &encrypted, &open);
-	buf_init(&excluded, 512);
 	ssh_libssh2_auth_add_excluded(auth, &excluded);
 	if (ssh->tried.len > 0)
 		err_evidence(err, "tried: %s", ssh->tried.data);
@@ -670,9 +661,8 @@ static void advise(const struct auth *auth, struct err *err)
 static void ssh_libssh2_auth_explain(struct auth *auth, const char *methods)
 {
 	struct ssh_libssh2 *ssh = auth->ssh;
-	AUTO_BUF struct buf excluded = {0};
+	AUTO_BUF struct buf excluded = buf_with(512);
 
-	buf_init(&excluded, 512);
 	ssh_libssh2_auth_add_excluded(auth, &excluded);
 	if (methods && !strstr(methods, "publickey"))
 		ssh_libssh2_fall_back(ssh, "the host accepts no keys, but %s", methods);

@@ -26,11 +26,6 @@ static struct ssh_channel *of(struct channel *channel)
 	return (struct ssh_channel *)channel;
 }
 
-static bool ssh_libssh2_channel_is_dead(const struct ssh_libssh2 *ssh)
-{
-	return err_is_set(&ssh->error);
-}
-
 /*
  * Opening
  */
@@ -251,8 +246,8 @@ static int ssh_libssh2_channel_check(struct ssh_channel *channel, struct err *er
 		return err_copy(err, &channel->error);
 	if (channel->state == SSH_CHANNEL_OPEN)
 		return 0;
-	return ssh_libssh2_channel_is_dead(channel->ssh) ? err_copy(err, &channel->ssh->error)
-							 : CHANNEL_AGAIN;
+	return ssh_libssh2_is_lost(channel->ssh) ? err_copy(err, &channel->ssh->error)
+						 : CHANNEL_AGAIN;
 }
 
 static ssize_t op_read(
@@ -281,7 +276,7 @@ static ssize_t op_read(
 		channel->end_reported[flow] = true;
 		return 0;
 	}
-	if (ssh_libssh2_channel_is_dead(channel->ssh))
+	if (ssh_libssh2_is_lost(channel->ssh))
 		return err_copy(err, &channel->ssh->error);
 	channel->wants_read[flow] = true;
 	return CHANNEL_AGAIN;
@@ -326,7 +321,7 @@ static void flush_out(struct ssh_channel *channel)
 /* Pass on what has been taken. */
 static void ssh_channel_flush(struct ssh_channel *channel)
 {
-	if (channel->state != SSH_CHANNEL_OPEN || ssh_libssh2_channel_is_dead(channel->ssh))
+	if (channel->state != SSH_CHANNEL_OPEN || ssh_libssh2_is_lost(channel->ssh))
 		return;
 	flush_out(channel);
 	if (channel->wants_eof && !channel->sent_eof && channel->out_len == 0)
@@ -349,7 +344,7 @@ static ssize_t op_write(struct channel *base, const void *data, size_t len, stru
 	struct ssh_channel *channel = of(base);
 	int r = ssh_libssh2_channel_check(channel, err);
 
-	if (r == 0 && ssh_libssh2_channel_is_dead(channel->ssh))
+	if (r == 0 && ssh_libssh2_is_lost(channel->ssh))
 		r = err_copy(err, &channel->ssh->error);
 	if (r == CHANNEL_AGAIN || (r == 0 && !ssh_libssh2_channel_is_writable(channel))) {
 		channel->wants_write = true;
@@ -424,7 +419,7 @@ static int op_wait(struct channel *base, struct channel_exit *ret, struct err *e
 		read_exit(channel, ret);
 		return 1;
 	}
-	if (r == 0 && ssh_libssh2_channel_is_dead(channel->ssh))
+	if (r == 0 && ssh_libssh2_is_lost(channel->ssh))
 		r = err_copy(err, &channel->ssh->error);
 	if (r < 0 && r != CHANNEL_AGAIN)
 		return r;
@@ -696,13 +691,12 @@ static void check_slow_later(struct ssh_libssh2 *ssh);
 
 /* A connection that does not answer at all is not the port's error: a response is asked for first.
  */
-static int check_slow(void *ctx, struct err *err)
+static int check_slow(void *ctx, struct err *err UNUSED)
 {
 	struct ssh_libssh2 *ssh = ctx;
 	int64_t since_ms = clock_ms() - ssh->opening_ms;
 	bool responses = ssh->received != ssh->opening_received;
 
-	(void)err;
 	ssh->slow = NULL;
 	if (since_ms < SSH_SLOW_MS || !responses)
 		libssh2_keepalive_send(ssh->session, NULL);

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -90,9 +89,8 @@ static void add_option(struct strv *argv, const char *option)
 /* A path in -o: "%" begins a token, blanks end a word. */
 static void add_control_path(struct strv *argv, const char *path)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(1024);
 
-	buf_init(&out, 1024);
 	buf_adds(&out, "ControlPath=\"");
 	for (; *path; path++)
 		buf_adds(&out, *path == '%' ? "%%" : (char[]){*path, '\0'});
@@ -171,9 +169,8 @@ static void add_trust(const struct ssh_openssh *ssh, struct strv *argv)
 /* A value of -o in which "%" begins a token. */
 static char *escape_tokens(const char *s)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(16 << 10);
 
-	buf_init(&out, 16 << 10);
 	for (; *s; s++)
 		buf_adds(&out, *s == '%' ? "%%" : (char[]){*s, '\0'});
 	return buf_take(&out);
@@ -185,7 +182,7 @@ static char *jump_command(const struct ssh_openssh *ssh, const char *log)
 	const char *jumps = ssh->options.resolved->proxy_jump;
 	const char *comma = strrchr(jumps, ','), *last = comma ? comma + 1 : jumps;
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(8 << 10);
 
 	strv_add(&words, "ssh");
 	if (ssh->config) {
@@ -203,7 +200,6 @@ static char *jump_command(const struct ssh_openssh *ssh, const char *log)
 		strv_add(&words, "-J");
 		strv_add_take(&words, mem_strndup(jumps, (size_t)(comma - jumps)));
 	}
-	buf_init(&out, 8 << 10);
 	str_shell_join(&out, words.v);
 	AUTO_FREE char *start = escape_tokens(out.data);
 	buf_reset(&out);
@@ -223,9 +219,8 @@ static void add_proxy(const struct ssh_openssh *ssh, const char *log, struct str
 	if (config->proxy_jump && !strchr(config->proxy_jump, '%')) {
 		command = jump_command(ssh, path);
 	} else if (config->proxy_command && !config->proxy_jump) {
-		AUTO_BUF struct buf word = {0};
+		AUTO_BUF struct buf word = buf_with(8 << 10);
 
-		buf_init(&word, 8 << 10);
 		str_shell_quote(&word, path);
 		AUTO_FREE char *end = escape_tokens(word.data);
 		command = mem_printf("%s 2>>%s", config->proxy_command, end);
@@ -733,12 +728,10 @@ static void ssh_openssh_forget_log(char **log)
 static bool control(const struct ssh_openssh *ssh, const char *what, const char *path)
 {
 	AUTO_STRV struct strv argv = {0};
-	AUTO_BUF struct buf out = {0};
-	AUTO_BUF struct buf said = {0};
+	AUTO_BUF struct buf out = buf_with(1024);
+	AUTO_BUF struct buf said = buf_with(1024);
 	int status = 0;
 
-	buf_init(&out, 1024);
-	buf_init(&said, 1024);
 	ssh_openssh_control_argv(ssh, what, path, &argv);
 	const struct child_spec spec = {
 		.argv = (const char *const *)argv.v, .env = (const char *const *)ssh->env.v};
@@ -884,13 +877,11 @@ static void end_login(struct ssh_openssh *ssh)
  */
 static void openssh_classify_login(struct ssh_openssh *ssh, int code, bool signalled)
 {
-	AUTO_BUF struct buf text = {0};
-	AUTO_BUF struct buf said = {0};
+	AUTO_BUF struct buf text = buf_with(SSH_WORDS_MAX);
+	AUTO_BUF struct buf said = buf_with(SSH_WORDS_MAX);
 	AUTO_FREE char *proxy = ssh_openssh_proxy_log(ssh->login_log);
 	struct ssh_words words;
 
-	buf_init(&text, SSH_WORDS_MAX);
-	buf_init(&said, SSH_WORDS_MAX);
 	ssh_openssh_read_log(ssh->login_log, &text);
 	ssh_openssh_read_log(proxy, &said);
 	ssh_words_read(text.data, text.len, &words);

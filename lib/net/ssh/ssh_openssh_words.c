@@ -187,9 +187,8 @@ static void ssh_openssh_words_add_evidence(const char *text, struct err *err)
 	while (ssh_openssh_words_next_line(&at, end, &line)) {
 		if (ssh_openssh_words_is_idle(&line))
 			continue;
-		AUTO_BUF struct buf shown = {0};
+		AUTO_BUF struct buf shown = buf_with(4 * EVIDENCE_MAX);
 
-		buf_init(&shown, 4 * EVIDENCE_MAX);
 		str_escape(&shown, line.text, line.len < EVIDENCE_MAX ? line.len : EVIDENCE_MAX);
 		err_evidence(err, "%s%s", begins(&line, "ssh: ") ? "" : "ssh: ", shown.data);
 	}
@@ -216,13 +215,12 @@ static bool is_revoked(const char *text)
 static void hint_key(const char *text, const char *host, struct err *err)
 {
 	struct line line;
-	AUTO_BUF struct buf shown = {0};
+	AUTO_BUF struct buf shown = buf_with(4 * EVIDENCE_MAX);
 
 	if (is_revoked(text) || !find_removal(text, &line)) {
 		err_hint(err, "ask who runs %s for its key", host);
 		return;
 	}
-	buf_init(&shown, 4 * EVIDENCE_MAX);
 	str_escape(&shown, line.text + strspn(line.text, " "), line.len - strspn(line.text, " "));
 	err_hint(err, "%s   # only if you know why it has changed", shown.data);
 }
@@ -245,13 +243,12 @@ int ssh_words_error(const char *text, const char *said, const char *host, struct
 	bool is_before;
 	enum err_id id = cause_of(text, said, &is_before);
 	AUTO_FREE char *shown = str_shown(host);
-	AUTO_BUF struct buf message = {0};
+	AUTO_BUF struct buf message = buf_with(1024);
 	const char *form = id == E_SSH_HOST_KEY && is_revoked(is_before ? said : text)
 				   ? "the key of %s has been revoked"
 				   : messages[id];
 	const char *gap = strstr(form, "%s");
 
-	buf_init(&message, 1024);
 	buf_add(&message, form, (size_t)(gap - form));
 	buf_addf(&message, "%s%s", is_before ? "a host on the way to " : "", shown);
 	buf_adds(&message, gap + 2);

@@ -65,11 +65,9 @@ static int pipe_shutdown(struct stream *stream, struct err *err)
 	return channel->ops->send_eof(channel, err);
 }
 
-static short pipe_events(struct stream *stream, bool want_read, bool want_write)
+static short pipe_events(
+	struct stream *stream UNUSED, bool want_read UNUSED, bool want_write UNUSED)
 {
-	(void)stream;
-	(void)want_read;
-	(void)want_write;
 	return 0;
 }
 
@@ -93,11 +91,10 @@ static const struct stream_ops pipe_ops = {
 	.free = pipe_free,
 };
 
-static int pipe_ready(void *ctx, struct err *err)
+static int pipe_ready(void *ctx, struct err *err UNUSED)
 {
 	const struct channel_pipe *pipe = ctx;
 
-	(void)err;
 	pipe->woken(pipe->ctx);
 	return 0;
 }
@@ -387,11 +384,10 @@ static short side_prepare(void *ctx)
 	return side->waits ? side->events : 0;
 }
 
-static int side_dispatch(void *ctx, short revents, struct err *err)
+static int side_dispatch(void *ctx, short revents UNUSED, struct err *err)
 {
 	struct side *side = ctx;
 
-	(void)revents;
 	side->waits = false;
 	return channel_notify(side->channel, err);
 }

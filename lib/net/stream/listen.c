@@ -184,11 +184,10 @@ static void name_peer(const struct sockaddr_storage *address, char out[static PE
 	snprintf(out, PEER_SIZE, is_ip4 ? "%s:%u" : "[%s]:%u", text, listen_port_of(address));
 }
 
-static int rest_over(void *ctx, struct err *err)
+static int rest_over(void *ctx, struct err *err UNUSED)
 {
 	struct listener *listener = ctx;
 
-	(void)err;
 	listener->rest = NULL;
 	return 0;
 }
@@ -240,15 +239,13 @@ static short listen_prepare(void *ctx)
 	return listener->is_held || listener->rest ? 0 : POLLIN;
 }
 
-static int dispatch_first(void *ctx, short revents, struct err *err)
+static int dispatch_first(void *ctx, short revents UNUSED, struct err *err)
 {
-	(void)revents;
 	return accept_some(ctx, ((struct listener *)ctx)->fds[0], err);
 }
 
-static int dispatch_second(void *ctx, short revents, struct err *err)
+static int dispatch_second(void *ctx, short revents UNUSED, struct err *err)
 {
-	(void)revents;
 	return accept_some(ctx, ((struct listener *)ctx)->fds[1], err);
 }
 

@@ -59,15 +59,13 @@ static int fd_shutdown(struct stream *stream, struct err *err)
 	return fs_error(err, errno, "closing a connection");
 }
 
-static short fd_events(struct stream *stream, bool want_read, bool want_write)
+static short fd_events(struct stream *stream UNUSED, bool want_read, bool want_write)
 {
-	(void)stream;
 	return (short)((want_read ? POLLIN : 0) | (want_write ? POLLOUT : 0));
 }
 
-static bool fd_pending(const struct stream *stream)
+static bool fd_pending(const struct stream *stream UNUSED)
 {
-	(void)stream;
 	return false;
 }
 
@@ -363,13 +361,12 @@ static short pump_prepare(void *ctx)
 }
 
 /* Try both directions: only the stream could tell which of them can go on (TLS). */
-static int pump_dispatch(void *ctx, short revents, struct err *err)
+static int pump_dispatch(void *ctx, short revents UNUSED, struct err *err)
 {
 	const struct side *side = ctx;
 	struct pump *pump = side->pump;
 	struct flow *in = &pump->flows[side->index], *out = &pump->flows[!side->index];
 
-	(void)revents;
 	if (out->len > 0)
 		pump_move(pump, out);
 	if (wants_read(in))

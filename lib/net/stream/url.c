@@ -356,9 +356,8 @@ char *url_shown(const struct url *url)
 {
 	AUTO_FREE char *authority = url_authority(url);
 	size_t len = strcspn(url->path, "?");
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(SIZE_MAX / 2);
 
-	buf_init(&out, SIZE_MAX / 2);
 	buf_addf(&out, "%s://%s", url->tls ? "https" : "http", authority);
 	url_add_escaped(&out, url->path, len, "/!$&'()*+,;=:@%");
 	buf_adds(&out, url->path[len] ? "?…" : "");
@@ -367,11 +366,10 @@ char *url_shown(const struct url *url)
 
 char *url_add_param(const char *path, const char *key, const char *value)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(SIZE_MAX / 2);
 	size_t len = strlen(path);
 	const char *join = !strchr(path, '?') ? "?" : strchr("?&", path[len - 1]) ? "" : "&";
 
-	buf_init(&out, SIZE_MAX / 2);
 	buf_addf(&out, "%s%s%s=", path, join, key);
 	url_add_escaped(&out, value, strlen(value), "");
 	return buf_take(&out);

@@ -52,15 +52,13 @@ const void *spdy_dictionary(size_t *ret_len)
 /* A window that holds the dictionary is enough for blocks of a few words. */
 enum { WINDOW_BITS = 11, MEMORY_LEVEL = 4, LENGTH_SIZE = 4 };
 
-static voidpf spdy_block_zlib_alloc(voidpf ctx, uInt n, uInt size)
+static voidpf spdy_block_zlib_alloc(voidpf ctx UNUSED, uInt n, uInt size)
 {
-	(void)ctx;
 	return mem_alloc(n, size);
 }
 
-static void spdy_block_zlib_free(voidpf ctx, voidpf memory)
+static void spdy_block_zlib_free(voidpf ctx UNUSED, voidpf memory)
 {
-	(void)ctx;
 	free(memory);
 }
 
@@ -444,11 +442,10 @@ static int take_reset(struct spdy *spdy, const struct frame *frame, struct err *
 }
 
 /* Odd ones are ours and come back. */
-static int take_ping(struct spdy *spdy, const struct frame *frame, struct err *err)
+static int take_ping(struct spdy *spdy, const struct frame *frame, struct err *err UNUSED)
 {
 	uint32_t id = payload_u32(frame, 0);
 
-	(void)err;
 	if (id % 2 == 0)
 		spdy_add_control(spdy, PING, &id, 1);
 	else if (spdy->events.pong)
@@ -463,10 +460,9 @@ static int take_goaway(struct spdy *spdy, const struct frame *frame, struct err 
 	return spdy->events.goaway(spdy->events.ctx, payload_u32(frame, 0) & ID_MAX, err);
 }
 
-static int refuse_stream(struct spdy *spdy, const struct frame *frame, struct err *err)
+static int refuse_stream(
+	struct spdy *spdy UNUSED, const struct frame *frame UNUSED, struct err *err)
 {
-	(void)spdy;
-	(void)frame;
 	return spdy_fail(err, "opens a stream of SPDY, which only the client may do here");
 }
 

@@ -398,9 +398,8 @@ static int up_shutdown(struct stream *stream, struct err *err)
 	return 0;
 }
 
-static short up_events(struct stream *stream, bool want_read, bool want_write)
+static short up_events(struct stream *stream UNUSED, bool want_read, bool want_write)
 {
-	(void)stream;
 	return (short)((want_read ? POLLIN : 0) | (want_write ? POLLOUT : 0));
 }
 
@@ -691,11 +690,10 @@ static short upgrade_prepare(void *ctx)
 }
 
 /* A response that the server sends before it closes counts more than an error in sending to it. */
-static int upgrade_dispatch(void *ctx, short revents, struct err *err)
+static int upgrade_dispatch(void *ctx, short revents UNUSED, struct err *err)
 {
 	struct upgrade *up = ctx;
 
-	(void)revents;
 	CURLcode code = upgrade_send_request(up);
 	if (code != CURLE_OK && code != CURLE_AGAIN)
 		buf_reset(&up->request);

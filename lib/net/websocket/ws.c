@@ -74,10 +74,8 @@ void ws_handshake_headers(
 	const char *const *protocols, char key[static WS_KEY_SIZE], struct strv *ret_headers)
 {
 	uint8_t nonce[NONCE_SIZE];
-	AUTO_BUF struct buf text, offered;
+	AUTO_BUF struct buf text = buf_with(WS_KEY_SIZE - 1), offered = buf_with(4096);
 
-	buf_init(&text, WS_KEY_SIZE - 1);
-	buf_init(&offered, 4096);
 	random_bytes(nonce, sizeof(nonce));
 	base64_encode(nonce, sizeof(nonce), &text);
 	memcpy(key, text.data, WS_KEY_SIZE);
@@ -119,9 +117,8 @@ int ws_handshake_check(const struct strv *headers, const char *key, const char *
 {
 	const char *accept = field_find(headers, "sec-websocket-accept");
 	const char *chosen = field_find(headers, "sec-websocket-protocol");
-	AUTO_BUF struct buf wanted;
+	AUTO_BUF struct buf wanted = buf_with(64);
 
-	buf_init(&wanted, 64);
 	accept_of(key, &wanted);
 	if (!ws_has_value(headers, "upgrade", "websocket") || !has_upgrade(headers))
 		return err_set(err, E_HTTP_PROTOCOL, "the server does not change to WebSocket");
@@ -404,11 +401,10 @@ int ws_receive(struct ws *ws, const void *data, size_t len, struct err *err)
 	return r;
 }
 
-static ssize_t on_recv(uint8_t *out, size_t len, int flags, void *ctx)
+static ssize_t on_recv(uint8_t *out, size_t len, int flags UNUSED, void *ctx)
 {
 	struct ws *ws = ctx;
 
-	(void)flags;
 	if (len > ws->n_in)
 		len = ws->n_in;
 	if (len == 0)

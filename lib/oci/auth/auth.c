@@ -288,10 +288,9 @@ static void auth_add_quoted(struct buf *out, const char *text)
 static char *challenge_to_text(const struct challenge *challenge)
 {
 	static const char *const keys[] = {"realm", "service"};
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(HTTP_HEADERS_MAX * 2);
 	const char *join = " ";
 
-	buf_init(&out, HTTP_HEADERS_MAX * 2);
 	buf_adds(&out, strcmp(challenge->scheme, "basic") == 0 ? "Basic" : "Bearer");
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		const char *value = challenge_param(challenge, keys[i]);
@@ -713,8 +712,7 @@ static void auth_add_param(struct url *url, const char *key, const char *value)
 {
 	char *path = url_add_param(url->path, key, value);
 
-	free(url->path);
-	url->path = path;
+	REPLACE(url->path, path);
 }
 
 int auth_token_url(const struct challenge *challenge, const struct strv *scopes, struct url *ret,
@@ -839,9 +837,8 @@ static char *auth_basic(const char *user, const char *password)
 {
 	AUTO_SECRET char *plain = mem_printf("%s:%s", user, password);
 	size_t len = strlen(plain);
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(strlen("Basic ") + 4 * (len / 3 + 1));
 
-	buf_init(&out, strlen("Basic ") + 4 * (len / 3 + 1));
 	buf_reserve(&out, out.max); /* never moved, so that no copies are left behind */
 	buf_adds(&out, "Basic ");
 	base64_encode(plain, len, &out);
@@ -1183,8 +1180,7 @@ static bool auth_put(struct strv *scopes, size_t max, const char *scope)
 	for (size_t i = 0; i < scopes->n; i++) {
 		if (!covers(scope, scopes->v[i]))
 			continue;
-		free(scopes->v[i]);
-		scopes->v[i] = mem_strdup(scope);
+		REPLACE(scopes->v[i], mem_strdup(scope));
 		return true;
 	}
 	if (scopes->n >= max)

@@ -171,11 +171,10 @@ static void take_login(struct credential_lookup *lookup, struct credential *logi
 static void credentials_go_on(struct credential_lookup *lookup);
 
 static int helper_ended(
-	void *ctx, int r, struct credential *login, struct err *error, struct err *err)
+	void *ctx, int r, struct credential *login, struct err *error, struct err *err UNUSED)
 {
 	struct credential_lookup *lookup = ctx;
 
-	(void)err;
 	helper_free(TAKE(lookup->helper));
 	if (r < 0) {
 		err_move(&lookup->error, error);
@@ -730,12 +729,11 @@ static int cut_words(const char *text)
 
 static void credentials_add_words(const char *text, struct err *err)
 {
-	AUTO_BUF struct buf shown = {0};
+	AUTO_BUF struct buf shown = buf_with(4 * CREDENTIAL_HELPER_OUT_MAX);
 	size_t len = strcspn(text, "\r\n");
 
 	if (len == 0 || !may_show(text))
 		return;
-	buf_init(&shown, 4 * CREDENTIAL_HELPER_OUT_MAX);
 	str_escape(&shown, text, len);
 	err_evidence(err, "it said: %.*s", cut_words(shown.data), shown.data);
 }
@@ -946,11 +944,10 @@ static short credentials_prepare_output(void *ctx)
 	return helper->fd >= 0 ? POLLIN : 0;
 }
 
-static int credentials_on_output(void *ctx, short revents, struct err *err)
+static int credentials_on_output(void *ctx, short revents UNUSED, struct err *err)
 {
 	struct helper *helper = ctx;
 
-	(void)revents;
 	int r = credentials_read_output(helper);
 	if (r < 0)
 		return credentials_fail(helper, "printed more than dlrun accepts", err);

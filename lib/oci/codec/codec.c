@@ -36,15 +36,13 @@ const char *codec_name(enum codec codec)
 	return names[codec];
 }
 
-static void *codec_zlib_alloc(void *ctx, unsigned n, unsigned size)
+static void *codec_zlib_alloc(void *ctx UNUSED, unsigned n, unsigned size)
 {
-	(void)ctx;
 	return mem_grow(NULL, n, size);
 }
 
-static void codec_zlib_free(void *ctx, void *p)
+static void codec_zlib_free(void *ctx UNUSED, void *p)
 {
-	(void)ctx;
 	free(p);
 }
 
@@ -563,11 +561,10 @@ static int zstd_step(
  */
 
 static int plain_step(
-	struct decoder *decoder, uint8_t *out, size_t len, size_t *ret_len, struct err *err)
+	struct decoder *decoder, uint8_t *out, size_t len, size_t *ret_len, struct err *err UNUSED)
 {
 	size_t n = decoder->len - decoder->pos;
 
-	(void)err;
 	if (n > len)
 		n = len;
 	memcpy(out, decoder->in + decoder->pos, n);

@@ -141,11 +141,6 @@ static bool layer_is_over(const struct work *work)
 	return work->diff.entries.n + work->diff.whiteouts.n > work->max;
 }
 
-static int compare_strings(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 bool layer_diff_make(const struct entry_refs *from, const struct entry_refs *to, size_t max,
 	struct layer_diff *ret)
 {
@@ -167,7 +162,7 @@ bool layer_diff_make(const struct entry_refs *from, const struct entry_refs *to,
 		layer_diff_done(&work.diff);
 		return false;
 	}
-	vec_sort(&work.diff.whiteouts, compare_strings);
+	strv_sort(&work.diff.whiteouts);
 	*ret = work.diff;
 	return true;
 }
@@ -329,9 +324,8 @@ static enum layer_place layer_place_of(const char *name, const char *prefix, con
 int layer_path_parse(const char *name, const char *workdir, struct layer_path *ret, struct err *err)
 {
 	const char *prefix = layer_prefix(workdir), *rest;
-	AUTO_BUF struct buf cleaned;
+	AUTO_BUF struct buf cleaned = buf_with(strlen(prefix) + 1 + ENTRY_PATH_MAX + WHITEOUT_LEN);
 
-	buf_init(&cleaned, strlen(prefix) + 1 + ENTRY_PATH_MAX + WHITEOUT_LEN);
 	const char *why = clean(name, &cleaned);
 	if (why)
 		return layer_refuse(err, name, why);

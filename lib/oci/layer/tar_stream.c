@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/data/entry.h"
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -171,11 +172,9 @@ static int set_pax(struct extra *extra, const char *key, size_t key_len, const c
 	if (str_starts(name, "GNU.sparse"))
 		return tar_stream_refuse("it has a sparse file", err);
 	if (str_eq(name, "path")) {
-		free(extra->path);
-		extra->path = TAKE(text);
+		REPLACE(extra->path, TAKE(text));
 	} else if (str_eq(name, "linkpath")) {
-		free(extra->target);
-		extra->target = TAKE(text);
+		REPLACE(extra->target, TAKE(text));
 	} else if (str_eq(name, "mtime")) {
 		extra->has_mtime = true;
 		extra->mtime_ns = parse_time(value, len);

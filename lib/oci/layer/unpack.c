@@ -362,11 +362,10 @@ static struct unpack_pool *unpack_pool_new(void)
 	return mem_alloc(1, sizeof(struct unpack_pool));
 }
 
-static void run_job(void *ctx, size_t i, unsigned worker)
+static void run_job(void *ctx, size_t i, unsigned worker UNUSED)
 {
 	struct unpack_job *job = &((struct batch *)ctx)->jobs[i];
 
-	(void)worker;
 	if (job->target)
 		make_link(job, &job->err);
 	else

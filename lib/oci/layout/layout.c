@@ -324,9 +324,8 @@ static int layout_lock_index(const struct layout *layout, int *ret_fd, struct er
 /* Only another program writes it in pieces. Images are found by digest without it. */
 static int hint_damaged(const struct layout *layout, struct err *err)
 {
-	AUTO_BUF struct buf quoted;
+	AUTO_BUF struct buf quoted = buf_with(2 * PATH_MAX);
 
-	buf_init(&quoted, 2 * PATH_MAX);
 	str_shell_quote(&quoted, layout->index_path);
 	err_evidence(err,
 		"another program left it half written; without it images lose their tags only");
@@ -352,9 +351,8 @@ static int layout_read_index(const struct layout *layout, struct layout_index *r
 static int layout_write_index(const struct layout *layout, const struct layout_index *index,
 	const struct descriptor *add, const char *name, bool sync, struct err *err)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(LAYOUT_INDEX_MAX);
 
-	buf_init(&out, LAYOUT_INDEX_MAX);
 	layout_index_write(index, add, name, &out);
 	int r = buf_check(&out, layout->index_path, err);
 	if (r < 0) {
@@ -492,9 +490,8 @@ static int resolve_digest(
 /* The names in the index as a line of evidence. */
 static void list_names(const struct layout_index *index, struct err *err)
 {
-	AUTO_BUF struct buf list;
+	AUTO_BUF struct buf list = buf_with(300);
 
-	buf_init(&list, 300);
 	for (size_t i = 0; i < index->entries.n && !list.full; i++) {
 		const char *name = index->entries.v[i].name;
 		if (!name)
@@ -830,10 +827,8 @@ static int layout_sink_commit(struct sink *sink, const void *manifest,
 }
 
 /* Presence is looked up each time. */
-static void layout_sink_forget(struct sink *sink, const struct descriptor *blob)
+static void layout_sink_forget(struct sink *sink UNUSED, const struct descriptor *blob UNUSED)
 {
-	(void)sink;
-	(void)blob;
 }
 
 static void layout_sink_close(struct sink *sink)
@@ -1147,12 +1142,11 @@ struct dry_sink {
 	void *ctx;
 };
 
-static int dry_has(
-	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
+static int dry_has(struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has,
+	struct err *err UNUSED)
 {
 	struct dry_sink *own = (struct dry_sink *)sink;
 
-	(void)err;
 	for (size_t i = 0; i < n; i++)
 		ret_has[i] = own->has(own->ctx, &blobs[i]);
 	return 0;
@@ -1172,17 +1166,15 @@ static int dry_count(struct sink *sink, const struct descriptor *blob, struct er
 	return 0;
 }
 
-static int dry_put(
-	struct sink *sink, struct blob_stage *stage, const struct descriptor *blob, struct err *err)
+static int dry_put(struct sink *sink, struct blob_stage *stage UNUSED,
+	const struct descriptor *blob, struct err *err)
 {
-	(void)stage;
 	return dry_count(sink, blob, err);
 }
 
 static int dry_put_bytes(
-	struct sink *sink, const void *data, const struct descriptor *blob, struct err *err)
+	struct sink *sink, const void *data UNUSED, const struct descriptor *blob, struct err *err)
 {
-	(void)data;
 	return dry_count(sink, blob, err);
 }
 
@@ -1192,21 +1184,14 @@ static int dry_link(struct sink *sink, int from, const struct descriptor *blob, 
 	return from >= 0 ? dry_count(sink, blob, err) : 0;
 }
 
-static int dry_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,
-	const char *name, struct err *err)
+static int dry_commit(struct sink *sink UNUSED, const void *manifest UNUSED,
+	const struct descriptor *blob UNUSED, const char *name UNUSED, struct err *err UNUSED)
 {
-	(void)sink;
-	(void)manifest;
-	(void)blob;
-	(void)name;
-	(void)err;
 	return 0;
 }
 
-static void dry_forget(struct sink *sink, const struct descriptor *blob)
+static void dry_forget(struct sink *sink UNUSED, const struct descriptor *blob UNUSED)
 {
-	(void)sink;
-	(void)blob;
 }
 
 static void dry_close(struct sink *sink)

@@ -388,9 +388,8 @@ static const struct json *manifest_pick(
 static int no_platform(
 	const struct json *manifests, const char *what, const char *platform, struct err *err)
 {
-	AUTO_BUF struct buf list;
+	AUTO_BUF struct buf list = buf_with(200);
 
-	buf_init(&list, 200);
 	for (const struct json *m = json_first(manifests); m; m = json_next(m)) {
 		const struct json *p = json_get(m, "platform");
 		const char *os = json_get_str(p, "os"), *variant = json_get_str(p, "variant");

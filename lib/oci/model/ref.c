@@ -11,19 +11,9 @@
 
 enum { HINT_MAX = 4096 };
 
-static bool ref_is_lower(char c)
-{
-	return c >= 'a' && c <= 'z';
-}
-
-static bool ref_is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
 static bool ref_is_alnum(char c)
 {
-	return ref_is_lower(c) || ref_is_digit(c) || (c >= 'A' && c <= 'Z');
+	return str_is_lower(c) || str_is_digit(c) || (c >= 'A' && c <= 'Z');
 }
 
 bool ref_is_tag(const char *s)
@@ -80,7 +70,7 @@ static bool is_port(const char *s)
 	unsigned value = 0;
 
 	for (size_t i = 0; s[i]; i++) {
-		if (!ref_is_digit(s[i]) || i == 5)
+		if (!str_is_digit(s[i]) || i == 5)
 			return false;
 		value = 10 * value + (unsigned)(s[i] - '0');
 	}
@@ -114,9 +104,9 @@ static bool is_repo(const char *s)
 	if (strlen(s) > REF_REPO_MAX)
 		return false;
 	for (;;) {
-		if (!ref_is_lower(*s) && !ref_is_digit(*s))
+		if (!str_is_lower(*s) && !str_is_digit(*s))
 			return false;
-		while (ref_is_lower(*s) || ref_is_digit(*s))
+		while (str_is_lower(*s) || str_is_digit(*s))
 			s++;
 		if (!*s)
 			return true;
@@ -221,9 +211,8 @@ static int ref_no_layout(const char *text, struct err *err)
 {
 	int r = bad(err, text, "it names no registry; a layout on disk is oci:DIR");
 	AUTO_FREE char *layout = mem_printf("oci:%s", text);
-	AUTO_BUF struct buf hint;
+	AUTO_BUF struct buf hint = buf_with(HINT_MAX);
 
-	buf_init(&hint, HINT_MAX);
 	str_shell_quote(&hint, layout);
 	if (!hint.full)
 		err_hint(err, "%s", hint.data);

@@ -375,8 +375,7 @@ char *registry_find_cert(const char *host, char **ret_key)
 			continue;
 		if (first && strcmp(entry->d_name, first) > 0)
 			continue;
-		free(first);
-		first = mem_strdup(entry->d_name);
+		REPLACE(first, mem_strdup(entry->d_name));
 	}
 	if (!first)
 		return NULL;
@@ -1132,11 +1131,10 @@ static void no_login(struct registry_call *call, struct err *error)
 }
 
 static int registry_on_ready(void *ctx, const char *authorization, unsigned generation,
-	struct err *error, struct err *err)
+	struct err *error, struct err *err UNUSED)
 {
 	struct registry_call *call = ctx;
 
-	(void)err;
 	call->wait = NULL;
 	call->waiting = false;
 	if (error && err_is_set(error)) {

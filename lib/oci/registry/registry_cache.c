@@ -6,6 +6,7 @@
 
 #include "base/data/json.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
@@ -85,10 +86,8 @@ struct registry_cache_entry *registry_cache_put(struct registry_cache *cache,
 
 	if (!entry)
 		entry = registry_cache_add(list, name);
-	if (value && !str_eq(entry->value, value)) {
-		free(entry->value);
-		entry->value = mem_strdup(value);
-	}
+	if (value && !str_eq(entry->value, value))
+		REPLACE(entry->value, mem_strdup(value));
 	entry->seen_ms = now_ms;
 	cache->changed = true;
 	return entry;
@@ -211,7 +210,7 @@ void registry_cache_load(const char *path, struct registry_cache *ret)
 int registry_cache_save(const char *path, struct registry_cache *cache, struct err *err)
 {
 	AUTO_JSON struct json *json = json_object();
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(REGISTRY_CACHE_MAX);
 
 	if (!cache->changed)
 		return 0;
@@ -226,7 +225,6 @@ int registry_cache_save(const char *path, struct registry_cache *cache, struct e
 	json_set_int(json, "mute", cache->mute_ms);
 	if (cache->challenge)
 		json_set_str(json, "challenge", cache->challenge);
-	buf_init(&text, REGISTRY_CACHE_MAX);
 	json_print(json, &text);
 	int r = buf_check(&text, "the memory of a registry", err);
 	if (r == 0)

@@ -116,11 +116,10 @@ static const struct json *first_error(const struct json *json)
 /* A detail says something that the message does not. */
 static void add_detail(struct line *line, const struct json *detail, const char *message)
 {
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(HTTP_ERROR_BODY_MAX);
 
 	if (!detail || json_kind(detail) == JSON_NULL)
 		return;
-	buf_init(&text, HTTP_ERROR_BODY_MAX);
 	if (json_str(detail))
 		buf_adds(&text, json_str(detail));
 	else

@@ -96,11 +96,10 @@ static void registry_sink_on_has(void *ctx, int has)
 	registry_sink_count_has(one->all);
 }
 
-static void has_blobs(void *ctx, struct task *task)
+static void has_blobs(void *ctx, struct task *task UNUSED)
 {
 	struct blobs_request *all = ctx;
 
-	(void)task;
 	all->n_open = all->n + 1;
 	for (size_t i = 0; i < all->n; i++) {
 		struct blob_request *one = &all->each[i];
@@ -173,11 +172,10 @@ static void take_lacking(void *ctx, int has)
 		registry_sink_respond(own, &err);
 }
 
-static void take_blob(void *ctx, struct task *task)
+static void take_blob(void *ctx, struct task *task UNUSED)
 {
 	struct sink_request *request = ctx;
 
-	(void)task;
 	uploads_has(request->own->options.uploads, request->blob, take_lacking, request);
 }
 
@@ -335,11 +333,10 @@ static bool has_digest(const struct http_response *reply, const char *digest)
 
 /* A tag that may not be moved is as good when it stands for this image already. */
 static int registry_sink_on_lookup(
-	void *ctx, struct http_response *reply, struct err *error, struct err *err)
+	void *ctx, struct http_response *reply, struct err *error, struct err *err UNUSED)
 {
 	struct registry_sink *own = ctx;
 
-	(void)err;
 	own->call = NULL;
 	if (!err_is_set(error) && has_digest(reply, own->request->blob->digest)) {
 		err_clear(&own->refusal);
@@ -391,12 +388,12 @@ static int put_succeeded(
 	return 0;
 }
 
-static int put_done(void *ctx, struct http_response *reply, struct err *error, struct err *err)
+static int put_done(
+	void *ctx, struct http_response *reply, struct err *error, struct err *err UNUSED)
 {
 	struct registry_sink *own = ctx;
 	struct registry_call *call = TAKE(own->call);
 
-	(void)err;
 	trace_note(TRACE_OCI, "manifest %s: status %d", own->request->blob->digest,
 		reply ? reply->status : 0);
 	if (err_is_set(error))
@@ -435,12 +432,12 @@ static int put_manifest(struct registry_sink *own)
 }
 
 /* The registry took it and does not give it: it remembers what it has not got any more. */
-static int verified(void *ctx, struct http_response *reply, struct err *error, struct err *err)
+static int verified(
+	void *ctx, struct http_response *reply, struct err *error, struct err *err UNUSED)
 {
 	struct registry_sink *own = ctx;
 	AUTO_ERR struct err lost = {0};
 
-	(void)err;
 	own->call = NULL;
 	if (err_is_set(error))
 		return registry_sink_respond(own, error);
@@ -456,11 +453,10 @@ static int verified(void *ctx, struct http_response *reply, struct err *error, s
 
 /* The response for a manifest that was there at the last push. */
 static int registry_sink_on_old(
-	void *ctx, struct http_response *reply, struct err *error, struct err *err)
+	void *ctx, struct http_response *reply, struct err *error, struct err *err UNUSED)
 {
 	struct registry_sink *own = ctx;
 
-	(void)err;
 	own->call = NULL;
 	if (!err_is_set(error) && has_digest(reply, own->request->blob->digest))
 		return registry_sink_accepted(own);
@@ -527,13 +523,12 @@ static int uploaded(void *ctx, struct err *error, struct err *err)
 	return 0;
 }
 
-static void commit_manifest(void *ctx, struct task *task)
+static void commit_manifest(void *ctx, struct task *task UNUSED)
 {
 	struct sink_request *request = ctx;
 	struct registry_sink *own = request->own;
 	AUTO_ERR struct err err = {0};
 
-	(void)task;
 	if (request->name)
 		snprintf(own->tag, sizeof(own->tag), "%s", request->name);
 	else

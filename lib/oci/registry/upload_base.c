@@ -85,11 +85,10 @@ static int fail_mount(struct upload_job *job, struct err *err)
 	return upload_failed(job, &error, err);
 }
 
-static int one_byte(void *ctx, const void *data, size_t len, struct err *err)
+static int one_byte(void *ctx, const void *data UNUSED, size_t len, struct err *err)
 {
 	struct upload_job *job = ctx;
 
-	(void)data;
 	job->got += len;
 	/* Cancel: a server that does not support ranges would send the whole blob. */
 	return job->got > 1 ? err_set(err, E_CANCELED, "enough") : 0;
@@ -196,7 +195,7 @@ static int mounted(void *ctx, struct http_response *response, struct err *error,
 	return check_there(job);
 }
 
-int upload_base(struct upload_job *job, struct err *err)
+int upload_base(struct upload_job *job, struct err *err UNUSED)
 {
 	const char *from = job->uploads->options.mount_from;
 	struct registry_request request = {
@@ -205,7 +204,6 @@ int upload_base(struct upload_job *job, struct err *err)
 		.doing = doing_mount,
 	};
 
-	(void)err;
 	if (!from)
 		return check_there(job);
 	trace_note(TRACE_OCI, "blob %s: mounted from %s", job->blob.digest, from);
@@ -402,13 +400,13 @@ static bool upload_base_is_whole(struct upload_copy *copy)
 }
 
 /* The registry that takes it checks the digest, too; this is the better message. */
-static int downloaded(void *ctx, struct http_response *response, struct err *error, struct err *err)
+static int downloaded(
+	void *ctx, struct http_response *response UNUSED, struct err *error, struct err *err)
 {
 	struct upload_copy *copy = ctx;
 	struct upload_job *job = copy->job;
 	AUTO_ERR struct err cause = {0};
 
-	(void)response;
 	copy->download = NULL;
 	copy->download_waits = false;
 	if (err_is_set(error)) {
@@ -430,12 +428,11 @@ static int downloaded(void *ctx, struct http_response *response, struct err *err
  * To here
  */
 
-static ssize_t upload_base_give(void *ctx, void *out, size_t len, struct err *err)
+static ssize_t upload_base_give(void *ctx, void *out, size_t len, struct err *err UNUSED)
 {
 	struct upload_copy *copy = ((struct upload_job *)ctx)->copy;
 	size_t there = (size_t)(copy->put - copy->taken), at = copy->taken % RING;
 
-	(void)err;
 	if (there == 0) {
 		copy->upload_waits = true;
 		return 0;
@@ -482,11 +479,10 @@ static void start_download(struct upload_copy *copy)
 	copy->download = registry_start(upload_base_registry(uploads), &request);
 }
 
-int upload_copy_send(struct upload_job *job, struct err *err)
+int upload_copy_send(struct upload_job *job, struct err *err UNUSED)
 {
 	const struct http_body body = {.size = job->blob.size, .read = upload_base_give};
 
-	(void)err;
 	upload_copy_free(job->copy);
 	job->copy = mem_alloc(1, sizeof(*job->copy));
 	job->copy->job = job;

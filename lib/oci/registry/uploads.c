@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/digest.h"
 #include "base/util/log.h"
@@ -645,13 +646,12 @@ static int report_closed(struct uploads *uploads, struct err *err)
 }
 
 /* A registry that does not delete it now does so later by itself. */
-static int deleted(void *ctx, struct http_response *response, struct err *error, struct err *err)
+static int deleted(
+	void *ctx, struct http_response *response UNUSED, struct err *error UNUSED, struct err *err)
 {
 	struct upload_session *session = ctx;
 	struct uploads *uploads = session->uploads;
 
-	(void)response;
-	(void)error;
 	session->call = NULL;
 	upload_session_free(session);
 	return report_closed(uploads, err);
@@ -941,8 +941,7 @@ void upload_put(struct upload_job *job, const struct http_body *body, const char
 
 	url_copy(&job->session->url, &url);
 	char *path = url_add_param(url.path, "digest", job->blob.digest);
-	free(url.path);
-	url.path = path;
+	REPLACE(url.path, path);
 	upload_start(job, &request, done);
 }
 
@@ -1109,11 +1108,10 @@ static int patch(struct upload_job *job)
 	return 0;
 }
 
-static int upload_chunks(struct upload_job *job, struct err *err)
+static int upload_chunks(struct upload_job *job, struct err *err UNUSED)
 {
 	static const struct http_body nothing;
 
-	(void)err;
 	if (job->offset < job->blob.size)
 		return patch(job);
 	job->offset = 0;

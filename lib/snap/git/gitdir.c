@@ -2,7 +2,6 @@
 #include "snap/git/gitdir.h"
 
 #include <ctype.h>
-#include <limits.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -332,9 +331,8 @@ void gitdir_config_done(struct gitdir_config *config)
 
 int hint_path(struct err *err, const char *before, const char *path, const char *after)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(4 * strlen(path) + strlen(before) + strlen(after) + 2);
 
-	buf_init(&text, 4 * strlen(path) + strlen(before) + strlen(after) + 2);
 	buf_adds(&text, before);
 	str_shell_quote(&text, path);
 	buf_adds(&text, after);

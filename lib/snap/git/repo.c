@@ -100,11 +100,10 @@ static bool settings_load(const char *path, struct settings *ret)
 static int settings_save(const char *path, const struct settings *settings, struct err *err)
 {
 	AUTO_FREE char *dir = fs_dirname(path);
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(FILE_MAX);
 
 	if (settings->excludes_file && strchr(settings->excludes_file, '\n'))
 		return err_set(err, E_DATA, "a path with a line break is not kept");
-	buf_init(&text, FILE_MAX);
 	buf_addf(&text, IGNORE_CASE "%d\n", settings->ignore_case);
 	if (settings->excludes_file)
 		buf_addf(&text, EXCLUDES_FILE "%s\n", settings->excludes_file);
@@ -407,8 +406,7 @@ static bool gitls_find(struct gitls *git)
 
 static void gitls_done(struct gitls *git)
 {
-	free(git->program);
-	git->program = NULL;
+	free(TAKE(git->program));
 }
 
 /* words: what follows `git`, NULL at the end. ret_status: the exit status. */
@@ -579,10 +577,8 @@ static void take_setting(struct repo_facts *facts, char *line)
 		replace(&facts->user_name, value);
 	else if (str_eq(line, "user.email"))
 		replace(&facts->user_email, value);
-	else if (str_eq(line, "remote.origin.url")) {
-		free(facts->remote_url);
-		facts->remote_url = repo_url_without_user(value);
-	}
+	else if (str_eq(line, "remote.origin.url"))
+		REPLACE(facts->remote_url, repo_url_without_user(value));
 }
 
 static int query_settings(const struct gitls *git, struct repo_facts *facts, struct err *err)

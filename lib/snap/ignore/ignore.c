@@ -12,11 +12,6 @@
 #include "base/util/vec.h"
 #include "snap/ignore/wildmatch.h"
 
-static int ignore_by_bytes(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int ignore_refuse(const char *what, const char *path, const char *why, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(path);
@@ -68,7 +63,7 @@ int pathset_init(struct pathset *set, const struct strv *paths, const char *what
 		else
 			set->all = true;
 	}
-	vec_sort(&set->paths, ignore_by_bytes);
+	strv_sort(&set->paths);
 	size_t kept = 0;
 	for (size_t i = 0; i < set->paths.n; i++) {
 		if (kept && str_eq(set->paths.v[kept - 1], set->paths.v[i]))

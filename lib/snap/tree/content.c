@@ -526,7 +526,7 @@ struct joining {
 enum { JOIN_PART = 2048 }; /* paths */
 
 /* The cache and the paths are sorted, so one pass joins them. */
-static void join_part(void *ctx, size_t part, unsigned worker)
+static void join_part(void *ctx, size_t part, unsigned worker UNUSED)
 {
 	struct joining *joining = ctx;
 	struct snapshot *s = joining->snapshot;
@@ -534,7 +534,6 @@ static void join_part(void *ctx, size_t part, unsigned worker)
 	size_t end = first + (left < JOIN_PART ? left : JOIN_PART);
 	struct statcache_cursor cursor;
 
-	(void)worker;
 	statcache_seek(joining->cache, &cursor, s->paths.v[first].path);
 	bool more = statcache_next(joining->cache, &cursor);
 	for (size_t i = first; i < end; i++) {
@@ -695,14 +694,13 @@ struct checking {
 	bool *changed;
 };
 
-static void check_one(void *ctx, size_t i, unsigned worker)
+static void check_one(void *ctx, size_t i, unsigned worker UNUSED)
 {
 	struct checking *checking = ctx;
 	const struct path *path = &checking->snapshot->paths.v[i];
 	struct path now = *path;
 	struct stat st;
 
-	(void)worker;
 	int rc = content_lstat(checking->snapshot->private->root_fd, path->path, &st);
 	bool known = rc == 0 && content_set_stat(&now, &st);
 	/* Of a link the size is that of its target, whatever stat says. */

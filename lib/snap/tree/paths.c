@@ -14,6 +14,7 @@
 #include "base/os/os.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "snap/git/gitindex.h"
 #include "snap/tree/content.h"
@@ -270,8 +271,7 @@ static void walk_fail(struct walk_worker *worker, const char *path, struct err *
 		err_clear(failure);
 		return;
 	}
-	free(worker->failure_path);
-	worker->failure_path = mem_strdup(path);
+	REPLACE(worker->failure_path, mem_strdup(path));
 	err_move(&worker->failure, failure);
 }
 
@@ -330,10 +330,9 @@ static const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, 
 {
 	/* Like git, follow no links inside the tree: their targets may lie anywhere. */
 	AUTO_FD int file = open_rules(fd, name, O_NOFOLLOW);
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(IGNORE_TEXT_MAX);
 	AUTO_ERR struct err err = {0};
 
-	buf_init(&text, IGNORE_TEXT_MAX);
 	if (file == -ENOENT || file == -ELOOP || file == -ENOTDIR)
 		return next;
 	AUTO_FREE char *shown = str_shown(path);
@@ -812,10 +811,9 @@ static const struct ignore *read_outer_rules(
 	struct walk_worker *worker, const char *path, bool ignore_case, const struct ignore *next)
 {
 	AUTO_FD int file = path ? open_rules(AT_FDCWD, path, 0) : -1;
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(IGNORE_TEXT_MAX);
 	AUTO_ERR struct err err = {0};
 
-	buf_init(&text, IGNORE_TEXT_MAX);
 	if (file < 0)
 		return next;
 	if (fs_read_fd(file, path, IGNORE_TEXT_MAX, &text, &err) < 0) {
@@ -1079,12 +1077,11 @@ static size_t find_runs(const struct walk *walk, struct runs *runs)
 	return at;
 }
 
-static void put_run(void *ctx, size_t i, unsigned worker)
+static void put_run(void *ctx, size_t i, unsigned worker UNUSED)
 {
 	const struct runs *runs = ctx;
 	const struct run *run = &runs->list.v[i];
 
-	(void)worker;
 	memcpy(runs->to + run->at, run->files, run->n * sizeof(*run->files));
 }
 

@@ -142,10 +142,9 @@ static int read_blob(
 
 static int add_blobs(struct writing *writing, struct err *err)
 {
-	AUTO_BUF struct buf buf;
+	AUTO_BUF struct buf buf = buf_with(RECORD_BLOB_MAX);
 	uint8_t oid[SHA1_SIZE], expected[SHA1_SIZE];
 
-	buf_init(&buf, RECORD_BLOB_MAX);
 	for (size_t k = 0; k < writing->blobs.n; k++) {
 		size_t i = writing->blobs.v[k];
 		const struct entry *entry = &writing->snapshot->entries.v[i];
@@ -206,9 +205,8 @@ static int add_commit(struct writing *writing, uint8_t ret[static SHA1_SIZE], st
 	const char *message = writing->request->message;
 	const char *parent = writing->repo->facts.commit;
 	char hex[2 * SHA1_SIZE + 1];
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(COMMIT_MAX);
 
-	buf_init(&text, COMMIT_MAX);
 	hex_encode(writing->tree.v[0].oid, SHA1_SIZE, hex);
 	buf_addf(&text, "tree %s\n", hex);
 	if (parent)
@@ -282,18 +280,16 @@ static char *ref_of(const char *run_id)
 	return mem_printf("refs/dlrun/%s", run_id);
 }
 
-int record_write(const struct record_request *request, struct record *ret, struct err *err)
+void record_write(const struct record_request *request, struct record *ret)
 {
 	struct writing writing = {.request = request, .snapshot = request->snapshot};
 
-	(void)err;
 	writing.repo = repos_at(&request->snapshot->private->repos, "");
 	*ret = (struct record){.ref = ref_of(request->run_id)};
 	ret->why = record_write_record(&writing, ret);
 	writing_done(&writing);
 	if (ret->why)
 		log_note("no git record of %s: %s", request->run_id, ret->why);
-	return 0;
 }
 
 void record_done(struct record *record)

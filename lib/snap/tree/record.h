@@ -32,9 +32,9 @@ struct record_request {
 	int64_t wall_ms;     /* author and committer date */
 };
 
-/* 0 with commit or why set; there is no state of .git that would need repair. Leftover temporary
+/* Sets commit or why; there is no state of .git that would need repair. Leftover temporary
  * objects of dlrun processes that died are removed. Blocks: reads the changed files again. */
-int record_write(const struct record_request *request, struct record *ret, struct err *err);
+void record_write(const struct record_request *request, struct record *ret);
 void record_done(struct record *record);
 
 /* Remove refs/dlrun/<run> if it still points to commit (NULL: to any; its writer may have died

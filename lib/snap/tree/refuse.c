@@ -2,7 +2,6 @@
 #include "snap/tree/refuse.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -52,12 +51,10 @@ static void add_file_name(struct buf *out, const char *root, const char *shell_d
 void hint_ignore(struct err *err, const char *root, const char *shell_dir, const char *const *paths,
 	size_t n)
 {
-	AUTO_BUF struct buf rules, rule, line;
+	AUTO_BUF struct buf rules = buf_with(HINT_MAX), rule = buf_with(HINT_MAX),
+			    line = buf_with(HINT_MAX);
 	bool plain = n == 1;
 
-	buf_init(&rules, HINT_MAX);
-	buf_init(&rule, HINT_MAX);
-	buf_init(&line, HINT_MAX);
 	for (size_t i = 0; i < n; i++) {
 		buf_reset(&rule);
 		if (!add_rule(&rule, paths[i]))
@@ -515,8 +512,7 @@ static int tree_refuse(const struct walk *walk, const struct path_list *list, co
 		str_eq(why, "matches nothing") ? near_match(walk, list, &trace) : NULL;
 	if (!found)
 		return r;
-	AUTO_BUF struct buf quoted;
-	buf_init(&quoted, 4 * strlen(found) + 16);
+	AUTO_BUF struct buf quoted = buf_with(4 * strlen(found) + 16);
 	str_shell_quote(&quoted, found);
 	if (str_eq(what, "include"))
 		err_hint(err, "--include %s", quoted.data);

@@ -4,7 +4,6 @@
 #include <strings.h>
 
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "snap/tree/secret.h"
 
 /* The first bytes of a file. */
@@ -111,9 +110,8 @@ static bool is_der_key(const struct head *head)
 	return at && der[0] == 0x30 && der[at] == 2 && der[at + 1] == 1 && der[at + 2] <= 1;
 }
 
-static bool has_private_key(const struct head *head, const char *const *keys)
+static bool has_private_key(const struct head *head, const char *const *keys UNUSED)
 {
-	(void)keys;
 	if (contains(head, "PRIVATE KEY"))
 		return contains(head, "-----BEGIN ");
 	return contains(head, "PuTTY-User-Key-File") || is_der_key(head);
@@ -134,9 +132,8 @@ static bool secret_has_line(const struct head *head, const char *line)
 	return false;
 }
 
-static bool is_secret_yaml(const struct head *head, const char *const *keys)
+static bool is_secret_yaml(const struct head *head, const char *const *keys UNUSED)
 {
-	(void)keys;
 	if (contains(head, "ENC["))
 		return false;
 	if (secret_has_line(head, "kind: Config"))
@@ -147,16 +144,14 @@ static bool is_secret_yaml(const struct head *head, const char *const *keys)
 
 /* Whether the file is as the console of AWS offers it for download: a line of titles, then
  * values. */
-static bool has_access_key(const struct head *head, const char *const *keys)
+static bool has_access_key(const struct head *head, const char *const *keys UNUSED)
 {
-	(void)keys;
 	return contains(head, "ecret access key") || contains(head, "Password");
 }
 
 /* Whether the values are not encrypted by sops, ansible-vault or age. */
-static bool is_in_clear(const struct head *head, const char *const *keys)
+static bool is_in_clear(const struct head *head, const char *const *keys UNUSED)
 {
-	(void)keys;
 	return head->len > 0 && !contains(head, "ENC[") && !contains(head, "$ANSIBLE_VAULT") &&
 	       !contains(head, "age-encryption.org");
 }

@@ -117,8 +117,7 @@ static int repository_at(struct finder *finder, const char *dir, struct err *err
 	switch (gitdir_at(dir, &git_dir)) {
 	case GITDIR_FOUND:
 		if (is_too_wide(finder, dir)) {
-			free(finder->too_wide);
-			finder->too_wide = mem_strdup(dir);
+			REPLACE(finder->too_wide, mem_strdup(dir));
 			return 0;
 		}
 		int rc = set_repository(finder, dir, git_dir, err);

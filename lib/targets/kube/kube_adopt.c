@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
@@ -186,10 +187,8 @@ static void kube_adopt_set_member(struct json *spec, int index, bool is_line,
 	for (size_t i = 0; i < env->n; i++) {
 		size_t len = strcspn(env->v[i], "=") + 1;
 		for (size_t k = 0; k < all.n; k++)
-			if (strncmp(all.v[k], env->v[i], len) == 0) {
-				free(all.v[k]);
-				all.v[k] = mem_strdup(env->v[i]);
-			}
+			if (strncmp(all.v[k], env->v[i], len) == 0)
+				REPLACE(all.v[k], mem_strdup(env->v[i]));
 	}
 	words_set(spec, "env", &all);
 	json_set_int(json_sub(spec, "study"), "index", index);
@@ -352,11 +351,10 @@ static bool kube_adopt_has_study(const struct adoption *adoption)
 static void kube_adopt_answered(struct adoption *adoption);
 
 /* Members of studies are not known where ConfigMaps may not be listed. */
-static int kube_adopt_on_configs(void *ctx, struct kube_response *response, struct err *err)
+static int kube_adopt_on_configs(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct adoption *adoption = ctx;
 
-	(void)err;
 	adoption->configs_call = NULL;
 	adoption->configs = TAKE(response->object);
 	kube_adopt_answered(adoption);
@@ -417,12 +415,11 @@ static bool kube_adopt_query_one(struct adoption *adoption)
 	return true;
 }
 
-static int kube_adopt_on_one(void *ctx, struct kube_response *response, struct err *err)
+static int kube_adopt_on_one(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct adoption *adoption = ctx;
 	struct json *list = json_object(), *items = json_array();
 
-	(void)err;
 	adoption->lists[KUBE_KIND_JOB] = NULL;
 	json_set(list, "items", items);
 	adoption->objects[KUBE_KIND_JOB] = list;
@@ -449,25 +446,22 @@ static int kube_adopt_on_list(
 	return 0;
 }
 
-static int kube_adopt_on_jobs(void *ctx, struct kube_response *response, struct err *err)
+static int kube_adopt_on_jobs(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
-	(void)err;
 	return kube_adopt_on_list(ctx, KUBE_KIND_JOB, response);
 }
 
 /* Before its first start and between two a JobSet has no Job. Where it cannot be asked for, all of
  * its Jobs still tell. */
-static int kube_adopt_on_jobsets(void *ctx, struct kube_response *response, struct err *err)
+static int kube_adopt_on_jobsets(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
-	(void)err;
 	return kube_adopt_on_list(ctx, KUBE_KIND_JOBSET, response);
 }
 
 /* Old clusters do not tell. */
-static int on_review(void *ctx, struct kube_response *response, struct err *err)
+static int on_review(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct adoption *adoption = ctx;
-	(void)err;
 	adoption->review = NULL;
 	adoption->user = mem_strdup(kube_who_name(response->object));
 	kube_adopt_answered(adoption);
@@ -489,11 +483,10 @@ static char *kube_adopt_selector(const char *id)
 }
 
 int kube_adopt(struct target *target, const char *id, struct run_list *ret,
-	struct target_call *call, struct err *err)
+	struct target_call *call, struct err *err UNUSED)
 {
 	struct adoption *adoption = mem_alloc(1, sizeof(*adoption));
 
-	(void)err;
 	*adoption = (struct adoption){.work = {kube_adopt_drop},
 		.kube = target_kube_of(target),
 		.call = call,

@@ -109,13 +109,12 @@ static void delivery_drop(struct target_work *work)
  * End
  */
 
-static int delivery_on_end(void *ctx, struct err *err)
+static int delivery_on_end(void *ctx, struct err *err UNUSED)
 {
 	struct delivery *delivery = ctx;
 	AUTO_ERR struct err error = {0};
 	int r = 0;
 
-	(void)err;
 	delivery->end = NULL;
 	if (err_is_set(&delivery->error))
 		r = err_move(&error, &delivery->error);
@@ -137,11 +136,10 @@ static void delivery_finish(struct delivery *delivery)
 
 static void delivery_try(struct delivery_pod *pod);
 
-static int delivery_on_timer(void *ctx, struct err *err)
+static int delivery_on_timer(void *ctx, struct err *err UNUSED)
 {
 	struct delivery_pod *pod = ctx;
 
-	(void)err;
 	pod->timer = NULL;
 	delivery_try(pod);
 	return 0;
@@ -183,12 +181,11 @@ static void delivery_try_later(struct delivery_pod *pod, const struct err *error
 }
 
 /* A connection may be lost without an error at either end. */
-static int delivery_on_stall(void *ctx, struct err *err)
+static int delivery_on_stall(void *ctx, struct err *err UNUSED)
 {
 	struct delivery_pod *pod = ctx;
 	int64_t at = lseek(pod->fd, 0, SEEK_CUR);
 
-	(void)err;
 	pod->timer = NULL;
 	if (!pod->is_taking || at == pod->at) {
 		AUTO_ERR struct err error = {0};
@@ -203,11 +200,10 @@ static int delivery_on_stall(void *ctx, struct err *err)
 	return 0;
 }
 
-static int delivery_on_data(void *ctx, const char *data, size_t len, struct err *err)
+static int delivery_on_data(void *ctx, const char *data, size_t len, struct err *err UNUSED)
 {
 	struct delivery_pod *pod = ctx;
 
-	(void)err;
 	if (pod->response.len + len <= RESPONSE_MAX)
 		buf_add(&pod->response, data, len);
 	return 0;
@@ -418,26 +414,23 @@ static void delivery_on_job(void *ctx, const struct json *object)
 		delivery_finish(delivery);
 }
 
-static void delivery_on_job_gone(void *ctx, const struct json *object)
+static void delivery_on_job_gone(void *ctx, const struct json *object UNUSED)
 {
-	(void)object;
 	delivery_finish(ctx);
 }
 
-static int delivery_on_failed(void *ctx, struct err *error, struct err *err)
+static int delivery_on_failed(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct delivery *delivery = ctx;
 
-	(void)err;
 	if (!err_is_set(&delivery->error))
 		err_move(&delivery->error, error);
 	delivery_finish(delivery);
 	return 0;
 }
 
-static void delivery_on_pods_synced(void *ctx)
+static void delivery_on_pods_synced(void *ctx UNUSED)
 {
-	(void)ctx;
 }
 
 static struct kube_watch *delivery_watch_pods(struct delivery *delivery)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
@@ -75,16 +76,6 @@ bool kube_storage_of(const struct json *pod_spec, struct kube_storage *ret)
  * Readers
  */
 
-static void copy_members(
-	struct json *to, const struct json *from, const char *const *names, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		const struct json *value = json_get(from, names[i]);
-		if (value)
-			json_set(to, names[i], json_clone(value));
-	}
-}
-
 static void kube_fetch_set_label(struct json *labels, const char *key, const char *value)
 {
 	AUTO_FREE char *text = kube_label_value(value ? value : "");
@@ -130,7 +121,7 @@ static void set_security(
 	struct json *pod = json_sub(spec, "securityContext"), *drop = json_array();
 	struct json *own = json_sub(container, "securityContext");
 
-	copy_members(pod, of_pod, members, ARRAY_LEN(members));
+	kube_copy_members(pod, of_pod, members, ARRAY_LEN(members));
 	json_set_str(json_sub(pod, "seccompProfile"), "type", "RuntimeDefault");
 	json_set_bool(own, "allowPrivilegeEscalation", false);
 	json_add_str(drop, "ALL");
@@ -142,7 +133,7 @@ static struct json *volume_of(const struct kube_storage *storage)
 	static const char *const members[] = {"name", "persistentVolumeClaim", "nfs", "hostPath"};
 	struct json *volume = json_object();
 
-	copy_members(volume, storage->volume, members, ARRAY_LEN(members));
+	kube_copy_members(volume, storage->volume, members, ARRAY_LEN(members));
 	return volume;
 }
 
@@ -153,7 +144,7 @@ static void set_selector(const struct kube_reader *reader, struct json *spec)
 	const struct json *wanted = json_get(reader->pod_spec, "nodeSelector");
 	AUTO_JSON struct json *selector = json_object();
 
-	copy_members(selector, wanted, members, ARRAY_LEN(members));
+	kube_copy_members(selector, wanted, members, ARRAY_LEN(members));
 	if (json_count(selector))
 		json_set(spec, "nodeSelector", TAKE(selector));
 }
@@ -174,7 +165,7 @@ struct json *kube_reader_make(const struct kube_reader *reader)
 	json_set_int(spec, "terminationGracePeriodSeconds", 1);
 	json_set_bool(spec, "automountServiceAccountToken", false);
 	json_set_bool(spec, "enableServiceLinks", false);
-	copy_members(spec, reader->pod_spec, members, ARRAY_LEN(members));
+	kube_copy_members(spec, reader->pod_spec, members, ARRAY_LEN(members));
 	set_selector(reader, spec);
 	json_set_str(container, "name", KUBE_READER_CONTAINER);
 	json_set_str(container, "image", json_get_str(reader->storage->container, "image"));
@@ -411,16 +402,14 @@ static void kube_fetch_end(struct fetching *fetching)
 	target_call_end(fetching->call, fetching->result, &error);
 }
 
-static int kube_fetch_on_removed(void *ctx, struct kube_response *response, struct err *err)
+static int kube_fetch_on_removed(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)err;
 	fetching->request = NULL;
 	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND)
 		log_note("pod %s is left: %s", fetching->reader, response->error.message);
-	free(fetching->reader);
-	fetching->reader = NULL;
+	free(TAKE(fetching->reader));
 	kube_fetch_end(fetching);
 	return 0;
 }
@@ -459,22 +448,19 @@ static void kube_fetch_finish(struct fetching *fetching, int r, struct err *erro
  * Reading
  */
 
-static int ignore_data(void *ctx, const char *data, size_t len, struct err *err)
+static int ignore_data(
+	void *ctx UNUSED, const char *data UNUSED, size_t len UNUSED, struct err *err UNUSED)
 {
-	(void)ctx;
-	(void)data;
-	(void)len;
-	(void)err;
 	return 0;
 }
 
 static void release_next(struct fetching *fetching);
 
-static void kube_fetch_on_released(void *ctx, int status, struct err *error, const char *said)
+static void kube_fetch_on_released(
+	void *ctx, int status, struct err *error, const char *said UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)said;
 	fetching->release = NULL;
 	/* Nothing waited, or it will not wait for ever. */
 	if (err_is_set(error) || status)
@@ -665,11 +651,10 @@ static void kube_fetch_check_pod(struct fetching *fetching, const struct json *p
 		fetching->kube->target.loop, clock_ms() + POLL_MS, kube_fetch_on_poll, fetching);
 }
 
-static int kube_fetch_on_polled(void *ctx, struct kube_response *response, struct err *err)
+static int kube_fetch_on_polled(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)err;
 	fetching->request = NULL;
 	if (err_is_set(&response->error))
 		kube_fetch_finish(fetching, -(int)response->error.code, &response->error);
@@ -678,12 +663,11 @@ static int kube_fetch_on_polled(void *ctx, struct kube_response *response, struc
 	return 0;
 }
 
-static int kube_fetch_on_poll(void *ctx, struct err *err)
+static int kube_fetch_on_poll(void *ctx, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
 
-	(void)err;
 	fetching->timer = NULL;
 	kube_fetch_start_request(fetching, "GET", path, NULL, kube_fetch_on_polled);
 	return 0;
@@ -844,13 +828,11 @@ static bool kube_fetch_find_storage(struct fetching *fetching)
 
 	if (!kube_storage_of(fetching->pod_spec, storage))
 		return false;
-	if (storage->s3) {
-		free(fetching->s3);
-		fetching->s3 = kube_member_path(storage->s3, fetching->handle.index);
-	}
+	if (storage->s3)
+		REPLACE(fetching->s3, kube_member_path(storage->s3, fetching->handle.index));
 	if (fetching->handle.is_member && storage->sub_path) {
-		free(fetching->sub_path);
-		fetching->sub_path = kube_member_path(storage->sub_path, fetching->handle.index);
+		REPLACE(fetching->sub_path,
+			kube_member_path(storage->sub_path, fetching->handle.index));
 		storage->sub_path = fetching->sub_path;
 	}
 	return true;
@@ -996,8 +978,7 @@ static void kube_fetch_decide(struct fetching *fetching)
 
 	snprintf(index, sizeof(index), "%d", fetching->handle.index);
 	run_make_id("fetch", id);
-	free(fetching->reader);
-	fetching->reader = mem_printf("%s-%s", fetching->handle.run_id, id);
+	REPLACE(fetching->reader, mem_printf("%s-%s", fetching->handle.run_id, id));
 	const struct kube_reader reader = {
 		.name = fetching->reader,
 		.kube_namespace = fetching->handle.kube_namespace,
@@ -1038,11 +1019,10 @@ static void kube_fetch_start_list(
 	free(take_path);
 }
 
-static int kube_fetch_on_jobs(void *ctx, struct kube_response *response, struct err *err)
+static int kube_fetch_on_jobs(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)err;
 	if (!kube_fetch_take_list(fetching, response, &fetching->jobs))
 		return 0;
 	kube_join_roles(fetching->jobs);
@@ -1051,12 +1031,11 @@ static int kube_fetch_on_jobs(void *ctx, struct kube_response *response, struct 
 }
 
 /* Pods that run tell all that is needed to read what they have written. */
-static int kube_fetch_on_pods(void *ctx, struct kube_response *response, struct err *err)
+static int kube_fetch_on_pods(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 	const struct fetch_sink *sink = fetching->sink;
 
-	(void)err;
 	if (!kube_fetch_take_list(fetching, response, &fetching->pods))
 		return 0;
 	kube_rank_pods_of(fetching->pods, sink->ending, &fetching->ranks);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -84,8 +85,7 @@ static void parse_place(char *line, struct kept_places *ret)
 	struct kept_place *place = kube_logs_find_place(ret, (int)rank);
 	place->offset = offset;
 	place->excluded = excluded;
-	free(place->token);
-	place->token = line[n] ? mem_strdup(line + n) : NULL;
+	REPLACE(place->token, line[n] ? mem_strdup(line + n) : NULL);
 }
 
 /* Of the archive in dir (of the attempt), none if there is none. */
@@ -122,8 +122,8 @@ static void kube_logs_take_token(struct kube_archive *archive, const char *token
 		if (*end == '=' && rank >= 0 && rank < KUBE_ARCHIVE_RANKS_MAX) {
 			struct kept_place *place =
 				kube_logs_find_place(&archive->places, (int)rank);
-			free(place->token);
-			place->token = mem_strndup(end + 1, len - (size_t)(end + 1 - token));
+			REPLACE(place->token,
+				mem_strndup(end + 1, len - (size_t)(end + 1 - token)));
 		}
 		token += len + (token[len] == ',');
 	}
@@ -132,9 +132,8 @@ static void kube_logs_take_token(struct kube_archive *archive, const char *token
 static int write_places(struct kube_archive *archive, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(archive->dir, UNFINISHED "/" PLACES);
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(KUBE_ARCHIVE_TOKENS_MAX);
 
-	buf_init(&text, KUBE_ARCHIVE_TOKENS_MAX);
 	vec_foreach (struct kept_place, place, &archive->places) {
 		if ((size_t)place->rank < archive->ranks.n)
 			place->offset = archive->ranks.v[place->rank].last.offset;
@@ -148,22 +147,20 @@ static int write_places(struct kube_archive *archive, struct err *err)
 /* Between two bytes only: then all that was added is what the runlog has delivered. */
 static int kube_logs_settle(struct kube_archive *archive, struct err *err)
 {
-	AUTO_BUF struct buf token = {0};
+	AUTO_BUF struct buf token = buf_with(KUBE_ARCHIVE_TOKENS_MAX);
 
 	if (archive->is_whole)
 		return 0;
-	buf_init(&token, KUBE_ARCHIVE_TOKENS_MAX);
 	if (archive->runlog)
 		kube_runlog_token(archive->runlog, &token);
 	kube_logs_take_token(archive, token.data);
 	return write_places(archive, err);
 }
 
-static int kube_logs_on_settle(void *ctx, struct err *err)
+static int kube_logs_on_settle(void *ctx, struct err *err UNUSED)
 {
 	struct kube_archive *archive = ctx;
 
-	(void)err;
 	archive->timer =
 		loop_add_timer(archive->loop, clock_ms() + SETTLE_MS, kube_logs_on_settle, archive);
 	if (archive->is_new)
@@ -475,12 +472,11 @@ static void print_gaps(struct kept *kept, int64_t until)
  */
 
 static int kube_logs_on_data(
-	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+	void *ctx, int rank UNUSED, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct kept *kept = ctx;
 	int64_t at = strtoll(kept->token, NULL, 10);
 
-	(void)rank;
 	while (!kept->has_begun && kept->gap < kept->gaps.n && kept->gaps.v[kept->gap].offset < at)
 		kept->gap++;
 	kept->has_begun = true;
@@ -669,13 +665,12 @@ static void keep_drop(struct target_work *work)
 	free(keeping);
 }
 
-static int kube_logs_on_end(void *ctx, struct err *error, struct err *err)
+static int kube_logs_on_end(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct keeping *keeping = ctx;
 	AUTO_ERR struct err failure = {0};
 	int r = err_is_set(error) ? err_move(&failure, error) : kube_logs_finish(keeping, &failure);
 
-	(void)err;
 	target_call_end(keeping->call, r, &failure);
 	return 0;
 }
@@ -702,9 +697,8 @@ int kube_keep(struct target *target, const char *handle, bool follow, struct tar
 	struct kube_archive *archive;
 	struct kube_handle place;
 	struct keeping *keeping;
-	AUTO_BUF struct buf token;
+	AUTO_BUF struct buf token = buf_with(KUBE_ARCHIVE_TOKENS_MAX);
 
-	buf_init(&token, KUBE_ARCHIVE_TOKENS_MAX);
 	int r = kube_handle_parse(kube, handle, &place, err);
 	if (r < 0)
 		return r;
@@ -829,8 +823,7 @@ static void print_status(struct following *following)
 	}
 	if (!text || str_eq(text, following->said))
 		return;
-	free(following->said);
-	following->said = mem_strdup(text);
+	REPLACE(following->said, mem_strdup(text));
 	AUTO_FREE char *line = mem_printf("%s: %s", run_state_name(status->state), text);
 	logs_print(following, line);
 }
@@ -909,9 +902,8 @@ static int logs_on_data(
 	return r;
 }
 
-static void kube_logs_on_notice(void *ctx, int rank, const char *text)
+static void kube_logs_on_notice(void *ctx, int rank UNUSED, const char *text)
 {
-	(void)rank;
 	logs_print(ctx, text);
 }
 
@@ -936,14 +928,12 @@ static void end_both(struct following *following)
 	target_call_end(following->call, r, &own);
 }
 
-static int logs_on_end(void *ctx, struct err *error, struct err *err)
+static int logs_on_end(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct following *following = ctx;
 
-	(void)err;
-	AUTO_BUF struct buf token;
+	AUTO_BUF struct buf token = buf_with(1 << 20);
 
-	buf_init(&token, 1 << 20);
 	kube_runlog_token(following->runlog, &token);
 	/* The token of too many ranks does not fit: the log is started anew then. */
 	if (token.len < TARGET_TOKEN_SIZE)
@@ -966,11 +956,10 @@ static int logs_on_end(void *ctx, struct err *error, struct err *err)
 
 static void keep_later(struct following *following);
 
-static void kube_logs_on_kept(struct target_call *call, int r, struct err *err)
+static void kube_logs_on_kept(struct target_call *call, int r UNUSED, struct err *err)
 {
 	struct following *following = CONTAINER_OF(call, struct following, keep);
 
-	(void)r;
 	err_clear(err);
 	following->keeps = false;
 	if (following->is_over)
@@ -979,11 +968,10 @@ static void kube_logs_on_kept(struct target_call *call, int r, struct err *err)
 		keep_later(following);
 }
 
-static int keep_beside(void *ctx, struct err *err)
+static int keep_beside(void *ctx, struct err *err UNUSED)
 {
 	struct following *following = ctx;
 
-	(void)err;
 	following->keep_timer = NULL;
 	if (following->is_over)
 		return 0;

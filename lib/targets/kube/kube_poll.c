@@ -92,14 +92,13 @@ struct round {
 	int64_t begun_ms;
 };
 
-static int kube_poll_on_response(void *ctx, struct kube_response *response, struct err *err)
+static int kube_poll_on_response(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct question *question = ctx;
 	struct round *round = question->view->round;
 	struct kube_poll *poll = question->view->poll;
 	bool is_first = poll->response_ms < 0;
 
-	(void)err;
 	question->call = NULL;
 	/* Any HTTP status but 401 shows that the server knows the user; 0 is no response. */
 	bool is_unknown = response->status == 0 || response->status == 401;
@@ -166,17 +165,15 @@ static char *word(const char *text)
 }
 
 static void kube_poll_take_version(
-	struct view *view, const struct question *question, struct kube_response *response)
+	struct view *view, const struct question *question UNUSED, struct kube_response *response)
 {
-	(void)question;
 	view->poll->version = word(json_get_str(response->object, "gitVersion"));
 	view->upgrade_creates = kube_upgrade_creates(response->object);
 }
 
 static void take_user(
-	struct view *view, const struct question *question, struct kube_response *response)
+	struct view *view, const struct question *question UNUSED, struct kube_response *response)
 {
-	(void)question;
 	view->poll->user = word(kube_who_name(response->object));
 }
 
@@ -202,22 +199,20 @@ static void take_create(
 }
 
 static void kube_poll_take_namespace(
-	struct view *view, const struct question *question, struct kube_response *response)
+	struct view *view, const struct question *question UNUSED, struct kube_response *response)
 {
 	const struct json *metadata = json_get(response->object, "metadata");
 	const char *level =
 		json_get_str(json_get(metadata, "labels"), "pod-security.kubernetes.io/enforce");
 
-	(void)question;
 	view->poll->namespace_status = response->status;
 	if (response->status == 200)
 		view->poll->enforced = word(level ? level : "privileged");
 }
 
 static void take_queue(
-	struct view *view, const struct question *question, struct kube_response *response)
+	struct view *view, const struct question *question UNUSED, struct kube_response *response)
 {
-	(void)question;
 	view->poll->queue_status = response->status;
 	if (response->status == 200)
 		view->poll->queue_pending =
@@ -225,20 +220,18 @@ static void take_queue(
 }
 
 static void take_pull_secret(
-	struct view *view, const struct question *question, struct kube_response *response)
+	struct view *view, const struct question *question UNUSED, struct kube_response *response)
 {
-	(void)question;
 	view->poll->pull_secret_status = response->status;
 	view->poll->pull_secret_type = word(json_get_str(response->object, "type"));
 }
 
 static void take_classes(
-	struct view *view, const struct question *question, struct kube_response *response)
+	struct view *view, const struct question *question UNUSED, struct kube_response *response)
 {
 	const struct json *items =
 		response->status == 200 ? json_get(response->object, "items") : NULL;
 
-	(void)question;
 	for (const struct json *item = items ? json_first(items) : NULL; item;
 		item = json_next(item)) {
 		const struct json *metadata = json_get(item, "metadata");
@@ -250,9 +243,8 @@ static void take_classes(
 }
 
 static void take_claims(
-	struct view *view, const struct question *question, struct kube_response *response)
+	struct view *view, const struct question *question UNUSED, struct kube_response *response)
 {
-	(void)question;
 	view->poll->may_claim =
 		response->status / 100 == 2 &&
 		json_get_bool(json_get(response->object, "status"), "allowed", false);
@@ -262,9 +254,8 @@ static void take_claims(
 }
 
 static void take_pods(
-	struct view *view, const struct question *question, struct kube_response *response)
+	struct view *view, const struct question *question UNUSED, struct kube_response *response)
 {
-	(void)question;
 	if (response->status != 200)
 		return;
 	kube_capacity_of(view->nodes, response->object, &view->poll->capacity);
@@ -273,12 +264,11 @@ static void take_pods(
 }
 
 static void take_nodes(
-	struct view *view, const struct question *question, struct kube_response *response)
+	struct view *view, const struct question *question UNUSED, struct kube_response *response)
 {
 	static const char *const query[] = {
 		"fieldSelector", "status.phase!=Succeeded,status.phase!=Failed", NULL};
 
-	(void)question;
 	if (response->status != 200)
 		return;
 	view->poll->capacity_known = true;
@@ -449,9 +439,8 @@ static void add_queue(const struct kube_poll *poll, struct buf *out)
 
 char *kube_poll_text(const struct kube_poll *poll)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(4096);
 
-	buf_init(&out, 4096);
 	if (!poll->reached)
 		return mem_strdup(poll->error.message ? poll->error.message : "not known");
 	buf_addf(&out, "%s", poll->version ? poll->version : "answers");

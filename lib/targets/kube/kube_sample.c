@@ -516,9 +516,8 @@ static void kube_sample_finish(struct polling *polling)
 		/* Errors are ignored: a sample that cannot be saved is still valid. */
 		AUTO_FREE char *dir = kept_dir(polling->kube, &polling->handle);
 		AUTO_FREE char *path = fs_join(dir, OBSERVED_FILE);
-		AUTO_BUF struct buf text;
+		AUTO_BUF struct buf text = buf_with(KEPT_MAX);
 
-		buf_init(&text, KEPT_MAX);
 		json_print(kept, &text);
 		if (buf_check(&text, path, NULL) == 0 && fs_mkdirs(dir, 0700, NULL) == 0)
 			fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
@@ -534,11 +533,10 @@ static void kube_sample_end_one(struct polling *polling)
 }
 
 /* Timeout: finish with the samples received so far. */
-static int kube_sample_on_end(void *ctx, struct err *err)
+static int kube_sample_on_end(void *ctx, struct err *err UNUSED)
 {
 	struct polling *polling = ctx;
 
-	(void)err;
 	polling->end = NULL;
 	kube_sample_finish(polling);
 	return 0;
@@ -556,12 +554,11 @@ static int kube_sample_on_data(void *ctx, const char *data, size_t len, struct e
 	return buf_check(&rank->text, "what a look beside the program says", err);
 }
 
-static void kube_sample_on_said(void *ctx, int status, struct err *error, const char *said)
+static void kube_sample_on_said(
+	void *ctx, int status UNUSED, struct err *error, const char *said UNUSED)
 {
 	struct rank *rank = ctx;
 
-	(void)status;
-	(void)said;
 	rank->output = NULL;
 	/* If exec is denied or there is no shell, this command does not try it again. */
 	if (error->id == E_KUBE_DENIED || err_cannot_exec(error))
@@ -569,13 +566,12 @@ static void kube_sample_on_said(void *ctx, int status, struct err *error, const 
 	kube_sample_end_one(rank->polling);
 }
 
-static int kube_sample_on_pods(void *ctx, struct kube_response *response, struct err *err)
+static int kube_sample_on_pods(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct polling *polling = ctx;
 	struct kube_names names = {0};
 	AUTO_STRV struct strv words = {0};
 
-	(void)err;
 	polling->find = NULL;
 	strv_add(&words, "sh");
 	strv_add(&words, "-c");
@@ -610,11 +606,10 @@ static int kube_sample_on_pods(void *ctx, struct kube_response *response, struct
 	return 0;
 }
 
-static int kube_sample_on_metrics(void *ctx, struct kube_response *response, struct err *err)
+static int kube_sample_on_metrics(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct polling *polling = ctx;
 
-	(void)err;
 	polling->metrics_call = NULL;
 	if (err_is_set(&response->error))
 		polling->kube->no_metrics_ms = clock_ms();

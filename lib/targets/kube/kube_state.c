@@ -320,16 +320,13 @@ static void kube_state_on_synced(void *ctx)
 	side->synced = true;
 }
 
-static void on_trouble(void *ctx, const struct err *error, int64_t since_ms)
+static void on_trouble(void *ctx, const struct err *error, int64_t since_ms UNUSED)
 {
-	(void)since_ms;
 	((struct side *)ctx)->troubled = error != NULL;
 }
 
-static int kube_state_on_failed(void *ctx, struct err *error, struct err *err)
+static int kube_state_on_failed(void *ctx, struct err *error UNUSED, struct err *err UNUSED)
 {
-	(void)error;
-	(void)err;
 	((struct side *)ctx)->over = true;
 	return 0;
 }
@@ -1087,44 +1084,38 @@ static void kube_state_take_response(
 	kube_state_go_on(batch);
 }
 
-static int on_job(void *ctx, struct kube_response *response, struct err *err)
+static int on_job(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
-	(void)err;
 	kube_state_take_response(ctx, KUBE_FACTS_JOB, response);
 	return 0;
 }
 
-static int kube_state_on_pods(void *ctx, struct kube_response *response, struct err *err)
+static int kube_state_on_pods(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
-	(void)err;
 	kube_state_take_response(ctx, KUBE_FACTS_PODS, response);
 	return 0;
 }
 
-static int on_events(void *ctx, struct kube_response *response, struct err *err)
+static int on_events(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
-	(void)err;
 	kube_state_take_response(ctx, KUBE_FACTS_EVENTS, response);
 	return 0;
 }
 
-static int kube_state_on_nodes(void *ctx, struct kube_response *response, struct err *err)
+static int kube_state_on_nodes(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
-	(void)err;
 	kube_state_take_response(ctx, KUBE_FACTS_NODES, response);
 	return 0;
 }
 
-static int on_workloads(void *ctx, struct kube_response *response, struct err *err)
+static int on_workloads(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
-	(void)err;
 	kube_state_take_response(ctx, KUBE_FACTS_WORKLOADS, response);
 	return 0;
 }
 
-static int kube_state_on_jobsets(void *ctx, struct kube_response *response, struct err *err)
+static int kube_state_on_jobsets(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
-	(void)err;
 	kube_state_take_response(ctx, KUBE_FACTS_JOBSETS, response);
 	return 0;
 }
@@ -1156,12 +1147,11 @@ static const struct {
 };
 
 /* An object that does not exist is left out of the list. */
-static int kube_state_on_one(void *ctx, struct kube_response *response, struct err *err)
+static int kube_state_on_one(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct one *one = ctx;
 	struct kube_batch *batch = one->question->batch;
 
-	(void)err;
 	one->call = NULL;
 	batch->n_open--;
 	if (!err_is_set(&response->error))
@@ -1292,12 +1282,12 @@ static void kube_state_on_study_pods(void *ctx, struct json *items, struct err *
 	kube_state_go_on(batch);
 }
 
-static int kube_state_on_other_pods(void *ctx, struct kube_response *response, struct err *err)
+static int kube_state_on_other_pods(
+	void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct kube_batch *batch = ctx;
 	struct json *items = NULL;
 
-	(void)err;
 	batch->calls[KUBE_FACTS_PODS] = NULL;
 	if (!err_is_set(&response->error))
 		items = json_clone(json_get(response->object, "items"));
@@ -1419,11 +1409,10 @@ static bool response_by_watch(struct kube_batch *batch)
 	return true;
 }
 
-static int state_begin(void *ctx, struct err *err)
+static int state_begin(void *ctx, struct err *err UNUSED)
 {
 	struct kube_batch *batch = ctx;
 
-	(void)err;
 	batch->timer = NULL;
 	batch->kube->batch = NULL;
 	for (struct question *q = batch->questions; q; q = q->next)

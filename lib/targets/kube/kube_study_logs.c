@@ -215,12 +215,11 @@ static void study_logs_watch(struct kube_study_logs *logs)
 					.ctx = logs}});
 }
 
-static int study_logs_begin(void *ctx, struct err *err)
+static int study_logs_begin(void *ctx, struct err *err UNUSED)
 {
 	struct kube_study_logs *logs = ctx;
 	AUTO_FREE bool *wanted = mem_alloc(logs->members.n, sizeof(*wanted));
 
-	(void)err;
 	logs->timer = NULL;
 	if (logs->follow) {
 		study_logs_watch(logs);

@@ -131,12 +131,11 @@ static bool study_pods_choose(struct kube_study_pods *pods, struct buf *selector
 
 static void study_pods_send(struct kube_study_pods *pods);
 
-static int study_pods_on_part(void *ctx, struct kube_response *response, struct err *err)
+static int study_pods_on_part(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct study_part *part = ctx;
 	struct kube_study_pods *pods = part->pods;
 
-	(void)err;
 	part->call = NULL;
 	pods->n_open--;
 	if (err_is_set(&response->error) && !err_is_set(&pods->error))
@@ -159,9 +158,8 @@ static struct kube_call *study_pods_list(
 static bool study_pods_send_part(struct kube_study_pods *pods, struct study_part *part)
 {
 	AUTO_FREE char *of_study = kube_handle_jobs(&pods->handle);
-	AUTO_BUF struct buf selector;
+	AUTO_BUF struct buf selector = buf_with(64 << 10);
 
-	buf_init(&selector, 64 << 10);
 	buf_adds(&selector, of_study);
 	if (!study_pods_choose(pods, &selector))
 		return false;
@@ -218,14 +216,13 @@ static void study_pods_sort(struct kube_study_pods *pods)
 	}
 }
 
-static int study_pods_on_active(void *ctx, struct kube_response *response, struct err *err)
+static int study_pods_on_active(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	static const char failures[] = "batch.kubernetes.io/job-index-failure-count";
 	struct kube_study_pods *pods = ctx;
 	const struct json *pod;
 	struct study_member *member;
 
-	(void)err;
 	pods->active = NULL;
 	if (err_is_set(&response->error)) {
 		err_move(&pods->error, &response->error);

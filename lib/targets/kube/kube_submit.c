@@ -6,6 +6,7 @@
 #include "base/data/yaml.h"
 #include "base/loop/proc.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -501,9 +502,8 @@ static int kube_submit_set_target(
 
 static const char *kube_submit_print(struct kube_plan *plan, const struct json *json)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(JSON_SIZE_MAX);
 
-	buf_init(&out, JSON_SIZE_MAX);
 	json_print(json, &out);
 	return kube_submit_keep(plan, buf_take(&out));
 }
@@ -831,11 +831,9 @@ static int kube_submit_evaluate(struct check *check, struct err *err)
 	struct kube_surroundings found = {0};
 
 	kube_preflight_surroundings(&check->questions, replies, &found);
-	free(kube->enforced);
-	kube->enforced = found.enforced ? mem_strdup(found.enforced) : NULL;
+	REPLACE(kube->enforced, found.enforced ? mem_strdup(found.enforced) : NULL);
 	check->plan.run.enforced = kube->enforced;
-	free(kube->user);
-	kube->user = found.user ? mem_strdup(found.user) : NULL;
+	REPLACE(kube->user, found.user ? mem_strdup(found.user) : NULL);
 	kube->takes_jobset = found.jobset;
 	kube->target.code_max = found.no_stream ? KUBE_CODE_STORED : 0;
 	check->plan.run.jobset = found.jobset;
@@ -885,11 +883,10 @@ static void kube_submit_finish(struct check *check)
  */
 
 /* With what is known by then. */
-static int kube_submit_on_late(void *ctx, struct err *err)
+static int kube_submit_on_late(void *ctx, struct err *err UNUSED)
 {
 	struct check *check = ctx;
 
-	(void)err;
 	check->timer = NULL;
 	kube_submit_finish(check);
 	return 0;
@@ -910,12 +907,12 @@ static bool is_needed(const struct check *check, const struct requested *request
 
 static void kube_submit_query(struct check *check, size_t i);
 
-static int kube_submit_on_response(void *ctx, struct kube_response *response, struct err *err)
+static int kube_submit_on_response(
+	void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct requested *requested = ctx;
 	struct check *check = requested->check;
 
-	(void)err;
 	requested->call = NULL;
 	requested->object = TAKE(response->object);
 	requested->reply = (struct kube_reply){response->status, requested->object};
@@ -1052,7 +1049,7 @@ int kube_room(struct target *target, const struct target_requirements *requireme
 
 /* Without a response in time support for JobSets is not known: a Job is used then. */
 int kube_learn(struct target *target, const struct target_requirements *requirements,
-	struct strv *ret_notes, struct err *err)
+	struct strv *ret_notes UNUSED, struct err *err UNUSED)
 {
 	struct target_kube *kube = target_kube_of(target);
 	AUTO_KUBE_QUESTIONS struct kube_questions questions = {0};
@@ -1070,8 +1067,6 @@ int kube_learn(struct target *target, const struct target_requirements *requirem
 		.ends_with = roles->ends_with,
 	};
 
-	(void)ret_notes;
-	(void)err;
 	kube_preflight_query_jobset(&run, &questions);
 	if (questions.n == 0)
 		return 0;
@@ -1256,12 +1251,11 @@ static void adopted_all(struct submit *submit)
 		kube_submit_do_submit_finish(submit);
 }
 
-static int on_adopted(void *ctx, struct kube_response *response, struct err *err)
+static int on_adopted(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct creation *creation = ctx;
 	struct submit *submit = creation->submit;
 
-	(void)err;
 	creation->call = NULL;
 	submit->is_unadopted |= err_is_set(&response->error);
 	if (--submit->n_open == 0)
@@ -1360,11 +1354,10 @@ static bool kube_submit_leaves_out(const struct creation *creation)
 	return false;
 }
 
-static int kube_submit_on_marked(void *ctx, struct kube_response *response, struct err *err)
+static int kube_submit_on_marked(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct creation *creation = ctx;
 
-	(void)err;
 	creation->call = NULL;
 	if (err_is_set(&response->error))
 		kube_submit_fail(creation, &response->error);
@@ -1393,11 +1386,10 @@ static void kube_submit_mark(struct creation *creation)
 	creation->call = kube_start(creation->submit->kube->cluster->client, &request);
 }
 
-static int kube_submit_on_polled(void *ctx, struct kube_response *response, struct err *err)
+static int kube_submit_on_polled(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct creation *creation = ctx;
 
-	(void)err;
 	creation->call = NULL;
 	if (err_is_set(&response->error)) {
 		creation->submit->is_unsure |= creation->is_job && is_unsure(&response->error);
@@ -1434,11 +1426,10 @@ static void kube_submit_poll(struct creation *creation)
 	creation->call = kube_start(creation->submit->kube->cluster->client, &request);
 }
 
-static int on_created(void *ctx, struct kube_response *response, struct err *err)
+static int on_created(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct creation *creation = ctx;
 
-	(void)err;
 	creation->call = NULL;
 	if (!err_is_set(&response->error)) {
 		created(creation, TAKE(response->object));

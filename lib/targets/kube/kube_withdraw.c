@@ -122,11 +122,10 @@ static const char *withdraw_meta(const struct json *object, const char *key)
  * An attempt that stays
  */
 
-static int withdraw_on_opened(void *ctx, struct kube_response *response, struct err *err)
+static int withdraw_on_opened(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct withdrawing *withdrawing = ctx;
 
-	(void)err;
 	withdrawing->request = NULL;
 	if (err_is_set(&response->error) && response->error.id != E_KUBE_EXISTS)
 		return withdraw_fail(withdrawing, &response->error);
@@ -221,13 +220,12 @@ static bool withdraw_pod_has_begun(const struct json *pod)
 
 static int withdraw_look(void *ctx, struct err *err);
 
-static int withdraw_on_left(void *ctx, struct kube_response *response, struct err *err)
+static int withdraw_on_left(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct withdrawing *withdrawing = ctx;
 	const struct json *pods = json_get(response->object, "items");
 	const struct json *pod = pods ? json_first(pods) : NULL;
 
-	(void)err;
 	withdrawing->request = NULL;
 	if (err_is_set(&response->error))
 		return withdraw_fail(withdrawing, &response->error);
@@ -242,11 +240,10 @@ static int withdraw_on_left(void *ctx, struct kube_response *response, struct er
 	return 0;
 }
 
-static int withdraw_look(void *ctx, struct err *err)
+static int withdraw_look(void *ctx, struct err *err UNUSED)
 {
 	struct withdrawing *withdrawing = ctx;
 
-	(void)err;
 	withdrawing->timer = NULL;
 	withdraw_list(withdrawing, withdraw_on_left);
 	return 0;
@@ -317,13 +314,12 @@ static bool withdraw_may_have_begun(const struct json *job)
 		       since_ms - made_ms > WITHDRAW_SUSPEND_MS);
 }
 
-static int withdraw_on_pods(void *ctx, struct kube_response *response, struct err *err)
+static int withdraw_on_pods(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct withdrawing *withdrawing = ctx;
 	const struct json *pods = json_get(response->object, "items");
 	const struct json *pod = pods ? json_first(pods) : NULL;
 
-	(void)err;
 	withdrawing->request = NULL;
 	if (err_is_set(&response->error))
 		return withdraw_fail(withdrawing, &response->error);
@@ -334,11 +330,10 @@ static int withdraw_on_pods(void *ctx, struct kube_response *response, struct er
 	return withdraw_go(withdrawing);
 }
 
-static int withdraw_on_closed(void *ctx, struct kube_response *response, struct err *err)
+static int withdraw_on_closed(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct withdrawing *withdrawing = ctx;
 
-	(void)err;
 	withdrawing->request = NULL;
 	if (response->error.id == E_KUBE_CONFLICT) {
 		withdraw_again(withdrawing, WITHDRAW_AGAIN_MS, withdraw_begin);
@@ -427,12 +422,11 @@ static int withdraw_on_job(void *ctx, struct kube_response *response, struct err
 	return 0;
 }
 
-static int withdraw_begin(void *ctx, struct err *err)
+static int withdraw_begin(void *ctx, struct err *err UNUSED)
 {
 	struct withdrawing *withdrawing = ctx;
 	AUTO_FREE char *path = withdraw_job_path(withdrawing);
 
-	(void)err;
 	withdrawing->timer = NULL;
 	withdraw_send(withdrawing, "GET", path, NULL, withdraw_on_job);
 	return 0;

@@ -76,7 +76,7 @@ void pod_output_cancel(struct pod_output *output)
 	free(output);
 }
 
-static int pod_copy_on_end(void *ctx, struct err *err)
+static int pod_copy_on_end(void *ctx, struct err *err UNUSED)
 {
 	struct pod_output *output = ctx;
 	struct pod_output_request request = output->request;
@@ -84,7 +84,6 @@ static int pod_copy_on_end(void *ctx, struct err *err)
 	AUTO_FREE char *said = buf_take(&output->said);
 	int status = output->status;
 
-	(void)err;
 	output->end = NULL;
 	if (err_is_set(&output->error))
 		err_move(&error, &output->error);
@@ -121,20 +120,17 @@ static void pod_copy_take(struct side *side, size_t len)
 		pod_copy_close_side(&output->sides[i]);
 }
 
-static short pod_copy_prepare(void *ctx)
+static short pod_copy_prepare(void *ctx UNUSED)
 {
-	(void)ctx;
 	return POLLIN;
 }
 
-static int pod_copy_dispatch(void *ctx, short revents, struct err *err)
+static int pod_copy_dispatch(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct side *side = ctx;
 	struct pod_output *output = side->output;
 	ssize_t n = read(side->read_fd, output->piece, PIECE);
 
-	(void)revents;
-	(void)err;
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return 0;
 	if (n > 0)
@@ -145,11 +141,10 @@ static int pod_copy_dispatch(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-static int pod_copy_on_done(void *ctx, int status, struct err *error, struct err *err)
+static int pod_copy_on_done(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct pod_output *output = ctx;
 
-	(void)err;
 	output->exec = NULL;
 	output->status = status;
 	if (err_is_set(error))
@@ -473,11 +468,10 @@ static int fail_tools(const struct pod_copy *copy, struct err *err)
 	return err_hint(err, "image: docker.io/library/python:3.12   # has a shell and tar");
 }
 
-static int pod_copy_on_retry(void *ctx, struct err *err)
+static int pod_copy_on_retry(void *ctx, struct err *err UNUSED)
 {
 	struct pod_copy *copy = ctx;
 
-	(void)err;
 	copy->retry = NULL;
 	start_content(copy);
 	return 0;
@@ -550,8 +544,7 @@ static bool pod_copy_leads_out(const char *path)
 
 static void set_item(struct pod_copy *copy, const struct wanted *wanted)
 {
-	free(copy->out_path);
-	copy->out_path = path_here(copy, wanted->path);
+	REPLACE(copy->out_path, path_here(copy, wanted->path));
 	copy->item = (struct fetch_item){
 		.path = copy->out_path,
 		.mode = wanted->mode,
@@ -856,10 +849,9 @@ static bool is_requested_for(const struct pod_copy *copy, const struct wanted *w
 static int write_names(struct pod_copy *copy, size_t *ret_bytes, struct err *err)
 {
 	AUTO_FD int dir_fd = open(copy->temp_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	AUTO_BUF struct buf names;
+	AUTO_BUF struct buf names = buf_with(2 * (ENTRY_PATH_MAX + NAME_EXTRA) + (64 << 10));
 	int r = 0;
 
-	buf_init(&names, 2 * (ENTRY_PATH_MAX + NAME_EXTRA) + (64 << 10));
 	auto_fd(&copy->list_fd);
 	copy->list_fd = dir_fd < 0 ? -errno : pod_copy_open_temp(dir_fd);
 	if (copy->list_fd < 0) {
@@ -1093,7 +1085,7 @@ static void pod_copy_start_list(struct pod_copy *copy)
 	const struct fetch_sink *sink = copy->request.sink;
 	const char *first = firsts[copy->request.first];
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf patterns;
+	AUTO_BUF struct buf patterns = buf_with(LIKE_MAX);
 	AUTO_ERR struct err error = {0};
 	unsigned char bytes[MARK_BYTES];
 	char mark[2 * MARK_BYTES + 1];
@@ -1102,7 +1094,6 @@ static void pod_copy_start_list(struct pod_copy *copy)
 	hex_encode(bytes, sizeof(bytes), mark);
 	listing_free(copy->listing);
 	copy->listing = listing_new(mark, on_entry, copy);
-	buf_init(&patterns, LIKE_MAX);
 	for (size_t i = 0; sink->like && i < sink->like->n; i++)
 		buf_addf(&patterns, "%s%s", i ? "\n" : "", sink->like->v[i]);
 	if (copy->request.first == POD_COPY_COLLECT && sink->like)
@@ -1118,11 +1109,10 @@ static void pod_copy_start_list(struct pod_copy *copy)
 		pod_copy_finish(copy, r, &error);
 }
 
-static int pod_copy_begin(void *ctx, struct err *err)
+static int pod_copy_begin(void *ctx, struct err *err UNUSED)
 {
 	struct pod_copy *copy = ctx;
 
-	(void)err;
 	copy->retry = NULL;
 	pod_copy_start_list(copy);
 	return 0;

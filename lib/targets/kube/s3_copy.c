@@ -67,12 +67,11 @@ void s3_copy_cancel(struct s3_copy *copy)
 	free(copy);
 }
 
-static int s3_copy_due(void *ctx, struct err *err)
+static int s3_copy_due(void *ctx, struct err *err UNUSED)
 {
 	struct s3_copy *copy = ctx;
 	AUTO_ERR struct err error = {0};
 
-	(void)err;
 	copy->timer = NULL;
 	err_move(&error, &copy->error);
 	copy->request.done(copy->request.ctx, copy->result, &error);
@@ -141,12 +140,10 @@ static int s3_slot_on_data(void *ctx, const void *data, size_t len, struct err *
 }
 
 static int s3_slot_on_done(
-	void *ctx, const struct s3_object *object, struct err *error, struct err *err)
+	void *ctx, const struct s3_object *object UNUSED, struct err *error, struct err *err UNUSED)
 {
 	struct s3_slot *slot = ctx;
 
-	(void)object;
-	(void)err;
 	slot->call = NULL;
 	slot->is_done = true;
 	err_move(&slot->error, error);
@@ -265,13 +262,11 @@ static int s3_copy_take(struct s3_copy *copy, const struct s3_object *object, st
 }
 
 static int s3_copy_listed(
-	void *ctx, const struct s3_object *unused, struct err *error, struct err *err)
+	void *ctx, const struct s3_object *unused UNUSED, struct err *error, struct err *err UNUSED)
 {
 	struct s3_copy *copy = ctx;
 	int r = err_is_set(error) ? -(int)error->code : 0;
 
-	(void)unused;
-	(void)err;
 	copy->list = NULL;
 	for (size_t i = 0; r == 0 && i < copy->objects.n; i++)
 		r = s3_copy_take(copy, &copy->objects.v[i], error);

@@ -123,9 +123,8 @@ static struct kube_cluster *target_kube_find(
 	return NULL;
 }
 
-static void target_kube_annotation(void *ctx, const char *text)
+static void target_kube_annotation(void *ctx UNUSED, const char *text)
 {
-	(void)ctx;
 	log_note("%s", text);
 }
 
@@ -265,7 +264,7 @@ void kube_name_read(struct session *session, const char *name, const struct json
  */
 
 static int target_kube_prepare(struct target *target, const char *run_id, int attempt,
-	const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err)
+	const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err UNUSED)
 {
 	const struct target_kube *kube = target_kube_of(target);
 	bool is_jobset =
@@ -279,7 +278,6 @@ static int target_kube_prepare(struct target *target, const char *run_id, int at
 			  : kube_handle_text(kube->cluster->server_id, kube->kube_namespace,
 				    is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB, name);
 
-	(void)err;
 	snprintf(handle, TARGET_HANDLE_SIZE, "%s", text);
 	return 0;
 }
@@ -609,13 +607,12 @@ struct kube_portforward {
 	struct podforward_transport transport;
 };
 
-static int target_kube_on_found(void *ctx, struct kube_response *response, struct err *err)
+static int target_kube_on_found(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct reach *reach = ctx;
 	AUTO_ERR struct err error = {0};
 	const char *pod;
 
-	(void)err;
 	reach->find = NULL;
 	if (err_is_set(&response->error)) {
 		podforward_no_pod(
@@ -632,11 +629,10 @@ static int target_kube_on_found(void *ctx, struct kube_response *response, struc
 	return 0;
 }
 
-static void target_kube_resolve(void *ctx, struct podforward *forward)
+static void target_kube_resolve(void *ctx, struct podforward *forward UNUSED)
 {
 	struct reach *reach = ctx;
 
-	(void)forward;
 	reach->find = list_pods(reach->kube, &reach->handle, target_kube_on_found, reach);
 }
 
@@ -650,24 +646,22 @@ static bool target_kube_has_ended(const struct kube_response *response)
 	return str_eq(phase, "Succeeded") || str_eq(phase, "Failed");
 }
 
-static int target_kube_on_polled(void *ctx, struct kube_response *response, struct err *err)
+static int target_kube_on_polled(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct reach *reach = ctx;
 	AUTO_FREE char *pod = TAKE(reach->checked_pod);
 
-	(void)err;
 	reach->poll = NULL;
 	podforward_polled(reach->forward, pod, target_kube_has_ended(response));
 	return 0;
 }
 
-static void target_kube_poll(void *ctx, struct podforward *forward, const char *pod)
+static void target_kube_poll(void *ctx, struct podforward *forward UNUSED, const char *pod)
 {
 	struct reach *reach = ctx;
 	AUTO_FREE char *path =
 		kube_path("/api/v1/namespaces/%s/pods/%s", reach->handle.kube_namespace, pod);
 
-	(void)forward;
 	reach->checked_pod = mem_strdup(pod);
 	reach->poll = kube_start(
 		reach->kube->cluster->client, &(struct kube_request){.method = "GET",
@@ -745,13 +739,12 @@ static void drop_relay(struct target_work *work)
 	free(relay);
 }
 
-static int target_kube_on_relayed(void *ctx, struct podforward_end *end, struct err *err)
+static int target_kube_on_relayed(void *ctx, struct podforward_end *end, struct err *err UNUSED)
 {
 	struct relay *relay = ctx;
 	AUTO_ERR struct err error = {0};
 	int r = err_is_set(&end->error) ? err_move(&error, &end->error) : 0;
 
-	(void)err;
 	relay->conn = NULL;
 	target_call_end(relay->call, r, &error);
 	return 0;
@@ -807,23 +800,20 @@ static void drop_exec(struct target_work *work)
 	free(exec);
 }
 
-static int target_kube_on_executed(void *ctx, int status, struct err *error, struct err *err)
+static int target_kube_on_executed(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct exec *exec = ctx;
 
-	(void)err;
 	exec->exec = NULL;
 	*exec->ret_status = status;
 	target_call_end(exec->call, err_is_set(error) ? -(int)error->code : 0, error);
 	return 0;
 }
 
-static int target_kube_on_resized(void *ctx, int sig, struct err *err)
+static int target_kube_on_resized(void *ctx, int sig UNUSED, struct err *err UNUSED)
 {
 	struct exec *exec = ctx;
 
-	(void)sig;
-	(void)err;
 	podexec_resize(exec->exec);
 	return 0;
 }
@@ -844,14 +834,13 @@ static void target_kube_query_size(void *ctx, unsigned *ret_columns, unsigned *r
 		exec->request.size(exec->request.ctx, ret_columns, ret_rows);
 }
 
-static int target_kube_on_pods(void *ctx, struct kube_response *response, struct err *err)
+static int target_kube_on_pods(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct exec *exec = ctx;
 	AUTO_ERR struct err error = {0};
 	const char *pod = NULL;
 	int r = 0;
 
-	(void)err;
 	exec->find = NULL;
 	if (err_is_set(&response->error))
 		r = err_move(&error, &response->error);

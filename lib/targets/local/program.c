@@ -35,11 +35,10 @@ static void add_python_paths(const struct attempt_job *job, const char *tree, st
 {
 	const struct strv *paths = &job->spec.runtime.python_paths;
 	const char *before = env->n ? env_get((const char *const *)env->v, "PYTHONPATH") : NULL;
-	AUTO_BUF struct buf value = {0};
+	AUTO_BUF struct buf value = buf_with(PYTHONPATH_MAX);
 
 	if (paths->n == 0 && job->spec.runtime.python_aliases.n == 0)
 		return;
-	buf_init(&value, PYTHONPATH_MAX);
 	buf_adds(&value, "PYTHONPATH=");
 	if (job->spec.runtime.python_aliases.n > 0) {
 		AUTO_FREE char *packages = runtime_packages_dir(tree);

@@ -90,11 +90,10 @@ static int rank_log_hand_over(
 }
 
 static int rank_log_on_data(
-	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+	void *ctx, int rank UNUSED, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct rank_source *source = ctx;
 
-	(void)rank;
 	if (source->line.line.len == 0)
 		source->offset = strtoll(source->token, NULL, 10);
 	return rank_line_add(&source->line, data, len, time_ms, err);

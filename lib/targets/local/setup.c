@@ -103,11 +103,6 @@ static int find_below(struct search *search, int made_fd, int tree_fd, const cha
 	return r;
 }
 
-static int setup_by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* The names below made that are not below tree, sorted; a new directory is one name. */
 static int setup_products_find(
 	const char *made, const char *tree, struct strv *ret, struct err *err)
@@ -118,7 +113,7 @@ static int setup_products_find(
 	if (made_fd < 0 || tree_fd < 0)
 		return fs_error(err, errno, "%s", made_fd < 0 ? made : tree);
 	int r = find_below(&(struct search){ret, made}, made_fd, tree_fd, "", 0, err);
-	vec_sort(ret, setup_by_text);
+	strv_sort(ret);
 	return r;
 }
 
@@ -194,7 +189,7 @@ static int setup_done_write(const char *dir, const struct strv *products, struct
 	AUTO_FREE char *path = fs_join(dir, DONE_NAME);
 	AUTO_JSON struct json *json = json_object();
 	char boot[OS_ID_SIZE] = "", machine[OS_ID_SIZE] = "";
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(DONE_MAX);
 
 	os_boot_id(boot);
 	os_machine_id(machine);
@@ -202,7 +197,6 @@ static int setup_done_write(const char *dir, const struct strv *products, struct
 	words_set(json, "products", products);
 	json_set_str(json, "boot_id", boot);
 	json_set_str(json, "machine_id", machine);
-	buf_init(&text, DONE_MAX);
 	json_print(json, &text);
 	int r = buf_check(&text, "the list of what the setup has made", err);
 	return r < 0 ? r : fs_replace(path, text.data, text.len, 0600, FS_SYNC_FULL, err);
@@ -388,8 +382,7 @@ static int find_python(struct setup *setup, const char *venv, struct err *err)
 	AUTO_EDITABLE struct editable found = {0};
 	struct strv none = {0};
 
-	free(setup->venv);
-	setup->venv = fs_join(setup->tree, venv);
+	REPLACE(setup->venv, fs_join(setup->tree, venv));
 	editable_find(&(struct editable_query){.command = &none,
 			      .env = no_env,
 			      .cwd = setup->made,
@@ -604,10 +597,9 @@ static void setup_read_tail(const struct setup *setup, struct buf *ret)
 
 static void add_tail(const struct setup *setup, struct err *err)
 {
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(TAIL_BYTES);
 	AUTO_STRV struct strv lines = {0};
 
-	buf_init(&text, TAIL_BYTES);
 	setup_read_tail(setup, &text);
 	for (const char *at = text.data; *at; at += strspn(at, "\r\n")) {
 		size_t len = strcspn(at, "\r\n");

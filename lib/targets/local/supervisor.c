@@ -72,11 +72,10 @@ void sup_mark_log(struct supervisor *sup)
 		sup->last_mark = mark;
 }
 
-static int on_mark_due(void *ctx, struct err *err)
+static int on_mark_due(void *ctx, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 
-	(void)err;
 	sup->log_quiet = false;
 	return 0;
 }
@@ -88,12 +87,10 @@ static short want_log(void *ctx)
 	return sup->log_quiet ? 0 : POLLIN;
 }
 
-static int sup_on_log(void *ctx, short revents, struct err *err)
+static int sup_on_log(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 
-	(void)revents;
-	(void)err;
 	os_watch_drain(sup->log_watch);
 	sup_mark_log(sup);
 	sup->log_quiet = true;
@@ -129,9 +126,8 @@ enum {
 
 static void sup_write_observed(struct supervisor *sup, const struct json *observed)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(OBSERVED_MAX);
 
-	buf_init(&text, OBSERVED_MAX);
 	json_print(observed, &text);
 	if (buf_check(&text, OBSERVED_FILE, NULL) == 0)
 		fs_replace(OBSERVED_FILE, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
@@ -150,12 +146,11 @@ static void sup_collect_events(struct supervisor *sup)
 	sup->collect_ms = clock_ms() + (rest_ms > COLLECT_MS ? rest_ms : COLLECT_MS);
 }
 
-static int sup_on_observe(void *ctx, struct err *err)
+static int sup_on_observe(void *ctx, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 	int64_t next_ms;
 
-	(void)err;
 	sup->observe_timer = NULL;
 	if (sup->phase != PHASE_RUNNING)
 		return 0;
@@ -301,7 +296,7 @@ static void sup_gpus_write(
 {
 	AUTO_JSON struct json *json = json_object();
 	struct json *resources = json_sub(json, "resources");
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(GPUS_JSON_MAX);
 
 	/* Of roles each has its own number. */
 	if (!sup->job->spec.roles.list.n)
@@ -309,7 +304,6 @@ static void sup_gpus_write(
 	json_set_str(resources, "gpu_model", granted->n ? granted->v[0].model : NULL);
 	json_set(json, "list", gpu_list_to_json(granted));
 	json_set_str(json, "warning", warning);
-	buf_init(&text, GPUS_JSON_MAX);
 	json_print(json, &text);
 	if (buf_check(&text, ATTEMPT_GPUS, NULL) < 0 ||
 		fs_replace(ATTEMPT_GPUS, text.data, text.len, 0600, FS_SYNC_NONE, NULL) < 0)
@@ -538,11 +532,10 @@ void sup_order_spare(struct supervisor *sup)
 		sup_note(sup, "no spare tree is made: %s", strerror(errno));
 }
 
-static int sup_on_spare_due(void *ctx, struct err *err)
+static int sup_on_spare_due(void *ctx, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 
-	(void)err;
 	sup_order_spare(sup);
 	return 0;
 }
@@ -678,11 +671,10 @@ static void sup_gpus_refresh(struct supervisor *sup, bool given_back)
 		sup_gpus_set_timer(sup, again_ms);
 }
 
-static int sup_gpus_on_timer(void *ctx, struct err *err)
+static int sup_gpus_on_timer(void *ctx, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 
-	(void)err;
 	if (sup->phase != PHASE_GPUS)
 		return 0;
 	sup->gpus->timer = NULL;
@@ -697,12 +689,10 @@ static short sup_gpus_prepare(void *ctx)
 	return sup->phase != PHASE_GPUS || sup->gpus->quiet ? 0 : POLLIN;
 }
 
-static int sup_gpus_on_call(void *ctx, short revents, struct err *err)
+static int sup_gpus_on_call(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 
-	(void)revents;
-	(void)err;
 	if (sup->phase != PHASE_GPUS)
 		return 0;
 	sup->gpus->quiet = true;
@@ -932,13 +922,12 @@ void sup_setup_over(struct supervisor *sup)
  * Waiting for it
  */
 
-static int sup_setup_on_timer(void *ctx, struct err *err)
+static int sup_setup_on_timer(void *ctx, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 	AUTO_ERR struct err failure = {0};
 	enum setup_state state;
 
-	(void)err;
 	sup->setup_timer = NULL;
 	if (sup->phase != PHASE_SETUP)
 		return 0;
@@ -978,7 +967,7 @@ enum {
 	FAST_TICK_MS = 500,   /* where nothing can be watched, or the program is no child */
 };
 
-static int sup_on_child(void *ctx, int sig, struct err *err)
+static int sup_on_child(void *ctx, int sig UNUSED, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 	struct rusage usage;
@@ -986,8 +975,6 @@ static int sup_on_child(void *ctx, int sig, struct err *err)
 	int status;
 	pid_t pid;
 
-	(void)sig;
-	(void)err;
 	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
 		sup_add_usage(sup, &usage);
 		if (sup->state.n_ranks)
@@ -1006,26 +993,21 @@ static int sup_on_child(void *ctx, int sig, struct err *err)
 	return 0;
 }
 
-static int sup_on_wake(void *ctx, int sig, struct err *err)
+static int sup_on_wake(void *ctx, int sig UNUSED, struct err *err UNUSED)
 {
-	(void)sig;
-	(void)err;
 	sup_check_cancel(ctx);
 	return 0;
 }
 
-static short sup_prepare_input(void *ctx)
+static short sup_prepare_input(void *ctx UNUSED)
 {
-	(void)ctx;
 	return POLLIN;
 }
 
-static int sup_on_dir(void *ctx, short revents, struct err *err)
+static int sup_on_dir(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 
-	(void)revents;
-	(void)err;
 	os_watch_drain(sup->dir_watch);
 	sup_check_cancel(sup);
 	return 0;
@@ -1061,14 +1043,12 @@ static void sup_worker_replied(struct supervisor *sup)
 	}
 }
 
-static int sup_on_worker(void *ctx, short revents, struct err *err)
+static int sup_on_worker(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 	ssize_t n = read(
 		sup->worker_fd, sup->reply + sup->reply_len, sizeof(sup->reply) - sup->reply_len);
 
-	(void)revents;
-	(void)err;
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return 0;
 	if (n > 0)
@@ -1082,13 +1062,12 @@ static int sup_on_worker(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-static int sup_on_tick(void *ctx, struct err *err)
+static int sup_on_tick(void *ctx, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 	bool watched = sup->phase <= PHASE_SLOT ||
 		       (sup->dir_watch >= 0 && sup->log_watch >= 0 && !sup->adopted);
 
-	(void)err;
 	sup_check_cancel(sup);
 	sup_mark_log(sup);
 	if (sup->adopted && !attempt_program_alive(&sup->state))

@@ -36,11 +36,10 @@ static void sup_after_order(struct supervisor *sup)
 	sup_start_failed(sup, &err);
 }
 
-static int sup_after_on_timer(void *ctx, struct err *err)
+static int sup_after_on_timer(void *ctx, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 
-	(void)err;
 	if (sup->phase == PHASE_AFTER)
 		sup_after_order(sup);
 	return 0;

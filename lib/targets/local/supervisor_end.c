@@ -328,11 +328,10 @@ static void sup_check_leftovers_in(struct supervisor *sup, int64_t ms)
 	sup->poll_timer = loop_add_timer(sup->loop, clock_ms() + ms, sup_on_leftovers, sup);
 }
 
-static int sup_on_kill_time(void *ctx, struct err *err)
+static int sup_on_kill_time(void *ctx, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 
-	(void)err;
 	if (!sup->kill_since_ms) {
 		sup->kill_since_ms = clock_ms();
 		sup_note(sup, "SIGKILL");
@@ -364,11 +363,10 @@ static void sup_family_gone(struct supervisor *sup)
 		sup_finish(sup);
 }
 
-static int sup_on_leftovers(void *ctx, struct err *err)
+static int sup_on_leftovers(void *ctx, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 
-	(void)err;
 	sup->poll_timer = NULL;
 	if (sup_signal_family(sup, 0) == 0) {
 		sup_family_gone(sup);
@@ -476,21 +474,19 @@ void sup_check_cancel(struct supervisor *sup)
 		sup_stop(sup, STOP_WITHDRAW);
 }
 
-static int sup_on_limit(void *ctx, struct err *err)
+static int sup_on_limit(void *ctx, struct err *err UNUSED)
 {
-	(void)err;
 	sup_stop(ctx, STOP_TIMEOUT);
 	return 0;
 }
 
 /* Signal the program's group: a program that handles the signal saves its state, any other would
  * end. */
-static int sup_on_signal_due(void *ctx, struct err *err)
+static int sup_on_signal_due(void *ctx, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 	char name[8];
 
-	(void)err;
 	if (sup->stop != STOP_NONE || sup->phase != PHASE_RUNNING)
 		return 0;
 	sup_note(sup, "the time limit is near: SIG%s",

@@ -78,11 +78,10 @@ void sup_ranks_mark(struct supervisor *sup)
 	}
 }
 
-static int sup_ranks_on_timer(void *ctx, struct err *err)
+static int sup_ranks_on_timer(void *ctx, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 
-	(void)err;
 	sup->ranks->timer = NULL;
 	sup_ranks_mark(sup);
 	if (sup->phase != PHASE_OVER)

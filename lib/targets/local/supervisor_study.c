@@ -40,11 +40,10 @@ static void sup_slot_fail(struct supervisor *sup, const struct err *err)
 
 static void sup_slot_try(struct supervisor *sup);
 
-static int sup_slot_on_timer(void *ctx, struct err *err)
+static int sup_slot_on_timer(void *ctx, struct err *err UNUSED)
 {
 	struct supervisor *sup = ctx;
 
-	(void)err;
 	sup->slot_timer = NULL;
 	if (sup->phase == PHASE_SLOT)
 		sup_slot_try(sup);
@@ -58,10 +57,8 @@ static short sup_slot_prepare(void *ctx)
 	return sup->phase == PHASE_SLOT ? POLLIN : 0;
 }
 
-static int sup_slot_on_bell(void *ctx, short revents, struct err *err)
+static int sup_slot_on_bell(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
-	(void)revents;
-	(void)err;
 	sup_slot_try(ctx);
 	return 0;
 }

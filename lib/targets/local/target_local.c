@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -56,10 +56,9 @@ static struct target_local *target_local_of(struct target *target)
  */
 
 static int target_local_prepare(struct target *target, const char *run_id, int attempt,
-	const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err)
+	const struct spec *spec UNUSED, char handle[static TARGET_HANDLE_SIZE],
+	struct err *err UNUSED)
 {
-	(void)spec;
-	(void)err;
 	snprintf(handle, TARGET_HANDLE_SIZE, "%s:%s/%d", target_local_of(target)->machine, run_id,
 		attempt);
 	return 0;
@@ -218,8 +217,7 @@ static void target_local_set_env(
 	target_local_add_all(env, job->env);
 	strv_addf(env, "DLRUN_RUN_ID=%s", place->run_id);
 	strv_addf(env, "DLRUN_OUTPUT_DIR=%s", ret->outputs);
-	AUTO_BUF struct buf addresses;
-	buf_init(&addresses, ADDRESSES_MAX);
+	AUTO_BUF struct buf addresses = buf_with(ADDRESSES_MAX);
 	for (int i = 0; i < job->spec->resources.nodes || i == 0; i++)
 		buf_addf(&addresses, "%s" ATTEMPT_ADDRESS, i ? "," : "");
 	strv_addf(env, "DLRUN_NODE_ADDRS=%s", addresses.data);
@@ -317,19 +315,16 @@ static void local_start_replied(struct start *start)
 	target_call_end(start->call, r, &err);
 }
 
-static short local_start_prepare(void *ctx)
+static short local_start_prepare(void *ctx UNUSED)
 {
-	(void)ctx;
 	return POLLIN;
 }
 
-static int local_start_on_response(void *ctx, short revents, struct err *err)
+static int local_start_on_response(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
 	struct start *start = ctx;
 	ssize_t n = read(start->fd, start->line + start->len, sizeof(start->line) - start->len);
 
-	(void)revents;
-	(void)err;
 	if (n < 0 && errno == EINTR)
 		return 0;
 	if (n > 0)
@@ -356,12 +351,11 @@ static int local_start_begin(struct start *start, struct err *err)
 	return r;
 }
 
-static int local_start_on_deadline(void *ctx, struct err *err)
+static int local_start_on_deadline(void *ctx, struct err *err UNUSED)
 {
 	struct start *start = ctx;
 	AUTO_ERR struct err late = {0};
 
-	(void)err;
 	err_set(&late, E_RUN_START, "the supervisor of %s did not answer in time",
 		start->place.run_id);
 	target_call_end(start->call, -(int)late.code, &late);
@@ -611,11 +605,10 @@ static void local_relay_drop(struct target_work *work)
 	free(relay);
 }
 
-static int local_relay_on_pumped(void *ctx, struct pump_end *end, struct err *err)
+static int local_relay_on_pumped(void *ctx, struct pump_end *end, struct err *err UNUSED)
 {
 	struct relay *relay = ctx;
 
-	(void)err;
 	relay->pump = NULL;
 	target_call_end_pumped(relay->call, end);
 	return 0;
@@ -640,12 +633,11 @@ static int target_local_connect_once(const struct relay *relay)
 	return r == 0 ? TAKE_FD(fd) : -1;
 }
 
-static int local_relay_on_try(void *ctx, struct err *err)
+static int local_relay_on_try(void *ctx, struct err *err UNUSED)
 {
 	struct relay *relay = ctx;
 	AUTO_ERR struct err error = {0};
 
-	(void)err;
 	relay->timer = NULL;
 	int fd = target_local_connect_once(relay);
 	if (fd < 0) {
@@ -672,13 +664,12 @@ static int local_relay_on_try(void *ctx, struct err *err)
 	return 0;
 }
 
-static int local_relay(struct target *target, const char *handle, int rank, uint16_t port, int fd,
-	struct target_call *call, struct err *err)
+static int local_relay(struct target *target, const char *handle, int rank UNUSED, uint16_t port,
+	int fd, struct target_call *call, struct err *err)
 {
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
 	struct relay *relay;
 
-	(void)rank;
 	int r = local_place_find(target_local_of(target), handle, &place, err);
 	if (r == 0 && place.foreign)
 		r = err_set(
@@ -760,8 +751,7 @@ static int cancel_next(struct attempt_place *place, struct err *err)
 
 	for (int next; r == 0 && (next = attempt_next(place->dir)) > place->attempt;) {
 		char *dir = attempt_sibling(place->dir, next);
-		free(place->dir);
-		place->dir = dir;
+		REPLACE(place->dir, dir);
 		place->attempt = next;
 		r = attempt_cancel(place->dir, err);
 	}
@@ -814,13 +804,12 @@ static void local_withdraw_drop(struct target_work *work)
 	free(withdrawing);
 }
 
-static int local_withdraw_on_poll(void *ctx, struct err *err)
+static int local_withdraw_on_poll(void *ctx, struct err *err UNUSED)
 {
 	struct withdrawing *withdrawing = ctx;
 	AUTO_ERR struct err error = {0};
 	int64_t deadline_ms = withdrawing->call->deadline_ms;
 
-	(void)err;
 	withdrawing->timer = NULL;
 	int r = attempt_withdraw(withdrawing->place.dir, withdrawing->ret_taken, &error);
 	if (r == 0 && deadline_ms && clock_ms() >= deadline_ms)

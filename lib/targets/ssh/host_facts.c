@@ -36,34 +36,30 @@ static char *fact_size(const struct node_probe *probe, const char *key)
 	return mem_strdup(str_size((uint64_t)size, text));
 }
 
-static char *fact_machine(const struct node_probe *probe, const char *key)
+static char *fact_machine(const struct node_probe *probe, const char *key UNUSED)
 {
-	(void)key;
 	return mem_strdup(probe->facts->machine);
 }
 
-static char *fact_cpus(const struct node_probe *probe, const char *key)
+static char *fact_cpus(const struct node_probe *probe, const char *key UNUSED)
 {
-	(void)key;
 	return probe->facts->cpus ? mem_printf("%u", probe->facts->cpus) : NULL;
 }
 
-static char *fact_memory(const struct node_probe *probe, const char *key)
+static char *fact_memory(const struct node_probe *probe, const char *key UNUSED)
 {
 	char text[16];
 
-	(void)key;
 	return probe->facts->memory_bytes ? mem_strdup(str_size(probe->facts->memory_bytes, text))
 					  : NULL;
 }
 
 /* "8 × NVIDIA A100", the models in the order of their first index. */
-static char *fact_gpus(const struct node_probe *probe, const char *key)
+static char *fact_gpus(const struct node_probe *probe, const char *key UNUSED)
 {
 	AUTO_STRV struct strv models = {0};
 	AUTO_STRV struct strv texts = {0};
 
-	(void)key;
 	if (!probe->has_gpus)
 		return mem_strdup(NOT_KNOWN);
 	vec_foreach (const struct node_gpu, gpu, &probe->gpus)
@@ -78,23 +74,20 @@ static char *fact_gpus(const struct node_probe *probe, const char *key)
 	return texts.n ? strv_join(&texts, ", ") : NULL;
 }
 
-static char *fact_missing(const struct node_probe *probe, const char *key)
+static char *fact_missing(const struct node_probe *probe, const char *key UNUSED)
 {
-	(void)key;
 	return probe->facts->missing.n ? strv_join(&probe->facts->missing, " ") : NULL;
 }
 
-static char *fact_launch(const struct node_probe *probe, const char *key)
+static char *fact_launch(const struct node_probe *probe, const char *key UNUSED)
 {
-	(void)key;
 	return mem_strdup(probe->facts->launch);
 }
 
-static char *fact_clock(const struct node_probe *probe, const char *key)
+static char *fact_clock(const struct node_probe *probe, const char *key UNUSED)
 {
 	int64_t ahead_ms = probe->facts->ahead_ms;
 
-	(void)key;
 	if (llabs(ahead_ms) < CLOCK_NEAR_MS)
 		return mem_strdup("right");
 	return mem_printf("%lld s %s", llabs(ahead_ms) / 1000, ahead_ms > 0 ? "ahead" : "behind");

@@ -254,8 +254,7 @@ static int node_job_add_key(
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < entries->n; i++) {
-		const struct entry *entry = &entries->v[i];
+	vec_foreach (const struct entry, entry, entries) {
 		if (!fs_below(entry->path, key))
 			continue;
 		node_job_add_text(digest, entry->path);
@@ -269,11 +268,6 @@ static int node_job_add_key(
 		return 0;
 	AUTO_FREE char *shown = str_escaped(key);
 	return err_set(err, E_RUN_SETUP, "setup.key: '%s' is not in the tree", shown);
-}
-
-static int node_job_by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 static int job_make_key(struct session *session, const struct target_job *job,
@@ -295,7 +289,7 @@ static int job_make_key(struct session *session, const struct target_job *job,
 	node_job_add_text(&digest, facts ? facts->system : "");
 	node_job_add_text(&digest, facts ? facts->machine : "");
 	strv_copy(&keys, &setup->key);
-	vec_sort(&keys, node_job_by_text);
+	strv_sort(&keys);
 	for (size_t i = 0; r == 0 && i < keys.n; i++)
 		r = node_job_add_key(&digest, &entries, keys.v[i], err);
 	digest_end(&digest, sha256);
@@ -360,9 +354,8 @@ static void add_study(
 
 static void node_job_add_gpus(const struct runtime *runtime, struct buf *out)
 {
-	AUTO_BUF struct buf only = {0};
+	AUTO_BUF struct buf only = buf_with(64 << 10);
 
-	buf_init(&only, 64 << 10);
 	for (size_t i = 0; i < runtime->gpus_only.n; i++)
 		buf_addf(&only, "%s%s", i ? "," : "", runtime->gpus_only.v[i]);
 	if (runtime->gpus == RUNTIME_GPUS_AUTO)

@@ -172,17 +172,15 @@ static int open_host(struct session *session, const struct node_hosts_open *all,
 static void name_config(const struct node_host *host, struct err *error)
 {
 	static const char ssh[] = "ssh ";
-	AUTO_BUF struct buf hint = {0};
+	AUTO_BUF struct buf hint = buf_with(64 << 10);
 
 	if (!host->config || !str_starts(error->hint ? error->hint : "", ssh) ||
 		str_starts(error->hint, "ssh -F "))
 		return;
-	buf_init(&hint, 64 << 10);
 	buf_adds(&hint, "ssh -F ");
 	str_shell_quote(&hint, host->config);
 	buf_addf(&hint, " %s", error->hint + strlen(ssh));
-	free(error->hint);
-	error->hint = mem_strdup(hint.data);
+	REPLACE(error->hint, mem_strdup(hint.data));
 }
 
 /* As ssh takes a host with a port. */
@@ -201,8 +199,7 @@ static void name_port(const struct node_host *host, struct err *error)
 			continue;
 		const char *words = command + strlen(commands[i]);
 		const char *name = at ? at : words, *rest = at ? at + strlen(host->name) : words;
-		AUTO_BUF struct buf out = {0};
-		buf_init(&out, 64 << 10);
+		AUTO_BUF struct buf out = buf_with(64 << 10);
 		buf_add(&out, hint, (size_t)(words - hint));
 		if (port)
 			buf_addf(&out, "-p %u ", port);
@@ -210,8 +207,7 @@ static void name_port(const struct node_host *host, struct err *error)
 		buf_addf(&out, "%s%s", at ? destination : "", rest);
 		if (out.full)
 			return;
-		free(error->hint);
-		error->hint = mem_strdup(out.data);
+		REPLACE(error->hint, mem_strdup(out.data));
 		return;
 	}
 }
@@ -338,11 +334,10 @@ static void node_probing_end(struct node_probing *probing)
 	done(ctx);
 }
 
-static int node_probing_on_timer(void *ctx, struct err *err)
+static int node_probing_on_timer(void *ctx, struct err *err UNUSED)
 {
 	struct node_probing *probing = ctx;
 
-	(void)err;
 	probing->timer = NULL;
 	node_probing_end(probing);
 	return 0;
@@ -385,23 +380,21 @@ static void node_open_end_one(struct question *question, struct err *error)
 		node_probing_end(probing);
 }
 
-static int node_open_on_fields(void *ctx, int status, struct err *error, struct err *err)
+static int node_open_on_fields(
+	void *ctx, int status UNUSED, struct err *error, struct err *err UNUSED)
 {
 	struct question *question = ctx;
 
-	(void)status;
-	(void)err;
 	question->requested = NULL;
 	node_open_end_one(question, error);
 	return 0;
 }
 
-static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
+static int on_gpus(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct question *question = ctx;
 	struct node_probe *probe = question->probe;
 
-	(void)err;
 	question->requested = NULL;
 	probe->has_gpus = status == 0;
 	if (status < 0 || !probe->fields_too) {
@@ -413,12 +406,11 @@ static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
 	return 0;
 }
 
-static int node_open_on_handshake(void *ctx, int status, struct err *error, struct err *err)
+static int node_open_on_handshake(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct question *question = ctx;
 	struct node_probe *probe = question->probe;
 
-	(void)err;
 	question->requested = NULL;
 	if (status == 0) {
 		probe->facts = question->facts;
@@ -526,12 +518,11 @@ static void node_open_add_gpus(const struct node_probe *probe, struct buf *out)
 char *node_probe_text(const struct node_probe *probe)
 {
 	const struct node_facts *facts = probe->facts;
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(4096);
 	char size[16];
 
 	if (!facts)
 		return mem_strdup(err_is_set(&probe->error) ? probe->error.message : "");
-	buf_init(&out, 4096);
 	buf_addf(&out, "%s %s", facts->system, facts->machine);
 	node_open_add_gpus(probe, &out);
 	if (facts->cpus)
@@ -658,7 +649,7 @@ void node_machine_note(const struct dirs *dirs, const char *run_id, const char *
 	struct identity identity;
 	struct line was;
 	AUTO_BUF struct buf text = {0};
-	AUTO_BUF struct buf all = {0};
+	AUTO_BUF struct buf all = buf_with(MACHINES_MAX);
 
 	if (!facts)
 		return;
@@ -671,7 +662,6 @@ void node_machine_note(const struct dirs *dirs, const char *run_id, const char *
 		return;
 	/* The first line of a host counts. */
 	AUTO_FREE char *name = str_escaped(facts->host);
-	buf_init(&all, MACHINES_MAX);
 	buf_addf(&all, "%s %s %s %s\n", host, identity.machine, identity.place, name);
 	if (text.len)
 		buf_add(&all, text.data, text.len);

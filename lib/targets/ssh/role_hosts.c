@@ -50,9 +50,8 @@ static void role_hosts_add_names(struct buf *out, const struct role_wish *role,
 static void role_hosts_join(const struct role_wishes *roles, const struct node_choice *made,
 	const struct node_offer *offers, struct node_choice *ret)
 {
-	AUTO_BUF struct buf why = {0};
+	AUTO_BUF struct buf why = buf_with(ROLE_TEXT_MAX);
 
-	buf_init(&why, ROLE_TEXT_MAX);
 	for (size_t i = 0; i < roles->n; i++) {
 		role_hosts_add_names(&why, &roles->v[i], offers, &made[i]);
 		vec_foreach (size_t, at, &made[i].hosts)

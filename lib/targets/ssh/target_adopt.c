@@ -200,11 +200,10 @@ static void target_node_end(struct adoption *adoption)
 	target_call_end(adoption->call, r, &error);
 }
 
-static int target_node_on_deadline(void *ctx, struct err *err)
+static int target_node_on_deadline(void *ctx, struct err *err UNUSED)
 {
 	struct adoption *adoption = ctx;
 
-	(void)err;
 	adoption->timer = NULL;
 	for (size_t i = 0; i < adoption->n; i++)
 		if (adoption->places[i].requested)
@@ -214,11 +213,10 @@ static int target_node_on_deadline(void *ctx, struct err *err)
 	return 0;
 }
 
-static int target_node_on_listed(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_on_listed(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct place *place = ctx;
 
-	(void)err;
 	place->requested = NULL;
 	place->answered = status == 0;
 	if (status < 0)

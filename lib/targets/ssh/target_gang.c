@@ -201,12 +201,11 @@ static void gang_close(struct gang *gang)
  * Queries
  */
 
-static int target_gang_on_response(void *ctx, int status, struct err *error, struct err *err)
+static int target_gang_on_response(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct gang_place *place = ctx;
 	struct gang *gang = place->gang;
 
-	(void)err;
 	place->requested = NULL;
 	place->is_answered = status == 0;
 	if (status < 0) {
@@ -467,22 +466,20 @@ static void on_requested(struct gang *gang)
 	target_gang_evaluate(polling_of(gang));
 }
 
-static int target_gang_on_deadline(void *ctx, struct err *err)
+static int target_gang_on_deadline(void *ctx, struct err *err UNUSED)
 {
 	struct polling *polling = ctx;
 
-	(void)err;
 	polling->timer = NULL;
 	end_steps(polling);
 	return 0;
 }
 
 /* The others are not kept waiting by one that is silent. */
-static int target_gang_on_settle(void *ctx, struct err *err)
+static int target_gang_on_settle(void *ctx, struct err *err UNUSED)
 {
 	struct polling *polling = ctx;
 
-	(void)err;
 	polling->timer = loop_add_timer(polling->gang.node->target.loop, polling->call->deadline_ms,
 		target_gang_on_deadline, polling);
 	if (!polling->found.ranks)
@@ -561,11 +558,10 @@ static void on_broadcast(struct gang *gang)
 	end_broadcast(CONTAINER_OF(gang, struct broadcast, gang));
 }
 
-static int target_gang_on_late(void *ctx, struct err *err)
+static int target_gang_on_late(void *ctx, struct err *err UNUSED)
 {
 	struct broadcast *broadcast = ctx;
 
-	(void)err;
 	broadcast->timer = NULL;
 	end_broadcast(broadcast);
 	return 0;
@@ -670,11 +666,10 @@ static void on_first_retreated(struct gang *gang)
 		on_retreated(gang);
 }
 
-static int target_gang_on_retreat_late(void *ctx, struct err *err)
+static int target_gang_on_retreat_late(void *ctx, struct err *err UNUSED)
 {
 	struct retreat *retreat = ctx;
 
-	(void)err;
 	retreat->timer = NULL;
 	end_retreat(retreat);
 	return 0;
@@ -911,11 +906,10 @@ static void target_gang_on_notice(void *ctx, const char *text)
 
 static void target_gang_poll_after(struct reading *reading, int64_t ms);
 
-static void target_gang_on_polled(struct target_call *call, int status, struct err *err)
+static void target_gang_on_polled(struct target_call *call, int status UNUSED, struct err *err)
 {
 	struct reading *reading = CONTAINER_OF(call, struct reading, poll);
 
-	(void)status;
 	err_clear(err);
 	reading->is_polling = false;
 	target_gang_poll_after(reading, reading->n_open < reading->n || reading->status.cancelling
@@ -923,12 +917,11 @@ static void target_gang_on_polled(struct target_call *call, int status, struct e
 						: POLL_MS);
 }
 
-static int target_gang_on_poll_timer(void *ctx, struct err *err)
+static int target_gang_on_poll_timer(void *ctx, struct err *err UNUSED)
 {
 	struct reading *reading = ctx;
 	AUTO_ERR struct err error = {0};
 
-	(void)err;
 	reading->timer = NULL;
 	target_status_done(&reading->status);
 	reading->status = (struct target_status){0};
@@ -953,13 +946,12 @@ static void target_gang_poll_after(struct reading *reading, int64_t ms)
  * All of them
  */
 
-static int target_gang_on_end(void *ctx, int status, struct err *error, struct err *err)
+static int target_gang_on_end(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct source *source = ctx;
 	struct reading *reading = source->reading;
 	AUTO_ERR struct err end = {0};
 
-	(void)err;
 	source->requested = NULL;
 	if (status == 0)
 		status = rank_line_flush(&source->line, error);
@@ -1159,11 +1151,10 @@ static void target_gang_end(struct starting *starting)
  * Taking back
  */
 
-static int on_drop_late(void *ctx, struct err *err)
+static int on_drop_late(void *ctx, struct err *err UNUSED)
 {
 	struct starting *starting = ctx;
 
-	(void)err;
 	starting->timer = NULL;
 	target_gang_end(starting);
 	return 0;
@@ -1291,11 +1282,10 @@ static void target_gang_on_start_polled(struct gang *gang)
 		target_gang_set_timer(starting, START_POLL_MS, target_gang_on_start_timer);
 }
 
-static int target_gang_on_start_timer(void *ctx, struct err *err)
+static int target_gang_on_start_timer(void *ctx, struct err *err UNUSED)
 {
 	struct starting *starting = ctx;
 
-	(void)err;
 	starting->timer = NULL;
 	gang_query(&starting->gang, target_gang_on_start_polled);
 	return 0;
@@ -1305,11 +1295,10 @@ static int target_gang_on_start_timer(void *ctx, struct err *err)
  * Sending
  */
 
-static int on_sent_late(void *ctx, struct err *err)
+static int on_sent_late(void *ctx, struct err *err UNUSED)
 {
 	struct starting *starting = ctx;
 
-	(void)err;
 	starting->timer = NULL;
 	target_gang_take_back(starting);
 	return 0;

@@ -9,6 +9,7 @@
 
 #include "base/loop/proc.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
@@ -308,11 +309,10 @@ static void add_next(const struct querying *querying, const struct node_attempt 
 			node_handle_text(handle->host, handle->run_id, (int)next);
 }
 
-static int target_node_on_found(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_on_found(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct querying *querying = ctx;
 
-	(void)err;
 	if (status < 0)
 		return node_work_end(&querying->base, status, error);
 	if (querying->found.n == 0 || str_eq(querying->found.v[0].state, "absent")) {
@@ -560,8 +560,7 @@ static void target_node_add_pool(struct choosing *choosing, size_t first,
 	}
 	if (names.n > 1 || node->pool.n == 1)
 		strv_done(&node->pool);
-	free(node->chosen);
-	node->chosen = strv_join(&names, NODE_POOL_BETWEEN);
+	REPLACE(node->chosen, strv_join(&names, NODE_POOL_BETWEEN));
 }
 
 /* Where one of several hosts is chosen for good, and where it is not. */
@@ -830,8 +829,7 @@ static int prepare_member(struct target_node *node, const struct spec *spec, str
 	if (!host)
 		return err_set(
 			err, E_NODE_FAILED, "target %s: no host takes the run", node->target.name);
-	free(node->chosen);
-	node->chosen = mem_strdup(host);
+	REPLACE(node->chosen, mem_strdup(host));
 	return 0;
 }
 
@@ -1041,8 +1039,7 @@ char *node_handle_text(const char *host, const char *run_id, int attempt)
 
 void node_handle_done(struct node_handle *handle)
 {
-	free(handle->host);
-	handle->host = NULL;
+	free(TAKE(handle->host));
 }
 
 /* The last two parts are ours; a host is whatever ssh takes. */
@@ -1119,12 +1116,11 @@ static void target_node_drop_work(struct target_work *target_work)
 	work->release(work);
 }
 
-static int node_on_deadline(void *ctx, struct err *err)
+static int node_on_deadline(void *ctx, struct err *err UNUSED)
 {
 	struct node_work *work = ctx;
 	AUTO_ERR struct err error = {0};
 
-	(void)err;
 	work->timer = NULL;
 	int r = err_set(&error, E_TARGET_SILENT, "%s did not answer in time", work->host->name);
 	target_call_end(work->call, r, &error);
@@ -1183,9 +1179,8 @@ static void release_plain(struct node_work *work)
 	free(work);
 }
 
-static int on_plain(void *ctx, int status, struct err *error, struct err *err)
+static int on_plain(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
-	(void)err;
 	return node_work_end(ctx, status, error);
 }
 
@@ -1213,12 +1208,11 @@ struct withdrawing {
 	bool *ret;
 };
 
-static int node_on_withdrawn(void *ctx, int status, struct err *error, struct err *err)
+static int node_on_withdrawn(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct withdrawing *withdrawing = ctx;
 	struct node_work *work = &withdrawing->base;
 
-	(void)err;
 	/* The attempt may wait on the machine that had this name before. */
 	AUTO_FREE char *other = node_machine_other(&work->target->session->dirs,
 		work->handle.run_id, work->host->name, node_facts(work->host->node));

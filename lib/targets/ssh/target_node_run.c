@@ -9,6 +9,7 @@
 #include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -121,8 +122,7 @@ static unsigned count_names(const char *path)
 static void add_dirs(const struct strv *dirs, struct buf *out)
 {
 	for (size_t i = 0; i < dirs->n; i++) {
-		AUTO_BUF struct buf word = {0};
-		buf_init(&word, TEXT_MAX);
+		AUTO_BUF struct buf word = buf_with(TEXT_MAX);
 		buf_adds(&word, "./");
 		str_shell_quote(&word, dirs->v[i]);
 		buf_addf(out, "[ -d %s ] && [ ! -h %s ] || rm -rf -- %s\n", word.data, word.data,
@@ -219,11 +219,10 @@ void node_note_accepted(const struct target_node *target, const struct node_hand
 		fs_replace(path, "", 0, 0600, FS_SYNC_NONE, NULL);
 }
 
-static int on_submitted(void *ctx, int status, struct err *error, struct err *err)
+static int on_submitted(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct submitting *submitting = ctx;
 
-	(void)err;
 	if (status == 0) {
 		struct target *target = &submitting->base.target->target;
 		target->sent_bytes += submitting->result.bytes_sent;
@@ -260,11 +259,11 @@ static void target_node_run_go_on(struct submitting *submitting)
 		node_ahead(node);
 }
 
-static int target_node_run_on_synced(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_synced(
+	void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct submitting *submitting = ctx;
 
-	(void)err;
 	if (status < 0)
 		return node_work_end(&submitting->base, status, error);
 	target_node_run_go_on(submitting);
@@ -272,12 +271,10 @@ static int target_node_run_on_synced(void *ctx, int status, struct err *error, s
 }
 
 /* Progress extends the timeout. */
-static void target_node_run_on_progress(void *ctx, uint64_t sent, uint64_t total)
+static void target_node_run_on_progress(void *ctx, uint64_t sent UNUSED, uint64_t total UNUSED)
 {
 	struct submitting *submitting = ctx;
 
-	(void)sent;
-	(void)total;
 	node_work_extend(&submitting->base, STALL_MS);
 }
 
@@ -354,12 +351,10 @@ static int target_node_run_preview(struct session *session, const struct target_
 	const char *runtime, size_t role, struct json *ret, struct err *err)
 {
 	AUTO(node_part_done) struct node_part part = {0};
-	AUTO_BUF struct buf text = {0}, secrets = {0};
+	AUTO_BUF struct buf text = buf_with(TEXT_MAX), secrets = buf_with(TEXT_MAX);
 	struct roles_part found;
 	struct json *object;
 
-	buf_init(&text, TEXT_MAX);
-	buf_init(&secrets, TEXT_MAX);
 	roles_nth(job->spec, role, &found);
 	int r = node_part_make(job, found.first, NULL, &part, err);
 	if (r == 0)
@@ -378,13 +373,12 @@ static int target_node_run_preview(struct session *session, const struct target_
 }
 
 int target_node_preview(struct target *target, const struct target_job *job, struct json **ret,
-	struct strv *ret_notes, struct err *err)
+	struct strv *ret_notes UNUSED, struct err *err)
 {
 	const struct target_node *node = target_node_of(target);
 	AUTO_JSON struct json *list = json_array();
 	int r = 0;
 
-	(void)ret_notes;
 	for (size_t i = 0; r == 0 && i < roles_count(job->spec); i++)
 		r = target_node_run_preview(node->session, job, node->runtime, i, list, err);
 	if (r == 0)
@@ -459,19 +453,17 @@ static void target_node_run_report_waiting(struct reading *reading)
 	reading->has_begun = status.state == RUN_RUNNING || run_state_is_final(status.state);
 	if (reading->has_begun || str_empty(status.text) || str_eq(status.text, reading->reported))
 		return;
-	free(reading->reported);
-	reading->reported = mem_strdup(status.text);
+	REPLACE(reading->reported, mem_strdup(status.text));
 	AUTO_FREE char *reason = words_reason_now(status.text);
 	target_node_run_on_notice(reading, reason);
 }
 
 /* An unreachable node is reported by the log itself. */
-static int target_node_run_on_polled(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_polled(
+	void *ctx, int status, struct err *error UNUSED, struct err *err UNUSED)
 {
 	struct reading *reading = ctx;
 
-	(void)error;
-	(void)err;
 	reading->poll = NULL;
 	if (status == 0)
 		target_node_run_report_waiting(reading);
@@ -481,11 +473,10 @@ static int target_node_run_on_polled(void *ctx, int status, struct err *error, s
 	return 0;
 }
 
-static int target_node_run_on_time(void *ctx, struct err *err)
+static int target_node_run_on_time(void *ctx, struct err *err UNUSED)
 {
 	struct reading *reading = ctx;
 
-	(void)err;
 	reading->timer = NULL;
 	reading->poll = node_state(reading->base.host->node, &reading->names, &reading->found,
 		target_node_run_on_polled, reading);
@@ -521,9 +512,8 @@ static int target_node_run_on_data(
 	return r;
 }
 
-static int target_node_run_on_end(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_end(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
-	(void)err;
 	return node_work_end(ctx, status, error);
 }
 
@@ -616,11 +606,10 @@ static void release_relay(struct node_work *work)
 	free(relay);
 }
 
-static int target_node_run_on_pumped(void *ctx, struct pump_end *end, struct err *err)
+static int target_node_run_on_pumped(void *ctx, struct pump_end *end, struct err *err UNUSED)
 {
 	struct relay *relay = ctx;
 
-	(void)err;
 	relay->pump = NULL;
 	target_call_end_pumped(relay->base.call, end);
 	return 0;
@@ -655,8 +644,7 @@ static void target_node_run_notify(struct target_node *node, const char *text)
 		return;
 	if (!str_eq(text, node->last_notice) || now_ms - node->last_notice_ms > NOTICE_AGAIN_MS)
 		node->target.notice(node->target.notice_ctx, text);
-	free(node->last_notice);
-	node->last_notice = mem_strdup(text);
+	REPLACE(node->last_notice, mem_strdup(text));
 	node->last_notice_ms = now_ms;
 }
 
@@ -676,13 +664,12 @@ static void fail_connect(struct relay *relay, struct err *error)
 }
 
 /* The channel is open, or has failed to open. */
-static int target_node_run_on_ready(void *ctx, struct err *err)
+static int target_node_run_on_ready(void *ctx, struct err *err UNUSED)
 {
 	struct relay *relay = ctx;
 	struct channel_exit end = {0};
 	AUTO_ERR struct err error = {0};
 
-	(void)err;
 	if (relay->channel->ops->wait(relay->channel, &end, &error) < 0)
 		fail_connect(relay, &error);
 	else
@@ -698,11 +685,10 @@ static void connect_there(struct relay *relay)
 	relay->channel = opener->connect(opener->ctx, "127.0.0.1", relay->port, &events);
 }
 
-static int on_retry(void *ctx, struct err *err)
+static int on_retry(void *ctx, struct err *err UNUSED)
 {
 	struct relay *relay = ctx;
 
-	(void)err;
 	relay->retry = NULL;
 	connect_there(relay);
 	return 0;
@@ -767,11 +753,11 @@ static int target_node_run_status_of(const struct channel_exit *end)
 	return end->known && !*end->signal ? end->code : STATUS_UNKNOWN;
 }
 
-static int target_node_run_on_executed(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_executed(
+	void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct exec *exec = ctx;
 
-	(void)err;
 	if (status == 0)
 		*exec->ret_status = target_node_run_status_of(&exec->end);
 	return node_work_end(&exec->base, status, error);
@@ -785,12 +771,10 @@ static void target_node_run_read_size(struct exec *exec)
 		exec->request.size(exec->request.ctx, &exec->pty.columns, &exec->pty.rows);
 }
 
-static int target_node_run_on_resized(void *ctx, int sig, struct err *err)
+static int target_node_run_on_resized(void *ctx, int sig UNUSED, struct err *err UNUSED)
 {
 	struct exec *exec = ctx;
 
-	(void)sig;
-	(void)err;
 	target_node_run_read_size(exec);
 	node_exec_resize(exec->base.requested, exec->pty.columns, exec->pty.rows);
 	return 0;
@@ -955,13 +939,12 @@ static int end_file(struct fetching *fetching, struct err *err)
 	return fetch_sink_end(fetching->sink, &fetching->item, err);
 }
 
-static int target_node_run_on_begin(void *ctx, size_t i, uint64_t size, struct err *err)
+static int target_node_run_on_begin(void *ctx, size_t i, uint64_t size UNUSED, struct err *err)
 {
 	struct fetching *fetching = ctx;
 	size_t at = fetching->first + i;
 	int r;
 
-	(void)size;
 	/* The rest of one that was cut. */
 	if (fetching->has_file && at == fetching->at)
 		return 0;
@@ -981,22 +964,20 @@ static int target_node_run_on_begin(void *ctx, size_t i, uint64_t size, struct e
 	return 0;
 }
 
-static int fetch_on_data(void *ctx, size_t i, const void *data, size_t len, struct err *err)
+static int fetch_on_data(void *ctx, size_t i UNUSED, const void *data, size_t len, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
-	(void)i;
 	fetching->written += len;
 	return fetching->is_passed ? 0 : fetch_sink_write(fetching->sink, data, len, err);
 }
 
 static void get(struct fetching *fetching);
 
-static int target_node_run_on_got(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_got(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)err;
 	fetching->base.requested = NULL;
 	if (status < 0 && error->code == ERR_NET && fetching->tries++ < TRIES_MAX) {
 		err_clear(error);
@@ -1068,23 +1049,21 @@ static int offer_all(struct fetching *fetching)
 	return 0;
 }
 
-static int target_node_run_on_listed(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_listed(
+	void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)err;
 	fetching->base.requested = NULL;
 	if (status < 0)
 		return node_work_end(&fetching->base, status, error);
 	return fetching->state_call ? 0 : offer_all(fetching);
 }
 
-static int fetch_on_state(void *ctx, int status, struct err *error, struct err *err)
+static int fetch_on_state(void *ctx, int status, struct err *error UNUSED, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
 
-	(void)error;
-	(void)err;
 	fetching->state_call = NULL;
 	fetching->has_ended = status == 0 && fetching->found.n &&
 			      run_state_is_final(run_state_find(fetching->found.v[0].state));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -114,11 +115,10 @@ static void pool_finish(struct pool *pool)
 	pool->done(pool);
 }
 
-static int pool_on_time(void *ctx, struct err *err)
+static int pool_on_time(void *ctx, struct err *err UNUSED)
 {
 	struct pool *pool = ctx;
 
-	(void)err;
 	pool->timer = NULL;
 	pool->done(pool);
 	return 0;
@@ -147,12 +147,11 @@ static bool pool_is_there(const struct pool_place *place)
 	return attempt && !node_attempt_get(attempt, "pool");
 }
 
-static int pool_on_response(void *ctx, int status, struct err *error, struct err *err)
+static int pool_on_response(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct pool_place *place = ctx;
 	struct pool *pool = place->pool;
 
-	(void)err;
 	place->requested = NULL;
 	place->is_answered = status == 0;
 	if (status < 0) {
@@ -219,10 +218,9 @@ static bool pool_was_accepted(const struct pool *pool)
 /* "gpu1, gpu2 and 3 more"; the caller frees. */
 static char *pool_names(const struct strv *hosts)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(64 << 10);
 	size_t n = hosts->n > POOL_NAMED + 1 ? POOL_NAMED : hosts->n;
 
-	buf_init(&out, 64 << 10);
 	for (size_t i = 0; i < n; i++)
 		buf_addf(&out, "%s%s",
 			i == 0                        ? ""
@@ -648,12 +646,11 @@ static int pool_read(struct pool_reading *reading, struct err *err)
 
 static int pool_look(struct pool_reading *reading, struct err *err);
 
-static int pool_on_look(void *ctx, struct err *err)
+static int pool_on_look(void *ctx, struct err *err UNUSED)
 {
 	struct pool_reading *reading = ctx;
 	AUTO_ERR struct err error = {0};
 
-	(void)err;
 	reading->timer = NULL;
 	int r = pool_look(reading, &error);
 	if (r < 0)
@@ -667,8 +664,7 @@ static void pool_report(struct pool_reading *reading, const char *text)
 
 	if (!events->notice || str_empty(text) || str_eq(text, reading->reported))
 		return;
-	free(reading->reported);
-	reading->reported = mem_strdup(text);
+	REPLACE(reading->reported, mem_strdup(text));
 	AUTO_FREE char *reason = words_reason_now(text);
 	events->notice(events->ctx, reason);
 }

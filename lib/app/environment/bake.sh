@@ -50,7 +50,8 @@ bake_make() {
 		sleep 1
 	}
 	bake_list "$bake_dir/before"
-	(cd -- "$1" && exec /bin/sh -c "$2") || {
+	# The same modes everywhere.
+	(umask 022 && cd -- "$1" && exec /bin/sh -c "$2") || {
 		bake_code=$?
 		printf 'dlrun: setup failed with exit %s: %s\n' "$bake_code" "$2" >&2
 		printf 'dlrun: setup failed' >/dev/termination-log

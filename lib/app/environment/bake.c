@@ -229,7 +229,7 @@ static void bake_add_tail(const struct bake *bake, struct err *err)
 static int bake_evaluate(const struct bake *bake, const struct target_status *status,
 	bool *ret_cannot, struct err *err)
 {
-	AUTO_FREE char *line = str_shown(bake->submit->spec.runtime.setup.run);
+	AUTO_FREE char *line = setup_shown(bake->submit->spec.runtime.setup.run);
 
 	*ret_cannot = false;
 	if (status->state == RUN_FAILED && str_eq(status->exit.origin, "setup")) {

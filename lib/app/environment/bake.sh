@@ -53,7 +53,7 @@ bake_make() {
 	# The same modes everywhere.
 	(umask 022 && cd -- "$1" && exec /bin/sh -c "$2") || {
 		bake_code=$?
-		printf 'dlrun: setup failed with exit %s: %s\n' "$bake_code" "$2" >&2
+		printf 'dlrun: setup failed with exit %s: %s\n' "$bake_code" "${2%%"$bake_newline"*}" >&2
 		printf 'dlrun: setup failed' >/dev/termination-log
 		exit 125
 	}

@@ -253,6 +253,18 @@ def test_who_makes_it_is_killed_and_the_next_goes_on(w):
         gone(s)
 
 
+def test_a_cut_goes_on_where_it_was(w):
+    line = "mkdir .venv && head -c 40000000 /dev/urandom >.venv/big && sha256sum .venv/big >.venv/sum"
+    with place(w, keys={"setup": {"run": line, "key": ["wanted.txt"]}}) as s, FaultProxy(s.cluster.address) as api:
+        w.env["KUBECONFIG"] = config_through(s, api.address)
+        api.fault("rst", "response", after=32 * 1000 * 1000, times=1)
+        run = s.submit("--", "sha256sum", "-c", ".venv/sum")
+        came = api.down
+        assert "environment env-" in s.said and s.ended(run)["state"] == "succeeded", (s.said, s.why(run))
+        assert 40e6 < came < 48e6, f"{came} bytes of 40 MB have come"
+        gone(s)
+
+
 def test_key_files_that_change_meanwhile_are_an_error(w):
     """The run would have the new lock file and what the old one made."""
     with place(w, keys=SLOW) as s:

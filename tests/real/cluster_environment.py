@@ -253,6 +253,18 @@ def test_who_makes_it_is_killed_and_the_next_goes_on(w):
         gone(s)
 
 
+def test_a_cut_goes_on_where_it_was(w):
+    line = "mkdir .venv && head -c 40000000 /dev/urandom >.venv/big && sha256sum .venv/big >.venv/sum"
+    with place(w, keys={"setup": {"run": line, "key": ["wanted.txt"]}}) as s, FaultProxy(s.cluster.address) as api:
+        w.env["KUBECONFIG"] = config_through(s, api.address)
+        api.fault("rst", "response", after=32 * 1000 * 1000, times=1)
+        run = s.submit("--", "sha256sum", "-c", ".venv/sum")
+        came = api.down
+        assert "environment env-" in s.said and s.ended(run)["state"] == "succeeded", (s.said, s.why(run))
+        assert 40e6 < came < 48e6, f"{came} bytes of 40 MB have come"
+        gone(s)
+
+
 def test_key_files_that_change_meanwhile_are_an_error(w):
     """The run would have the new lock file and what the old one made."""
     with place(w, keys=SLOW) as s:
@@ -351,6 +363,38 @@ def test_the_restricted_level(w):
         assert "environment env-" in s.said, s.said
         assert s.ended(run)["state"] == "succeeded", s.why(run)
         assert s.output(run).split()[0] == "/dlrun/src/.venv" and s.output(run).split()[1] != "0", s.output(run)
+
+
+TOOL = """#!/bin/sh
+mkdir -p "$5/bin" "$5/conda-meta" "$CONDA_PKGS_DIRS" "$HOME/.conda" && cp "$7" "$CONDA_PKGS_DIRS/kept" || exit
+printf '#!/bin/sh\\necho "$0 of $CONDA_PREFIX, %s"\\n' "$(cat "$7")" >"$5/bin/tool"
+chmod 775 "$5/bin/tool" && touch "$5/conda-meta/history" && umask >"$5/umask"
+mkdir -p /opt/own && echo mine >/opt/own/key && chmod 440 /opt/own/key
+[ "$(cat "$7")" != unresolvable ] || { echo "nothing provides nosuch" >&2; exit 1; }
+"""
+USED = "tool; stat -c %a -L .venv/bin/tool /opt/own/key; cat .venv/umask; find / -xdev -name kept"
+
+
+def test_an_environment_of_conda(w):
+    """A stand-in for micromamba in the tree makes it: conda.py has the real thing."""
+    keys = {"env": {"PATH": "/dlrun/src/tools:/usr/local/bin:/usr/bin:/bin"}}
+    with place(w, keys=keys) as s:
+        w.write("tools/micromamba", TOOL)
+        (w.tree / "tools/micromamba").chmod(0o755)
+        w.write("dlrun.yaml", json.dumps({**{k: v for k, v in json.loads((w.tree / "dlrun.yaml").read_text()).items() if k != "setup"},
+                                          "environment": {"lock": "conda-lock.yml"}}))
+        w.ok("config", "trust", "--yes")
+        w.write("conda-lock.yml", "unresolvable")
+        failed = w.run("submit", "-d", "--", "tool")
+        assert failed.rc != 0 and "the setup failed: lock=conda-lock.yml" in failed.err and "nothing provides nosuch" in failed.err, failed
+        gone(s)
+        assert not w.runs() and not s.jobs()
+        w.write("conda-lock.yml", "first")
+        run = s.submit("--", "sh", "-c", USED)
+        assert "environment env-" in s.said and s.ended(run)["state"] == "succeeded", (s.said, s.why(run))
+        assert s.output(run).split("\n") == ["/dlrun/src/.venv/bin/tool of /dlrun/src/.venv, first", "755", "440", "0022", ""], s.output(run)
+        again = s.submit("--", "tool")
+        assert "environment" not in s.said and s.ended(again)["state"] == "succeeded", s.why(again)
 
 
 def wheel(name, version):

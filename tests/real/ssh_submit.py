@@ -183,6 +183,18 @@ def test_setup_is_run_once_per_key(w):
         assert done.rc == 125 and "no way" in done.out + done.err and "never\n" not in done.out, done
 
 
+def test_an_environment_of_conda_is_active(w):
+    """A program of the host makes it, which has the name of one of conda's."""
+    with site(w, files={"environment.yml": "x: 1\n"}) as s:
+        program = s["gpu1"].home / "miniconda3/bin/conda"
+        program.parent.mkdir(parents=True)
+        program.write_text('#!/bin/sh\nmkdir -p .venv/conda-meta .venv/bin\necho "echo $*" >.venv/bin/tool\nchmod 755 .venv/bin/tool\n')
+        program.chmod(0o755)
+        w.write("dlrun.yaml", json.dumps({"environment": {"lock": "environment.yml"}}))
+        done = s.follow("--", "sh", "-c", 'tool; [ "$CONDA_PREFIX" = "$PWD/.venv" ] && echo active')
+        assert done.rc == 0 and done.out.startswith("env create -q -p /") and done.out.endswith("-f environment.yml\nactive\n"), done
+
+
 def data_targets(w, **targets):
     w.write("dlrun.yaml", json.dumps({"data": ["data/set"], "targets": {
         name: {"kind": "ssh", "hosts": ["gpu1"], **({"data": {"data/set": where}} if where else {})} for name, where in targets.items()}}))

@@ -9,8 +9,10 @@
 #include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/digest.h"
+#include "base/util/enc.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
 #include "core/record/setup_key.h"
 #include "kube/api/kinds.h"
@@ -34,6 +36,8 @@ enum {
 	TAIL_BYTES = 16 << 10,
 	/* of bake.sh */
 	EXIT_BUSY = 3,
+	EXIT_OTHER = 4,
+	TOKEN_BYTES = 8,
 	EXIT_TOOLS = 45,
 	EXIT_HOME = 46,
 };
@@ -47,9 +51,11 @@ struct bake {
 	struct spec spec;
 	struct strv defaults;
 	struct run *run;
-	char *why;    /* it has not begun: as it was reported last */
-	int n_cuts;   /* connections to its pod that were */
-	int n_failed; /* takes */
+	char *why;                       /* it has not begun: as it was reported last */
+	int n_cuts;                      /* connections to its pod that were */
+	int n_failed;                    /* takes */
+	char token[2 * TOKEN_BYTES + 1]; /* of this process */
+	off_t at;                        /* what has come of the tar before a cut */
 };
 
 static void bake_done(struct bake *bake)
@@ -109,6 +115,10 @@ static int bake_init(struct bake *bake, const struct bake_request *request, stru
 	struct target *target = submit->target;
 
 	*bake = (struct bake){.request = request, .submit = submit, .target = target};
+	uint8_t token[TOKEN_BYTES];
+
+	random_bytes(token, sizeof(token));
+	hex_encode(token, sizeof(token), bake->token);
 	setup_make_id(request->key, bake->id);
 	bake_set_spec(bake);
 	submit_add_caches(submit, &bake->defaults);
@@ -230,7 +240,7 @@ static void bake_add_tail(const struct bake *bake, struct err *err)
 static int bake_evaluate(const struct bake *bake, const struct target_status *status,
 	bool *ret_cannot, struct err *err)
 {
-	AUTO_FREE char *line = str_shown(bake->submit->spec.runtime.setup.run);
+	AUTO_FREE char *line = setup_shown(bake->submit->spec.runtime.setup.run);
 
 	*ret_cannot = false;
 	if (status->state == RUN_FAILED && str_eq(status->exit.origin, "setup")) {
@@ -243,7 +253,7 @@ static int bake_evaluate(const struct bake *bake, const struct target_status *st
 	*ret_cannot = status->exit.code == EXIT_TOOLS || status->exit.code == EXIT_HOME;
 	if (status->exit.code == EXIT_TOOLS)
 		return err_set(err, E_KUBE_SHELL,
-			"the image lacks one of find, sed, sort, uniq, grep, tar, xargs and tr");
+			"the image lacks one of find, sed, sort, uniq, grep, tar, tail, xargs and tr");
 	if (status->exit.code == EXIT_HOME)
 		return err_set(err, E_RUN_SETUP,
 			"the setup writes to the home directory, which is no part of the image here");
@@ -267,26 +277,29 @@ static int bake_take_failed(struct bake *bake, int status, struct err *err)
 static int bake_take(struct bake *bake, enum bake_result *ret, struct err *err)
 {
 	AUTO_STRV struct strv command = {0};
-	const struct target_exec_request request = {
-		.command = &command,
-		.fds = {-1, bake->request->out_fd, -1},
-	};
+	int fd = bake->request->out_fd, status = -1;
+	const struct target_exec_request request = {.command = &command, .fds = {-1, fd, -1}};
 	AUTO_ERR struct err error = {0};
-	int status = -1;
 
-	if (ftruncate(bake->request->out_fd, 0) < 0 ||
-		lseek(bake->request->out_fd, 0, SEEK_SET) < 0)
+	if (ftruncate(fd, bake->at) < 0 || lseek(fd, bake->at, SEEK_SET) < 0)
 		return fs_error(err, errno, "a file for the environment");
 	bake_add_words(bake, "take", &command);
+	strv_addf(&command, "%lld", (long long)bake->at);
+	strv_add(&command, bake->token);
+	bake->at = 0;
 	int r = target_exec(
 		bake->target, bake->handle, &request, &status, bake->request->interrupted, &error);
 	if (r < 0 &&
 		(error.id == E_CANCELED || error.id == E_KUBE_DENIED || bake->n_cuts++ == CUTS_MAX))
 		return err_move(err, &error);
 	if (r < 0) {
-		log_note("environment: %s", error.message);
-		return 0;
+		bake->at = lseek(fd, 0, SEEK_END);
+		log_note("environment: cut after %lld bytes: %s", (long long)bake->at,
+			error.message);
+		return bake->at < 0 ? fs_error(err, errno, "a file for the environment") : 0;
 	}
+	if (status == EXIT_OTHER)
+		return 0;
 	*ret = status == EXIT_BUSY ? BAKE_BUSY : BAKE_DONE;
 	return status == 0 || status == EXIT_BUSY ? 1 : bake_take_failed(bake, status, err);
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # An environment in a container that is there for it: sh -c THIS dlrun VERB SCRATCH TREE ARGUMENT...
-# SCRATCH: a directory on a volume of its own. Ends with 3 where another has taken it, 45 where a tool is missing, 46
+# SCRATCH: a directory on a volume of its own. Ends with 3 where another has taken it, 4 where the part that came is of another pod, 45 where a tool is missing, 46
 # where the setup has written to a home that is no part of the image, 125 where the setup has failed.
 # Options are those that GNU, busybox and toybox have in common; one file system: what is mounted is no part of it.
 bake_verb=$1 bake_dir=$2/bake bake_tree=$3
@@ -39,7 +39,7 @@ bake_tops() {
 # CWD LINE NAME...: run the setup, tell what it has changed, and wait until that was taken. NAME: a variable with a
 # secret.
 bake_make() {
-	for bake_tool in find sed sort uniq grep tar xargs tr; do
+	for bake_tool in find sed sort uniq grep tar tail xargs tr; do
 		command -v "$bake_tool" >/dev/null 2>&1 || { echo "dlrun: the image has no $bake_tool" >&2; exit 45; }
 	done
 	mkdir -p "$bake_dir" && : >"$bake_dir/mark" || exit 45
@@ -50,9 +50,10 @@ bake_make() {
 		sleep 1
 	}
 	bake_list "$bake_dir/before"
-	(cd -- "$1" && exec /bin/sh -c "$2") || {
+	# The same modes everywhere.
+	(umask 022 && cd -- "$1" && exec /bin/sh -c "$2") || {
 		bake_code=$?
-		printf 'dlrun: setup failed with exit %s: %s\n' "$bake_code" "$2" >&2
+		printf 'dlrun: setup failed with exit %s: %s\n' "$bake_code" "${2%%"$bake_newline"*}" >&2
 		printf 'dlrun: setup failed' >/dev/termination-log
 		exit 125
 	}
@@ -119,11 +120,23 @@ bake_in() {
 	done
 }
 
-# A tar of the lists "tops", "gone" and "secrets", then one of the files for each 500 of them. Whoever took it has a
-# minute, and more for much, until it may be taken again.
+# A tar of the lists "tops", "gone" and "secrets", then one of the files for each 500 of them.
+bake_send() {
+	bake_plain=--no-unquote
+	tar "$bake_plain" --version >/dev/null 2>&1 || bake_plain=
+	tar -cf - -C "$bake_dir" tops gone secrets || return
+	[ ! -s "$bake_dir/files" ] ||
+		(cd / && sed 's,^/,./,' "$bake_dir/files" | tr '\n' '\0' | xargs -0 -n 500 tar $bake_plain -cf -)
+}
+
+# AT TOKEN: send it without the first AT bytes, which the one with that token has. Whoever took it has a minute, and more
+# for much, until it may be taken again.
 bake_take() {
 	until [ -e "$bake_dir/made" ]; do sleep 0.2 2>/dev/null || sleep 1; done
-	if ! mkdir "$bake_dir/taken" 2>/dev/null; then
+	if [ "$1" -gt 0 ]; then
+		[ "$(cat "$bake_dir/taken/token" 2>/dev/null)" = "$2" ] || exit 4
+		kill "$(cat "$bake_dir/taken/pid")" 2>/dev/null
+	elif ! mkdir "$bake_dir/taken" 2>/dev/null; then
 		bake_pid=$(cat "$bake_dir/taken/pid" 2>/dev/null)
 		bake_until=$(cat "$bake_dir/taken/until" 2>/dev/null)
 		if [ "$bake_until" ]; then
@@ -133,13 +146,10 @@ bake_take() {
 		fi
 	fi
 	echo $$ >"$bake_dir/taken/pid"
-	rm -f "$bake_dir/taken/until"
-	bake_plain=--no-unquote
-	tar "$bake_plain" --version >/dev/null 2>&1 || bake_plain=
-	tar -cf - -C "$bake_dir" tops gone secrets || exit 1
-	[ ! -s "$bake_dir/files" ] || (
-		cd / && sed 's,^/,./,' "$bake_dir/files" | tr '\n' '\0' | xargs -0 -n 500 tar $bake_plain -cf -
-	) || exit 1
+	echo "$2" >"$bake_dir/taken/token"
+	rm -f "$bake_dir/taken/until" "$bake_dir/failed"
+	{ bake_send || : >"$bake_dir/failed"; } | tail -c "+$(($1 + 1))" || exit 1
+	[ ! -e "$bake_dir/failed" ] || exit 1
 	echo $(($(date +%s) + 60 + $(wc -l <"$bake_dir/files") / 100)) >"$bake_dir/taken/until"
 }
 

@@ -145,6 +145,17 @@ static int baked_check_names(struct baked *baked, const struct entry *entry, str
 		       : r;
 }
 
+/* The owner becomes root, so what is the tree's, or was of another, is there for everybody to read;
+ * else it is as the tool made it, with the umask of bake.sh. */
+static uint16_t baked_mode(const struct baked *baked, const struct tar_member *member)
+{
+	unsigned mode = member->mode & 0777;
+
+	if (mode && member->is_root && !baked_in_tree(baked, baked_without_dot(member->path)))
+		return (uint16_t)mode;
+	return mode & 0100 ? 0755 : 0644;
+}
+
 static int baked_take_member(void *ctx, const struct tar_member *member, struct err *err)
 {
 	struct baked *baked = ctx;
@@ -165,6 +176,7 @@ static int baked_take_member(void *ctx, const struct tar_member *member, struct 
 			err, E_DATA_LIMIT, "the setup has made more than %d files", FILES_MAX);
 	file.entry.path = baked_path(baked, member->path);
 	file.entry.exec = (member->mode & 0100) != 0;
+	file.entry.mode = baked_mode(baked, member);
 	if (member->kind == TAR_HARDLINK) {
 		file.entry.target = baked_path(baked, member->target);
 		*vec_push(&baked->hardlinks) = file;
@@ -369,6 +381,7 @@ static int baked_add_links(struct baked *baked, struct err *err)
 		return r;
 	file.at = (uint64_t)end;
 	file.entry.size = baked->gone.len;
+	file.entry.mode = 0644;
 	digest_sha256(baked->gone.data, baked->gone.len, file.entry.sha256);
 	*vec_push(&baked->files) = file;
 	return 0;

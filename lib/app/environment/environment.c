@@ -338,8 +338,9 @@ static int environment_make(struct environment *environment, char **ret_digest, 
 	struct submit *submit = environment->submit;
 	AUTO(push_result_done) struct push_result code = {0};
 	AUTO_ERR struct err error = {0};
-	AUTO_FREE char *text = mem_printf("environment: made once in a pod of %s, by %s",
-		submit->target->name, submit->spec.runtime.setup.run);
+	AUTO_FREE char *line = setup_shown(submit->spec.runtime.setup.run);
+	AUTO_FREE char *text = mem_printf(
+		"environment: made once in a pod of %s, by %s", submit->target->name, line);
 	int n_lost = 0;
 
 	tagged_note(submit, text);

@@ -633,7 +633,7 @@ static void lookup_program(struct submit *submit, const char *word)
 
 	/* A relative element of PATH is seen from the run's directory, not from here. */
 	if ((found && found[0] == '/') || strstr(path, "::") || path[0] != '/' ||
-		strstr(path, ":."))
+		strstr(path, ":.") || is_brought(&submit->spec.runtime, word))
 		return;
 	submit->missing_program = true;
 	near = suggest(path, word);

@@ -300,6 +300,8 @@ static char *dir_of_key(struct submit *submit, const char *key)
 	return mem_strndup(origin->file + len + 1, (size_t)(slash - origin->file) - len - 1);
 }
 
+extern const char conda_sh[], conda_py[];
+
 /* The lines that make .venv; uv that an image lacks is not a part of what they make. */
 #define LOCK_UV                                                                                    \
 	"command -v uv >/dev/null || { d=$(mktemp -d) && trap 'rm -rf \"$d\"' EXIT && "            \
@@ -312,10 +314,24 @@ static int submit_runtime_fail_lock(const struct config *config, const char *loc
 {
 	AUTO_FREE char *shown = str_shown(lock);
 
-	err_set(err, E_CONFIG, "environment.lock: '%s' is not uv.lock or a .txt beside dlrun.yaml",
+	err_set(err, E_CONFIG,
+		"environment.lock: '%s' is not uv.lock, a .txt, environment.yml, conda-lock.yml or "
+		"pixi.lock beside dlrun.yaml",
 		shown);
 	config_blame(config, "environment.lock", err);
-	return err_hint(err, "setup: {run: conda env create -p .venv, key: [environment.yml]}");
+	return err_hint(err, "environment: {lock: environment.yml}");
+}
+
+/* The line that makes .venv by lock; messages show the first line of it. */
+static char *submit_runtime_conda(const char *lock)
+{
+	AUTO_BUF struct buf line = {0};
+
+	buf_init(&line, JSON_SIZE_MAX);
+	buf_addf(&line, "lock=%s\nconda_program=", lock);
+	str_shell_quote(&line, conda_py);
+	buf_addf(&line, "\n%s", conda_sh);
+	return buf_take(&line);
 }
 
 /* A file of the tree, seen from the directory of the setup. */
@@ -332,11 +348,17 @@ static int set_lock(struct submit *submit, const char *lock, struct err *err)
 	struct runtime_setup *setup = &submit->spec.runtime.setup;
 	const char *root = submit_runtime_root_of(submit);
 	bool is_uv = str_eq(lock, "uv.lock");
+	bool is_conda = str_is_word_of(
+		lock, "environment.yml environment.yaml conda-lock.yml conda-lock.yaml pixi.lock");
 
-	if (strchr(lock, '/') || (!is_uv && !str_ends(lock, ".txt")))
+	if (strchr(lock, '/') || (!is_uv && !is_conda && !str_ends(lock, ".txt")))
 		return submit_runtime_fail_lock(submit->config, lock, err);
 	setup->cwd = dir_of_key(submit, "environment.lock");
 	submit_runtime_add_key(setup, lock);
+	if (is_conda) {
+		setup->run = submit_runtime_conda(lock);
+		return 0;
+	}
 	AUTO_FREE char *dir = root ? fs_join(root, setup->cwd) : NULL;
 	AUTO_FREE char *version = dir ? fs_join(dir, ".python-version") : NULL;
 	if (version && access(version, F_OK) == 0)

@@ -26,6 +26,7 @@ struct entry {
 	const char *path; /* bytes, relative, no "." or "..", no slash at either end */
 	enum entry_kind kind;
 	bool exec;                   /* files: the owner's execute bit */
+	uint16_t mode;               /* permissions in a layer; 0: as those of code (layer.h) */
 	uint64_t size;               /* bytes of the content, or of the link's target */
 	uint8_t sha256[SHA256_SIZE]; /* of the content, or of the link's target */
 	const char *target;          /* links: where it points, as written; files: NULL */

@@ -757,7 +757,7 @@ void attempt_setup_env_read(const char *dir, struct strv *env)
 		return;
 	for (size_t i = 0; i < changed.n; i++)
 		env_set(env, changed.v[i], false);
-	if (changed.n && env_get((const char *const *)changed.v, "VIRTUAL_ENV"))
+	if (changed.n)
 		env_unset(env, "PYTHONHOME");
 }
 

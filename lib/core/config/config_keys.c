@@ -106,7 +106,8 @@ const struct config_key config_keys[] = {
 		"environment: {lock: uv.lock}"},
 	{"environment.lock", CONFIG_STRING, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"A file beside dlrun.yaml: uv.lock (uv makes .venv), requirements.txt or another .txt (pip makes "
-		".venv, which sees the packages of the interpreter, too)",
+		".venv, which sees the packages of the interpreter, too), environment.yml, conda-lock.yml or "
+		"pixi.lock (a tool of conda makes .venv)",
 		NULL},
 	{"data", CONFIG_LIST, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"Paths of the working tree that git ignores and that stay where they are; the program finds them at "

@@ -245,6 +245,13 @@ int setup_key(const struct runtime_setup *setup, const char *where, const char *
 	return 0;
 }
 
+char *setup_shown(const char *run)
+{
+	AUTO_FREE char *first = mem_strndup(run, strcspn(run, "\n"));
+
+	return str_shown(first);
+}
+
 /*
  * Ids
  */

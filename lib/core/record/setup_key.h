@@ -22,6 +22,9 @@ enum {
 int setup_key(const struct runtime_setup *setup, const char *where, const char *tree,
 	char out[static SHA256_HEX_SIZE], struct err *err);
 
+/* The line for messages: its first one, as str_shown has it. The caller frees. */
+char *setup_shown(const char *run);
+
 /* The id, as that of a run, of what makes the setup with that key at a target; and whether an id is
  * one of these. */
 void setup_make_id(const char *key, char ret[static RUN_ID_SIZE]);

@@ -644,19 +644,25 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
  * How the program of a pod is started: as it is, or from one POSIX script.
  */
 
-/* A virtual environment that was not there before is the program's. */
+/* A virtual environment, or one of conda, that was not there before is the program's. */
 static const char venv_before[] =
 	"d=$1 s=$2 l=" KUBE_ATTEMPT_DIR "/setup.log had=\n"
 	"shift 2\n"
-	"for v in .venv venv; do [ ! -f \"$d/$v/pyvenv.cfg\" ] || had=\"$had$v \"; done\n";
-static const char venv_after[] =
 	"for v in .venv venv; do\n"
-	"\tcase \" $had\" in *\" $v \"*) continue ;; esac\n"
-	"\t[ -f \"$d/$v/pyvenv.cfg\" ] || continue\n"
-	"\texport VIRTUAL_ENV=\"$d/$v\" PATH=\"$d/$v/bin:$PATH\" UV_NO_SYNC=\"${UV_NO_SYNC-1}\"\n"
-	"\tunset PYTHONHOME\n"
-	"\tbreak\n"
+	"\t[ ! -f \"$d/$v/pyvenv.cfg\" ] && [ ! -d \"$d/$v/conda-meta\" ] || had=\"$had$v \"\n"
 	"done\n";
+static const char venv_after[] = "for v in .venv venv; do\n"
+				 "\tcase \" $had\" in *\" $v \"*) continue ;; esac\n"
+				 "\tif [ -d \"$d/$v/conda-meta\" ]; then\n"
+				 "\t\texport CONDA_PREFIX=\"$d/$v\"\n"
+				 "\telse\n"
+				 "\t\t[ -f \"$d/$v/pyvenv.cfg\" ] || continue\n"
+				 "\t\texport VIRTUAL_ENV=\"$d/$v\" UV_NO_SYNC=\"${UV_NO_SYNC-1}\"\n"
+				 "\tfi\n"
+				 "\texport PATH=\"$d/$v/bin:$PATH\"\n"
+				 "\tunset PYTHONHOME\n"
+				 "\tbreak\n"
+				 "done\n";
 
 /* The output of the setup is shown if it fails. Its files are in the tree itself. */
 static const char setup_lines[] =
@@ -664,7 +670,7 @@ static const char setup_lines[] =
 	"\tc=$?\n"
 	"\techo 'dlrun: setup failed, its output:' >&2\n"
 	"\tcat \"$l\" >&2\n"
-	"\tprintf 'dlrun: setup failed with exit %s: %s\\n' \"$c\" \"$s\" >&2\n"
+	"\tprintf 'dlrun: setup failed with exit %s: %s\\n' \"$c\" \"${s%%\n*}\" >&2\n"
 	"\tprintf '" KUBE_JOB_SETUP "' >/dev/termination-log\n"
 	"\texit 125\n"
 	"}\n";

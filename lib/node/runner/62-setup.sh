@@ -88,13 +88,13 @@ setup_run() {
 		setup_failed "the tree cannot be copied to $setup_made"
 	setup_without_outputs
 	mkdir -p "$setup_made/${j_setup_cwd:-.}"
-	note "$setup_of" "setup: $j_setup_run, output in $setup_dir/log"
+	note "$setup_of" "setup: ${j_setup_run%%"$nl"*}, output in $setup_dir/log"
 	(setup_line) </dev/null >&4 2>&1 3<&- 4>&-
 	setup_code=$?
 	if [ "$setup_code" -gt 128 ]; then
-		setup_failed "setup failed by signal $((setup_code - 128)): $j_setup_run"
+		setup_failed "setup failed by signal $((setup_code - 128)): ${j_setup_run%%"$nl"*}"
 	elif [ "$setup_code" -ne 0 ]; then
-		setup_failed "setup failed with exit $setup_code: $j_setup_run"
+		setup_failed "setup failed with exit $setup_code: ${j_setup_run%%"$nl"*}"
 	fi
 	setup_products=''
 	setup_find '' 0
@@ -174,7 +174,7 @@ setup_is_below() {
 	done
 }
 
-# A virtual environment in the setup's directory is active in the program; what it has installed from the
+# A virtual environment, or one of conda, in the setup's directory is active in the program; what it has installed from the
 # copy as editable comes from the run's own tree.
 setup_python() {
 	setup_in=${j_setup_cwd:-.}/
@@ -186,7 +186,7 @@ setup_python() {
 		*/*) continue ;;
 		esac
 		[ "$setup_name" != "${setup_name#"$setup_in"}" ] || [ -z "$setup_in" ] || continue
-		[ -f "$setup_made/$setup_name/pyvenv.cfg" ] || continue
+		[ -f "$setup_made/$setup_name/pyvenv.cfg" ] || [ -d "$setup_made/$setup_name/conda-meta" ] || continue
 		case $setup_name in
 		.venv | */.venv) setup_venv=$setup_name ;;
 		*) setup_venv=${setup_venv:-$setup_name} ;;
@@ -198,7 +198,12 @@ setup_python() {
 	done
 	{
 		quoted_of "$setup_tree/$setup_venv"
-		printf 'export VIRTUAL_ENV=%s\nunset PYTHONHOME\ndefault UV_NO_SYNC 1\n' "$quoted"
+		if [ -d "$setup_made/$setup_venv/conda-meta" ]; then
+			printf 'export CONDA_PREFIX=%s\n' "$quoted"
+		else
+			printf 'export VIRTUAL_ENV=%s\ndefault UV_NO_SYNC 1\n' "$quoted"
+		fi
+		echo 'unset PYTHONHOME'
 		quoted_of "$setup_tree/$setup_venv/bin"
 		printf 'export PATH=%s"${PATH:+:$PATH}"\n' "$quoted"
 		if [ -n "$setup_paths" ]; then

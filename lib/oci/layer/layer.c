@@ -722,12 +722,12 @@ static int layer_write_file(struct writer *writer, const struct entry *entry)
 {
 	const struct entry_opener *opener = &writer->spec->opener;
 	AUTO_FD int fd = -1;
+	unsigned mode = entry->mode ? entry->mode : entry->exec ? MODE_EXEC : MODE_FILE;
 	int r = opener->open(opener->ctx, entry, &fd, writer->err);
 
 	if (r == 0)
-		r = write_header(writer,
-			(struct layer_tar_member){LAYER_TAR_FILE,
-				.mode = entry->exec ? MODE_EXEC : MODE_FILE, .size = entry->size});
+		r = write_header(writer, (struct layer_tar_member){LAYER_TAR_FILE, .mode = mode,
+						 .size = entry->size});
 	if (r)
 		return r;
 	encoder_set_incompressible(writer->encoder, is_incompressible(entry));

@@ -4,8 +4,8 @@
  * locale matters) with a fixed order, time, owner and mode (OCI image-spec, layer.md).
  *
  * Entries are sorted by bytes with parents before children and whiteouts before their siblings;
- * files 0664 or 0775, directories 0775, uid and gid 0, no user names, one time for all. There is no
- * entry for the parents of workdir.
+ * files 0664 or 0775 where they have no mode of their own, directories 0775, uid and gid 0, no user
+ * names, one time for all. There is no entry for the parents of workdir.
  */
 #ifndef DLRUN_OCI_LAYER_LAYER_H
 #define DLRUN_OCI_LAYER_LAYER_H

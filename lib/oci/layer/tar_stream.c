@@ -23,9 +23,9 @@ enum {
 struct field {
 	size_t at, len;
 };
-static const struct field name_field = {0, 100}, mode_field = {100, 8}, size_field = {124, 12},
-			  mtime_field = {136, 12}, sum_field = {148, 8}, target_field = {157, 100},
-			  prefix_field = {345, 155};
+static const struct field name_field = {0, 100}, mode_field = {100, 8}, uid_field = {108, 8},
+			  size_field = {124, 12}, mtime_field = {136, 12}, sum_field = {148, 8},
+			  target_field = {157, 100}, prefix_field = {345, 155};
 enum { TYPE_AT = 156, MAGIC_AT = 257 };
 
 /* Extra headers in front of a member. */
@@ -292,7 +292,7 @@ static int tar_stream_take_member(struct tar_stream *stream, uint64_t size, stru
 	const struct extra *extra = &stream->extra;
 	struct tar_member member = {.size = extra->has_size ? extra->size : size};
 	AUTO_FREE char *path = NULL, *target = NULL;
-	uint64_t mode = 0;
+	uint64_t mode = 0, uid = 0;
 
 	int r = tar_stream_kind_of((char)stream->block[TYPE_AT], &member.kind, err);
 	if (r < 0)
@@ -305,6 +305,7 @@ static int tar_stream_take_member(struct tar_stream *stream, uint64_t size, stru
 	member.path = path;
 	member.target = target;
 	member.mode = (unsigned)mode & 07777;
+	member.is_root = read_number(stream->block, uid_field, &uid) && uid == 0;
 	member.mtime_ns = extra->has_mtime ? extra->mtime_ns : tar_stream_read_time(stream->block);
 	if (member.kind != TAR_FILE)
 		member.size = 0;

@@ -13,6 +13,7 @@
 #ifndef DLRUN_OCI_LAYER_TAR_STREAM_H
 #define DLRUN_OCI_LAYER_TAR_STREAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +32,7 @@ struct tar_member {
 	enum tar_kind kind;
 	const char *path, *target; /* during the call; target: of links, else "" */
 	unsigned mode;             /* permission bits, with those of set-id */
+	bool is_root;              /* the owner is user 0 */
 	uint64_t size;             /* of a file */
 	int64_t mtime_ns;
 };

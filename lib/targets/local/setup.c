@@ -149,6 +149,14 @@ static int setup_products_link(
 	return r;
 }
 
+static bool setup_is_conda(const char *made, const char *product)
+{
+	AUTO_FREE char *meta = mem_printf("%s/%s/conda-meta", made, product);
+	struct stat st;
+
+	return stat(meta, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 static bool is_venv_in(const char *product, const char *made, const char *cwd)
 {
 	const char *slash = strrchr(product, '/');
@@ -159,10 +167,10 @@ static bool is_venv_in(const char *product, const char *made, const char *cwd)
 	if (str_eq(cwd, ".") ? slash != NULL
 			     : strlen(cwd) != len || strncmp(product, cwd, len) != 0)
 		return false;
-	return stat(cfg, &st) == 0 && S_ISREG(st.st_mode);
+	return (stat(cfg, &st) == 0 && S_ISREG(st.st_mode)) || setup_is_conda(made, product);
 }
 
-/* The product that is a virtual environment of Python in the directory cwd of made, or NULL. */
+/* The product that is an environment of Python in the directory cwd of made, or NULL. */
 static const char *setup_venv_find(const struct strv *products, const char *made, const char *cwd)
 {
 	const char *found = NULL;
@@ -288,6 +296,7 @@ struct setup {
 	struct copy *copy;
 	struct strv products;
 	char *venv;               /* in the run's tree; NULL: none */
+	bool is_conda;            /* of conda's making */
 	struct strv python_paths; /* absolute */
 	const char *why;
 	int64_t wait_ms;
@@ -383,6 +392,7 @@ static int find_python(struct setup *setup, const char *venv, struct err *err)
 	struct strv none = {0};
 
 	REPLACE(setup->venv, fs_join(setup->tree, venv));
+	setup->is_conda = setup_is_conda(setup->made, venv);
 	editable_find(&(struct editable_query){.command = &none,
 			      .env = no_env,
 			      .cwd = setup->made,
@@ -680,9 +690,11 @@ void setup_env(const struct setup *setup, const struct strv *env_before, struct 
 	if (!setup->venv)
 		return;
 	AUTO_FREE char *bin = fs_join(setup->venv, "bin");
-	AUTO_FREE char *venv = mem_printf("VIRTUAL_ENV=%s", setup->venv);
+	AUTO_FREE char *prefix =
+		mem_printf("%s=%s", setup->is_conda ? "CONDA_PREFIX" : "VIRTUAL_ENV", setup->venv);
 	put_first(ret, "PATH", bin);
-	env_set(ret, venv, false);
+	env_set(ret, prefix, false);
 	env_unset(ret, "PYTHONHOME");
-	env_set(ret, "UV_NO_SYNC=1", true);
+	if (!setup->is_conda)
+		env_set(ret, "UV_NO_SYNC=1", true);
 }

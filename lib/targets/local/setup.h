@@ -69,8 +69,9 @@ void setup_order(const struct setup *setup, struct setup_order *ret);
 int setup_end(struct setup *setup, int wait_status, struct err *err);
 
 /* After SETUP_READY. *ret: env_before (K=V), and where a product is a virtual environment of Python
- * (in the setup's directory of the tree; .venv before others) with it active: VIRTUAL_ENV, its bin
- * first in PATH, PYTHONHOME unset, UV_NO_SYNC=1 unless that is set. What it has installed from
+ * or one of conda (in the setup's directory of the tree; .venv before others) with it active:
+ * VIRTUAL_ENV, and UV_NO_SYNC=1 unless that is set, or CONDA_PREFIX; its bin first in PATH,
+ * PYTHONHOME unset. What it has installed from
  * tree/ as editable comes from the run's own tree: such paths go first in PYTHONPATH. */
 void setup_env(const struct setup *setup, const struct strv *env_before, struct strv *ret);
 

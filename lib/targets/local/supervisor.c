@@ -26,6 +26,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/collect.h"
+#include "core/record/setup_key.h"
 #include "host/gpu.h"
 #include "targets/local/observe.h"
 #include "targets/local/program.h"
@@ -874,7 +875,7 @@ static void sup_setup_copy_tail(struct supervisor *sup, const char *path)
 static void sup_setup_failed(struct supervisor *sup)
 {
 	int status = sup->setup_status, sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-	AUTO_FREE char *shown = str_escaped(sup->job->spec.runtime.setup.run), *text = NULL;
+	AUTO_FREE char *shown = setup_shown(sup->job->spec.runtime.setup.run), *text = NULL;
 	struct setup_order order;
 	char name[8];
 

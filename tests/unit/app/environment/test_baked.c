@@ -16,7 +16,8 @@
 
 struct member {
 	const char *name, *content, *target;
-	char type; /* '0' where nothing is said */
+	char type;          /* '0' where nothing is said */
+	unsigned mode, uid; /* 0: 0755 */
 };
 
 static void add_member(struct buf *tar, const struct member *member)
@@ -26,7 +27,8 @@ static void add_member(struct buf *tar, const struct member *member)
 	unsigned sum = 0;
 
 	snprintf(block, 100, "%s", member->name);
-	snprintf(block + 100, 8, "0000755");
+	snprintf(block + 100, 8, "%07o", member->mode ? member->mode : 0755);
+	snprintf(block + 108, 8, "%07o", member->uid);
 	snprintf(block + 124, 12, "%011o", (unsigned)size & 07777777777);
 	snprintf(block + 136, 12, "00000000001");
 	block[156] = member->type ? member->type : '0';
@@ -113,6 +115,29 @@ static void test_entries(void **state)
 	assert_string_equal(baked.removed.v[0], "usr/old");
 	assert_memory_equal(baked.entries.v[5].sha256, baked.entries.v[1].sha256, SHA256_SIZE);
 	assert_true(baked.entries.v[1].exec);
+	close(baked.fd);
+}
+
+/* A file of root's outside of the tree stays as it is, but for set-id. */
+static void test_modes(void **state)
+{
+	static const struct member members[] = {
+		{"./dlrun/src/.venv/exec", "a", .mode = 0700},
+		{"./dlrun/src/.venv/own", "a", .mode = 0600},
+		{"./etc/secret", "a", .mode = 0440},
+		{"./etc/set", "a", .mode = 04755},
+		{"./opt/group", "a", .mode = 0664},
+		{"./opt/of_user", "a", .mode = 0600, .uid = 1000},
+	};
+	static const unsigned expected[] = {0644, 0755, 0644, 0440, 0755, 0664, 0644};
+	AUTO(baked_done) struct baked baked = {0};
+	AUTO_ERR struct err err = {0};
+
+	(void)state;
+	assert_int_equal(read_all(&baked, members, ARRAY_LEN(members), &err), 0);
+	assert_int_equal(baked.entries.n, ARRAY_LEN(expected));
+	for (size_t i = 0; i < baked.entries.n; i++)
+		assert_int_equal(baked.entries.v[i].mode, expected[i]);
 	close(baked.fd);
 }
 
@@ -239,6 +264,7 @@ int main(void)
 		cmocka_unit_test(test_ids),
 		cmocka_unit_test_setup_teardown(test_entries, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_links, make_tmp, remove_tmp),
+		cmocka_unit_test_setup_teardown(test_modes, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_refused, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_secrets, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_secrets_told, make_tmp, remove_tmp),

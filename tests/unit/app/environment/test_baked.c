@@ -27,8 +27,8 @@ static void add_member(struct buf *tar, const struct member *member)
 	unsigned sum = 0;
 
 	snprintf(block, 100, "%s", member->name);
-	snprintf(block + 100, 8, "%07o", member->mode ? member->mode : 0755);
-	snprintf(block + 108, 8, "%07o", member->uid);
+	snprintf(block + 100, 8, "%07o", (member->mode ? member->mode : 0755) & 07777);
+	snprintf(block + 108, 8, "%07o", member->uid & 07777);
 	snprintf(block + 124, 12, "%011o", (unsigned)size & 07777777777);
 	snprintf(block + 136, 12, "00000000001");
 	block[156] = member->type ? member->type : '0';

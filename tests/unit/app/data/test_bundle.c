@@ -163,6 +163,32 @@ static void test_plan_goes_on(void **state)
 		bundle.removed.len, strlen("./back ./half ./late ./left ./stray ./was-link "));
 }
 
+/* A name in a directory that was changed counts by its content, whatever its time. */
+static void test_compare(void **state)
+{
+	AUTO(bundle_part_done) struct bundle_part changed, part = {0};
+	AUTO(map_done) struct map lost = {0};
+	AUTO_VERSION struct version version;
+
+	(void)state;
+	take("d 755 a\nf 444 5 " SHA " a/f\nl f a/link\nf 444 5 " SHA " a/removed\n"
+	     "d 755 b\nf 444 5 " SHA " b/other\nf 444 5 " SHA " b/written\n",
+		&version);
+	assert_true(PARSE("part " ID "\ngone 4\n./a\0dirs 13\n./a/cachedir\0other 9\n./a/link\0"
+			  "5 444\n7 644\n6 444\nsums\n" SHA "  ./a/f\n" SHA "  ./a/cache\n" SHA
+			  "  ./b/written\n",
+		&changed));
+	assert_int_equal(bundle_compare(&version, &changed, &lost, &part), 4);
+	assert_int_equal(lost.n, 3);
+	/* Where a link leads is not known. */
+	assert_non_null(map_get(&lost, "a/link"));
+	assert_non_null(map_get(&lost, "a/removed"));
+	assert_non_null(map_get(&lost, "b/written"));
+	assert_int_equal(part.others.n, 2);
+	assert_non_null(map_get(&part.others, "a/cache"));
+	assert_non_null(map_get(&part.others, "a/cachedir"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -170,6 +196,7 @@ int main(void)
 		cmocka_unit_test(test_half_of_it),
 		cmocka_unit_test(test_plan),
 		cmocka_unit_test(test_plan_goes_on),
+		cmocka_unit_test(test_compare),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

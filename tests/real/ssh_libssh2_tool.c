@@ -31,7 +31,7 @@
 #include "base/util/vec.h"
 #include "net/ssh/ssh_libssh2.h"
 
-enum { CHUNK = 64 << 10, UNUSED = 125, FALLBACK = 126 };
+enum { CHUNK = 64 << 10, UNUSABLE = 125, FALLBACK = 126 };
 
 struct tool;
 struct conn {
@@ -64,7 +64,7 @@ static int fail(const struct err *err)
 	fprintf(stderr, "error: %s: %s\n", err_info(err->id)->name, err->message);
 	for (size_t i = 0; i < err->n_evidence; i++)
 		fprintf(stderr, "  %s\n", err->evidence[i]);
-	return UNUSED;
+	return UNUSABLE;
 }
 
 static int stop(struct tool *tool, int status)
@@ -142,7 +142,7 @@ static int check_end(struct tool *tool, struct err *err)
 		fprintf(stderr, "exit %d\n", exit.code);
 	else
 		fprintf(stderr, "exit unknown\n");
-	return stop(tool, exit.signal[0] ? 128 : exit.known ? exit.code : UNUSED);
+	return stop(tool, exit.signal[0] ? 128 : exit.known ? exit.code : UNUSABLE);
 }
 
 static int on_ready(void *ctx, struct err *err)

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Results of runs of a real cluster in a bucket, by a server that checks signatures."""
+"""Results and data of runs of a real cluster in a bucket, by a server that checks signatures."""
 
 import contextlib
+import hashlib
 import json
+import random
 import subprocess
 
 from harness import *  # noqa: F403
 from kubesite import site
 from mirror import NAME, Mirror
 from mirror import WRITE as EVENTS
-from s3site import S3Server
+from s3site import S3Server, fill
 
 WRITE = """import os, sys, time
 out = os.environ["DLRUN_OUTPUT_DIR"]
@@ -143,6 +145,68 @@ def test_what_could_not_be_sent_is_said(w):
         s.configure(results={"s3": f"s3://{s3.bucket}/runs"})
         run = s.submit("--", "sh", "-c", "echo x")
         assert s.ended(run)["exit"]["code"] == 125 and "need an image with python3" in s.output(run), s.why(run)
+
+
+READ = """import hashlib, os, sys, time
+for at, dirs, names in sorted(os.walk("data/set")):
+    for name in sorted(names):
+        print(name, hashlib.sha256(open(os.path.join(at, name), "rb").read()).hexdigest(), flush=True)
+try:
+    open("data/set/new", "w")
+except OSError as e:
+    print("not written:", e.strerror, flush=True)
+if sys.argv[1:]:
+    while not os.path.exists("/tmp/end"):
+        time.sleep(0.1)
+"""
+
+
+def test_data_in_a_bucket(w):
+    """On the pod's own disk, and on one that pods of a node share; what stands in the way is told."""
+    files = {"a": b"abc", "sub/big": random.Random(1).randbytes(40 << 20)}
+    want = [f"{n.split('/')[-1]} {hashlib.sha256(data).hexdigest()}" for n, data in files.items()] + ["not written: Read-only file system"]
+    with bucket(w) as (s, s3):
+        w.write("r.py", READ)
+        fill(w, s3, "sets/set", files)
+        s.keys["data"] = ["data/set"]
+        shared = {"host_path": f"{s.cluster.dir}/s3-cache-{s.namespace}"}
+        os.mkdir(shared["host_path"])
+        for caches in None, shared:
+            more = {"caches": caches, "host_path": True} if caches else {}
+            s.configure(results={"emptyDir": True}, data={"data/set": {"s3": f"s3://{s3.bucket}/sets/set", "cache": "100Mi"}}, **more)
+            begun = len(s3.log.read_text())
+            for again in range(2 if caches else 1):
+                run = s.submit("--", "python3", "r.py")
+                assert s.ended(run)["state"] == "succeeded", s.why(run)
+                assert s.output(run).splitlines() == want, s.output(run)
+                assert w.show(run)["data"] == {"data/set": f"s3://{s3.bucket}/sets/set"}, w.show(run)
+            said = s3.log.read_text()[begun:]
+            assert said.count("/sets/set/sub/big") == 2 and said.count("/sets/set/a ") == 1, said
+        objects = json.dumps([s.cluster.get(kind, namespace=s.namespace) for kind in ("Job", "Pod", "ConfigMap")])
+        assert s3.secret not in objects + json.dumps(w.show(run))
+        assert s3.secret.encode() not in b"".join(p.read_bytes() for p in Path(shared["host_path"]).rglob("*") if p.is_file())
+        # One that runs is not robbed of its files by another that needs the space.
+        run = s.submit("--", "python3", "r.py", "wait")
+        wait_for(lambda: "not written" in s.output(run), "what it reads", 120)
+        fill(w, s3, "sets/set", {"sub/big": bytes(70 << 20)})
+        failed = s.submit("--", "python3", "r.py")
+        assert s.ended(failed)["state"] == "failed" and "too small for it" in json.dumps(s.why(failed)), s.why(failed)
+        w.ok("exec", run, "--", "sh", "-c", "sha256sum data/set/sub/big; touch /tmp/end")
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        w.write("data/set/f", "of a version")
+        version = json.loads(w.ok("data", "push", "data/set", "--json").out)["version"]
+        run = s.submit("--", "python3", "r.py", "wait")
+        wait_for(lambda: "not written" in s.output(run), "what it reads", 120)
+        assert s.output(run).splitlines()[0] == f"f {hashlib.sha256(b'of a version').hexdigest()}", s.output(run)
+        assert w.show(run)["data"] == {"data/set": version}, w.show(run)
+        refused = w.run("data", "rm", "data/set")
+        assert refused.rc and f"is read by {run}" in refused.err, refused
+        w.ok("exec", run, "--", "touch", "/tmp/end")
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        w.ok("data", "rm", "data/set")
+        s.configure(results={"emptyDir": True}, data={"data/set": {"s3": "s3://no-such-bucket/x"}})
+        failed = s.submit("--", "python3", "r.py")
+        assert s.ended(failed)["state"] == "failed" and "NoSuchBucket" in json.dumps(s.why(failed)), s.why(failed)
 
 
 if __name__ == "__main__":

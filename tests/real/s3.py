@@ -3,17 +3,18 @@
 """The client of S3 and what sends results from a pod, with a server that checks signatures, and connections that break."""
 
 import contextlib
+import fcntl
 import hashlib
 import random
+import re
 import signal
 import socket
 import subprocess
 import threading
 
 from harness import *  # noqa: F403
-from s3site import S3Server
+from s3site import PROGRAMS, S3Server, fill
 
-UPLOADER = Path(__file__).resolve().parents[2] / "lib/kube/job/upload.py"
 NAMES = ["plain", "with space", "a+b", "umläut/ñ", "per%cent", "q?a&b=c", "quo'te\"", "back\\slash", "dots/..a/.b", "<&>"]
 
 
@@ -121,6 +122,15 @@ def test_large_objects_go_on_where_they_were_cut(w):
         cutter.close()
 
 
+def program(parts, places):
+    """A program of pods, with other directories."""
+    text = "".join((PROGRAMS / part).read_text() for part in parts)
+    for a, b in places.items():
+        assert f'"{a}"' in text
+        text = text.replace(f'"{a}"', repr(str(b)))
+    return text
+
+
 class Pod:
     """upload.py in directories of the test instead of a pod's, and a pipe as a program's script holds it open."""
 
@@ -128,10 +138,8 @@ class Pod:
         self.output, self.attempt, self.message = w.dir / "outputs", w.dir / "attempt", w.dir / "message"
         for path in (self.output, self.attempt):
             path.mkdir(exist_ok=True)
-        text = UPLOADER.read_text()
-        for a, b in (("/dlrun/attempt", self.attempt), ("/dlrun/outputs", self.output), ("/dev/termination-log", self.message)):
-            assert f'"{a}"' in text
-            text = text.replace(f'"{a}"', repr(str(b)))
+        text = program(("calm.py", "s3.py", "upload.py"),
+                       {"/dlrun/attempt": self.attempt, "/dlrun/outputs": self.output, "/dev/termination-log": self.message})
         alive = self.attempt / "alive"
         alive.unlink(missing_ok=True)
         os.mkfifo(alive)
@@ -149,6 +157,37 @@ class Pod:
         _, said = self.process.communicate(timeout=90)
         assert self.process.returncode == 0, said
         return said.decode()
+
+
+class Reader:
+    """download.py for a pod, in a directory of the test that pods share; `holds` as its program does then."""
+
+    def __init__(self, w, s3, pod, *data, **env):
+        self.top, self.message, self.pod = w.dir / "shared", w.dir / f"message-{pod}", pod
+        (self.top / "runs").mkdir(parents=True, exist_ok=True)
+        text = program(("s3.py", "download.py"), {"/dlrun/s3/s3": self.top, "/dev/termination-log": self.message})
+        self.process = subprocess.Popen(["python3", "-ESc", text, "shared", pod, "data/set", *map(str, data)], env={**w.env, **s3.env, **env},
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def end(self, code=0):
+        said = self.process.communicate(timeout=120)[0].decode()
+        assert self.process.returncode == code, said
+        return said
+
+    def kill(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def holds(self):
+        state = self.top / "runs" / self.pod / "state"
+        lock = open(state / "lock")
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        (state / "started").touch()
+        return lock
+
+    def files(self, n=0):
+        top = self.top / "runs" / self.pod / str(n)
+        return {str(p.relative_to(top)): p.read_bytes() for p in top.rglob("*") if p.is_file()}
 
 
 def listed(w, s3):
@@ -252,6 +291,103 @@ def test_results_that_cannot_be_sent_are_said_to_be_lost(w):
         pod = Pod(w, s3, seconds=1, AWS_ENDPOINT_URL_S3="http://127.0.0.1:1")
         pod.end()
         assert "refused" in pod.message.read_text() and "retry" not in pod.message.read_text(), pod.message.read_text()
+
+
+SETS = {**{name: name.encode() for name in NAMES}, "empty": b"", "dir/marker/": b"", "big": random.Random(1).randbytes(40 << 20),
+        **{f"many/{i}": b"%d" % i for i in range(60)}}
+TREE = {name: data for name, data in SETS.items() if not name.endswith("/")}
+
+
+def gets(s3, path=""):
+    """How many objects, or ranges of one, were fetched."""
+    return len(re.findall(rf"GET /{s3.bucket}/[^?@ ]*{path}[^?@ ]* HTTP", s3.log.read_text()))
+
+
+def test_data_of_a_pod(w):
+    """All names, resumed after a kill, and shared with the next pod."""
+    with S3Server(w.dir) as s3:
+        fill(w, s3, "sets/a", SETS)
+        place = f"s3://{s3.bucket}/sets/a"
+        reader = Reader(w, s3, "first", place, 0)
+        wait_for(lambda: any(p.stat().st_size for p in reader.top.rglob("*.got")), "a part of the large object", 60)
+        reader.kill()
+        came = sum(len(p.read_text().split()) for p in reader.top.rglob("*.got"))
+        wait_for(lambda: gets(s3, "/big") == 2, "the end of what was requested", 60)
+        reader = Reader(w, s3, "first", place, 100 << 20)
+        reader.end()
+        assert reader.files() == TREE and gets(s3, "/big") == 4 - came, came
+        before = gets(s3)
+        second = Reader(w, s3, "second", place, 100 << 20)
+        assert "0 of them" in second.end()
+        assert second.files() == TREE and gets(s3) == before
+
+
+def test_pods_that_begin_at_once_fetch_each_object_once(w):
+    with S3Server(w.dir) as s3:
+        fill(w, s3, "sets/a", SETS)
+        readers = [Reader(w, s3, f"pod-{i}", f"s3://{s3.bucket}/sets/a", 100 << 20) for i in range(3)]
+        for reader in readers:
+            reader.end()
+            assert reader.files() == TREE
+        # The empty one is not, and the large one comes in two pieces.
+        assert gets(s3) == len(TREE), gets(s3)
+
+
+def test_the_cache_keeps_what_pods_read(w):
+    def put(n):
+        files = {name: random.Random(f"{name} {n}").randbytes(1 << 20) for name in ("a", "b/c", "d")}
+        fill(w, s3, "sets", files)
+        return files
+
+    with S3Server(w.dir) as s3:
+        place = f"s3://{s3.bucket}/sets"
+        first = put(1)
+        one = Reader(w, s3, "one", place, 4 << 20)
+        one.end()
+        lock = one.holds()
+        second = put(2)
+        two = Reader(w, s3, "two", place, 4 << 20)
+        assert "2.0 MiB too small" in two.end(1) and "2.0 MiB too small" in two.message.read_text()
+        assert one.files() == first
+        lock.close()
+        two = Reader(w, s3, "two", place, 4 << 20)
+        two.end()
+        assert two.files() == second
+        used = sum(p.stat().st_size for p in two.top.glob("*/objects/*/*"))
+        assert used <= 4 << 20, used
+        assert not (two.top / "runs/one").exists()
+        assert "which is more than cache: 2.0 MiB" in Reader(w, s3, "three", place, 2 << 20).end(1)
+
+
+def test_data_that_cannot_be_fetched(w):
+    with S3Server(w.dir) as s3:
+        fill(w, s3, "sets", {"a": b"1"})
+        for env, place, want in (({"AWS_SECRET_ACCESS_KEY": "wrong"}, f"s3://{s3.bucket}/sets", "SignatureDoesNotMatch"),
+                                 ({"AWS_ACCESS_KEY_ID": ""}, f"s3://{s3.bucket}/sets", "no keys for S3"),
+                                 ({}, "s3://not-there/sets", "NoSuchBucket"), ({}, f"s3://{s3.bucket}/set", "has no objects"),
+                                 ({"AWS_ENDPOINT_URL_S3": "127.0.0.1:9"}, f"s3://{s3.bucket}/set", "is not a URL")):
+            reader = Reader(w, s3, "pod", place, 0, **env)
+            said = reader.end(1)
+            assert want in said and want in reader.message.read_text() and s3.secret not in said, said
+
+
+def test_data_come_over_bad_connections(w):
+    """Too busy, cut, another object than was listed, other bytes than it has: whole in the end."""
+    bad = [b"HTTP/1.1 503 Slow Down\r\nContent-Length: 34\r\n\r\n<Error><Code>SlowDown</Code></Error>"[:-2], b"nonsense\r\n",
+           b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nxyz",
+           b"HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n"]
+
+    def spoil(request):
+        return bad.pop(0) if b"/sets/a " in request and bad else None
+
+    with S3Server(w.dir) as s3:
+        files = {"a": b"abc", "b": random.Random(2).randbytes(3 << 20)}
+        fill(w, s3, "sets", files)
+        cutter = Cutter(s3, 4 << 20, spoil)
+        reader = Reader(w, s3, "pod", f"s3://{s3.bucket}/sets", 0, AWS_ENDPOINT_URL_S3=cutter.endpoint)
+        assert "it is listed again" in reader.end()
+        assert reader.files() == files and not bad
+        cutter.close()
 
 
 if __name__ == "__main__":

@@ -3,17 +3,21 @@
 
 import contextlib
 import json
+import os
+import pickle
 import re
 import socket
 import subprocess
 import sys
 import urllib.parse
 import urllib.request
+from pathlib import Path
 
 from harness import Missing, wait_for
 from pypi import CACHE, build, only_one, pip_install
 
 MOTO = CACHE / "moto-5.2.1-{}.{}".format(*sys.version_info)
+PROGRAMS = Path(__file__).resolve().parents[2] / "lib/kube/job"
 # Any key will do until the server is told to check.
 ANY = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/{}/aws4_request, SignedHeaders=host, Signature=x"
 # Moto checks the signature of the address as it has decoded it; ours is checked as it was sent.
@@ -71,6 +75,13 @@ class S3Server:
         with urllib.request.urlopen(request, timeout=30) as response:
             return response.read().decode()
 
+    def signed(self, method, key, params):
+        """What the bucket responds to a client."""
+        text = (PROGRAMS / "s3.py").read_text() + "sys.stdout.buffer.write(Bucket(sys.argv[1]).call(*json.loads(sys.argv[2]))[1])\n"
+        done = subprocess.run(["python3", "-ESc", text, f"s3://{self.bucket}", json.dumps([method, key, params])], env={**os.environ, **self.env},
+                              capture_output=True, check=True)
+        return done.stdout.decode()
+
     def iam(self, **form):
         return self.ask("/", "POST", {"Authorization": ANY.format("iam")}, urllib.parse.urlencode({"Version": "2010-05-08", **form}).encode())
 
@@ -89,3 +100,15 @@ class S3Server:
 
     def __exit__(self, *_):
         self.close()
+
+
+FILL = """
+files, bucket = __import__("pickle").load(sys.stdin.buffer), Bucket(sys.argv[1], keeps=True)
+with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    list(pool.map(lambda name: bucket.call("PUT", bucket.prefix + "/" + name, data=files[name]), files))
+"""
+
+
+def fill(w, s3, prefix, files):
+    text = (PROGRAMS / "s3.py").read_text() + FILL
+    subprocess.run(["python3", "-ESc", text, f"s3://{s3.bucket}/{prefix}"], env={**w.env, **s3.env}, input=pickle.dumps(files), check=True)

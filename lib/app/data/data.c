@@ -410,12 +410,56 @@ static bool data_has_other_way(const struct data_push *push, const struct bundle
 	       bundle->n_hard && said->data && strstr(said->data, "link");
 }
 
+/* To a bucket, whose versions are named before anything is sent. */
+static int data_put_bucket(struct data_push *push, struct bundle *bundle, struct err *err)
+{
+	AUTO_FREE char *notes = mem_printf("%s/%s.upload", push->cache, push->key);
+	AUTO_FREE char *path = mem_printf("%s/%s.list", push->cache, bundle->id);
+	AUTO_BUF struct buf list = {0};
+	struct bucket_put put = {.dir = push->from,
+		.now = &push->now,
+		.base = bundle->base,
+		.id = bundle->id,
+		.base_id = bundle->base_id,
+		.notes = notes,
+		.progress = push->options->progress,
+		.ctx = push->options->ctx};
+
+	buf_init(&list, VERSION_TEXT_MAX);
+	version_print(&push->now, push->begun_wall_ms, push->host, false, &list);
+	int r = buf_check(&list, "the list", err);
+	put.list = list.data;
+	if (r == 0)
+		r = place_bucket_put(&push->place, 0, &put, err);
+	if (r < 0)
+		return r;
+	data_write_list(push, path, &push->now, false);
+	bundle->n_files = put.n_sent;
+	bundle->bytes = put.bytes_sent;
+	data_count(push, bundle);
+	return 0;
+}
+
+static int data_hash_all(struct data_push *push, struct err *err)
+{
+	struct scan_wants wants = {0};
+
+	vec_foreach (struct version_entry, entry, &push->now.entries)
+		if (entry->kind == 'f' && !entry->has_digest)
+			*vec_push(&wants) = entry;
+	int r = scan_hash(push->from, &push->now, &wants, &push->chunker, err);
+	vec_done(&wants);
+	return r;
+}
+
 /* 1: once more, in another way. */
 static int data_put(struct data_push *push, struct bundle *bundle, struct err *err)
 {
 	AUTO_BUF struct buf said = {0};
 	AUTO_FREE char *path = NULL;
 
+	if (data_place_is_bucket(&push->place, 0))
+		return data_put_bucket(push, bundle, err);
 	buf_init(&said, DATA_SAID_MAX);
 	bundle->whole = push->way != DATA_SHARES;
 	int r = bundle_plan(bundle, err);
@@ -526,7 +570,8 @@ static int data_push_once(struct data_push *push, struct err *err)
 				push, bundle.base_id, &base, &bundle.lost, &part, &n_changed, err);
 	}
 	if (r == 0)
-		r = bundle_hash(&bundle, err);
+		r = data_place_is_bucket(&push->place, 0) ? data_hash_all(push, err)
+							  : bundle_hash(&bundle, err);
 	if (r == 0 && bundle_is_known(&bundle) && strv_find(&there.ids, bundle.id) >= 0)
 		r = data_take(push, &there, &bundle,
 			str_eq(bundle.base_id, bundle.id) ? (ptrdiff_t)n_changed : -1, err);

@@ -42,6 +42,17 @@ static char *place_of_version(const char *path)
 	return mem_strndup(path, len);
 }
 
+/* The same of an address in S3, whose versions are beside the place. The caller frees. */
+static char *place_of_address(const char *address)
+{
+	const char *at = strrchr(address, '@');
+	size_t len = at && version_id_is(at + 1) ? (size_t)(at - address) : strlen(address);
+
+	while (len && address[len - 1] == '/')
+		len--;
+	return mem_strndup(address, len);
+}
+
 /* The volume with the place in it, to be written to. */
 static void place_add_volume(const struct json *data, struct strv *froms)
 {
@@ -64,11 +75,16 @@ static void place_add_volume(const struct json *data, struct strv *froms)
 static bool place_add(struct data_place *place, const char *path, const struct json *data,
 	const char *workdir, struct strv *froms)
 {
-	const char *text = json_str(data);
+	const char *text = json_str(data), *address = json_get_str(data, "s3");
 
 	if (str_eq(text, PLACE_SYNC) || (text != NULL) == place->target->ops->needs_image)
 		return false;
 	strv_add(&place->paths, path);
+	if (address) {
+		strv_add_take(&place->dirs, place_of_address(address));
+		strv_add(froms, "");
+		return true;
+	}
 	if (text) {
 		strv_add_take(&place->dirs, place_of_version(text));
 		return true;
@@ -96,6 +112,16 @@ static int place_find(struct data_place *place, struct config *config, const cha
 	return 0;
 }
 
+/* Whether some are reached through a pod. */
+static bool place_has_volumes(const struct data_place *place)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < place->paths.n; i++)
+		n += !data_place_is_bucket(place, i);
+	return n && !place->target->ops->store;
+}
+
 int data_place_open(struct session *session, const char *name, const char *path,
 	void (*note)(void *ctx, const char *text), void *ctx, const volatile int *interrupted,
 	struct data_place *ret, struct err *err)
@@ -114,7 +140,7 @@ int data_place_open(struct session *session, const char *name, const char *path,
 			session, name ? name : config_str(config, "target"), &place.target, err);
 	if (r == 0)
 		r = place_find(&place, config, normal, &froms, err);
-	if (r == 0 && place.paths.n && !place.target->ops->store)
+	if (r == 0 && place_has_volumes(&place))
 		r = place_pod_open(&place, &froms, note, ctx, err);
 	if (r < 0)
 		return r;
@@ -127,6 +153,8 @@ void data_place_done(struct data_place *place)
 {
 	if (place->pod)
 		place_pod_close(place);
+	if (place->bucket)
+		place_bucket_close(place->bucket);
 	strv_done(&place->paths);
 	strv_done(&place->dirs);
 	target_free(place->target);
@@ -181,6 +209,8 @@ int data_place_run(struct data_place *place, size_t i, const struct strv *words,
 	AUTO_STRV struct strv all = {0};
 	int status = -1;
 
+	if (data_place_is_bucket(place, i))
+		return place_bucket_run(place, i, words, out, err);
 	strv_add(&all, words->v[0]);
 	strv_add(&all, place->dirs.v[i]);
 	for (size_t k = 1; k < words->n; k++)

@@ -2,13 +2,14 @@
 /*
  * Where a target has the paths of `data:`, for work there outside of any run: directories of hosts
  * or of this machine, and volumes of a cluster, which a pod has mounted as long as the place is
- * open. All of it is done by one script (runner/73-store.sh).
+ * open. There all of it is done by one script (runner/73-store.sh); in buckets by requests.
  */
 #ifndef DLRUN_APP_DATA_PLACE_H
 #define DLRUN_APP_DATA_PLACE_H
 
 #include <stddef.h>
 
+#include "app/data/version.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/err.h"
@@ -28,6 +29,7 @@ enum data_status {
 	DATA_FAILED = 47,     /* a tool failed; stderr: why */
 };
 
+struct place_bucket;
 struct place_pod;
 
 struct data_place {
@@ -38,6 +40,7 @@ struct data_place {
 	struct strv dirs;  /* of each: as the script is told */
 	size_t host;       /* of the target's */
 	struct place_pod *pod;
+	struct place_bucket *bucket; /* NULL: not opened yet */
 };
 
 /* path: of data:, in the form of runtime_path; NULL: all that the target has places for, which may
@@ -66,5 +69,26 @@ int place_pod_open(struct data_place *place, const struct strv *froms,
 int place_pod_run(struct data_place *place, const struct strv *words, const int fds[3],
 	int *ret_status, struct err *err);
 void place_pod_close(struct data_place *place);
+
+/* Buckets (place_bucket.c). */
+bool data_place_is_bucket(const struct data_place *place, size_t i);
+/* The verbs of the script but for put. */
+int place_bucket_run(struct data_place *place, size_t i, const struct strv *words, struct buf *out,
+	struct err *err);
+void place_bucket_close(struct place_bucket *bucket);
+
+/* A version whose files all have digests; base: one that is there, or NULL. Blocks. */
+struct bucket_put {
+	const char *dir;
+	const struct version *now, *base;
+	const char *id, *base_id;
+	const char *list;  /* now as text */
+	const char *notes; /* a file here: what has arrived of a large file */
+	void (*progress)(void *ctx, uint64_t done, uint64_t total);
+	void *ctx;
+	size_t n_sent; /* files that were not there under any name */
+	uint64_t bytes_sent;
+};
+int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put, struct err *err);
 
 #endif

@@ -82,9 +82,12 @@ static void place_pod_set_spec(const struct data_place *place, const struct strv
 	strv_add(&spec->command, pod_waits);
 	strv_add(&spec->command, "dlrun");
 	strv_add(&spec->command, POD_ALIVE);
-	for (size_t i = 0; i < place->paths.n; i++)
+	for (size_t i = 0; i < place->paths.n; i++) {
+		if (data_place_is_bucket(place, i))
+			continue;
 		*vec_push(&spec->runtime.data) = (struct runtime_data){
 			mem_strdup(place->paths.v[i]), mem_strdup(froms->v[i])};
+	}
 }
 
 static int place_pod_image(const struct data_place *place, char **ret, struct err *err)

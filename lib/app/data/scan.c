@@ -185,8 +185,7 @@ static int scan_changed(const char *full, struct err *err)
 	return err_hint(err, "dlrun data push …");
 }
 
-static int scan_open(
-	const char *full, const struct version_entry *entry, int *ret_fd, struct err *err)
+int scan_open(const char *full, const struct version_entry *entry, int *ret_fd, struct err *err)
 {
 	AUTO_FD int fd = open(full, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;

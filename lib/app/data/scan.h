@@ -34,6 +34,9 @@ struct scan_reading {
 int scan_read(const char *dir, struct version_entry *entry, const struct scan_reading *reading,
 	struct err *err);
 
+/* To be read; E_IO_CHANGED: it is not what entry says. */
+int scan_open(const char *full, const struct version_entry *entry, int *ret_fd, struct err *err);
+
 /* The digest of the first len bytes. */
 int scan_prefix(const char *dir, const struct version_entry *entry, uint64_t len,
 	uint8_t out[static SHA256_SIZE], struct err *err);

@@ -226,13 +226,23 @@ static int read_text_map(const struct config_reading *reading, struct json **ret
  * Keys with a format of their own
  */
 
+/* Only pods fetch data from there. */
+static int config_target_fail_path(
+	const struct config_reading *reading, const char *form, struct err *err)
+{
+	config_location_errorf(err, reading->location, "%s must be %s", reading->name, form);
+	return reading->node->kind != YAML_MAP
+		       ? -(int)err->code
+		       : err_hint(err,
+				 "aws s3 sync s3://bucket/path /srv/path   # there; only clusters read S3");
+}
+
 static int read_data_path(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	const struct yaml *node = reading->node;
 
 	if (node->kind != YAML_SCALAR || (node->text[0] != '/' && node->text[0] != '~'))
-		return config_location_errorf(
-			err, reading->location, "%s must be an absolute path", reading->name);
+		return config_target_fail_path(reading, "an absolute path", err);
 	*ret = yaml_to_json_text(node);
 	return 0;
 }
@@ -260,11 +270,24 @@ static int check_source(const struct config_reading *reading, const struct json 
 		err, reading->location, "%s must have exactly one of: %s", reading->name, sources);
 }
 
+static int read_s3(const struct config_reading *reading, struct json **ret, struct err *err)
+{
+	AUTO_S3_ADDRESS struct s3_address address = {0};
+	AUTO_ERR struct err error = {0};
+	int r = read_string(reading, ret, err);
+
+	if (r < 0 || s3_address_parse(json_str(*ret), &address, &error) == 0)
+		return r;
+	config_location_errorf(err, reading->location, "%s: %s", reading->name, error.message);
+	return err_hint(err, "s3: s3://bucket/path");
+}
+
 static int read_volume_source(
 	const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	static const struct config_member members[] = {{"pvc", read_string}, {"nfs", read_string},
-		{"host_path", read_string}, {"sub_path", read_string}, {"read_only", read_bool}};
+		{"host_path", read_string}, {"s3", read_s3}, {"cache", read_size},
+		{"sub_path", read_string}, {"read_only", read_bool}};
 	const struct yaml *node = reading->node;
 
 	/* Sent to the cluster in the image. */
@@ -276,7 +299,15 @@ static int read_volume_source(
 		return config_wrong_kind(
 			err, reading->location, reading->name, "a map, or sync", node);
 	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
-	return r < 0 ? r : check_source(reading, *ret, "pvc nfs host_path", err);
+	if (r < 0)
+		return r;
+	bool is_s3 = json_get(*ret, "s3"), has_cache = json_get(*ret, "cache");
+	if (is_s3 ? json_get(*ret, "sub_path") || json_get(*ret, "read_only") : has_cache)
+		return config_location_errorf(err, reading->location,
+			is_s3 ? "%s: sub_path and read_only cannot be used with s3"
+			      : "%s: cache requires s3",
+			reading->name);
+	return check_source(reading, *ret, "pvc nfs host_path s3", err);
 }
 
 static int read_kube_data(const struct config_reading *reading, struct json **ret, struct err *err)
@@ -303,18 +334,6 @@ static int read_volume(const struct config_reading *reading, struct json **ret, 
 static int read_volumes(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	return read_items(reading, read_volume, ret, err);
-}
-
-static int read_s3(const struct config_reading *reading, struct json **ret, struct err *err)
-{
-	AUTO_S3_ADDRESS struct s3_address address = {0};
-	AUTO_ERR struct err error = {0};
-	int r = read_string(reading, ret, err);
-
-	if (r < 0 || s3_address_parse(json_str(*ret), &address, &error) == 0)
-		return r;
-	config_location_errorf(err, reading->location, "%s: %s", reading->name, error.message);
-	return err_hint(err, "results: {s3: s3://bucket/runs}");
 }
 
 static int read_results(const struct config_reading *reading, struct json **ret, struct err *err)
@@ -377,8 +396,8 @@ static int read_node_place(const struct config_reading *reading, struct json **r
 
 	if (node->kind != YAML_SCALAR ||
 		(node->text[0] != '/' && node->text[0] != '~' && !str_eq(node->text, "sync")))
-		return config_location_errorf(err, reading->location,
-			"%s must be an absolute path on the hosts, or sync", reading->name);
+		return config_target_fail_path(
+			reading, "an absolute path on the hosts, or sync", err);
 	*ret = yaml_to_json_text(node);
 	return 0;
 }

@@ -59,8 +59,9 @@ void observed_merge(const struct json *observed, struct json *doc)
 	merge_known(part(observed, "usage", JSON_OBJECT), json_sub(doc, "usage"));
 	merge_known(part(observed, "resources", JSON_OBJECT), json_sub(doc, "resources"));
 	params_complete(part(observed, "params", JSON_OBJECT), json_sub(doc, "params"));
-	if (part(observed, RUNTIME_DATA, JSON_OBJECT))
-		merge_known(json_get(observed, RUNTIME_DATA), json_sub(doc, RUNTIME_DATA));
+	const struct json *data = part(observed, RUNTIME_DATA, JSON_OBJECT);
+	for (const struct json *one = data ? json_first(data) : NULL; one; one = json_next(one))
+		json_set(json_sub(doc, RUNTIME_DATA), json_key(one), json_clone(one));
 	if (results_is_valid(results))
 		json_set(doc, RESULTS_MEMBER, json_clone(results));
 	if (metrics)

@@ -32,6 +32,21 @@ static void data_to_json(const struct runtime *runtime, struct json *object)
 	json_set(object, "data", list);
 }
 
+/* The version that an address in S3 names, else all of it; NULL: it is another place. */
+static char *runtime_data_address(const char *from)
+{
+	AUTO_JSON struct json *json = NULL;
+
+	if (*from != '{' || json_parse(from, strlen(from), JSON_SIZE_MAX, "data", &json, NULL) < 0)
+		return NULL;
+	const char *address = json_get_str(json, "s3");
+	const char *at = address ? strrchr(address, '@') : NULL;
+	bool is_version = at && str_starts(at, "@d-") &&
+			  strspn(at + 3, "0123456789abcdef") == RUNTIME_VERSION_DIGITS &&
+			  !at[3 + RUNTIME_VERSION_DIGITS];
+	return mem_strdup(is_version ? at + 1 : address);
+}
+
 /* The version in a place of data, a path or the JSON of a volume; NULL: none. */
 static char *runtime_data_version(const char *from)
 {
@@ -50,6 +65,8 @@ void runtime_name_data(const struct runtime *runtime, struct json *doc)
 		AUTO_FREE char *shown = str_escaped(data->path);
 		AUTO_FREE char *name =
 			data->digest ? mem_strdup(data->digest) : runtime_data_version(data->from);
+		if (!name)
+			name = runtime_data_address(data->from);
 		if (name)
 			json_set_str(json_sub(doc, RUNTIME_DATA), shown, name);
 	}

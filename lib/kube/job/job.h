@@ -96,6 +96,7 @@ enum kube_place_kind {
 	KUBE_PLACE_HOST,  /* path; E_KUBE_HOST_PATH unless kube_run.allow_host_path */
 	KUBE_PLACE_CLAIM, /* results only: a claim of the run's own, of size_bytes */
 	KUBE_PLACE_EMPTY, /* ends with the pod */
+	KUBE_PLACE_S3,    /* data only; path: "s3://BUCKET/PATH"; size_bytes: of its cache, or 0 */
 };
 struct kube_place {
 	enum kube_place_kind kind;
@@ -249,6 +250,8 @@ struct kube_run {
 	size_t n_outputs;
 	const struct kube_mount *data, *volumes;
 	size_t n_data, n_volumes;
+	/* Where objects of data in S3 stay for the next run; NONE: they end with the pod. */
+	struct kube_place s3_cache;
 	const struct strv
 		*sent; /* paths in the tree that the image has in KUBE_DATA_DIR; or NULL */
 	bool allow_host_path;

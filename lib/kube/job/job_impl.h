@@ -12,11 +12,13 @@
 #define JOB_HOSTS_NOTE "dlrun.io/hosts"       /* annotation of pods: what $DLRUN_HOSTFILE holds */
 #define JOB_RETRIES    "DLRUN_RETRIES"        /* failures before this pod; the script adds them */
 #define JOB_INDEX      "JOB_COMPLETION_INDEX" /* a variable that Kubernetes sets, too */
+#define JOB_POD        "DLRUN_POD"           /* variable of pods with data in S3: the uid */
 #define JOB_GPU        "nvidia.com/gpu"
 
-extern const char job_collect_script[]; /* collect.sh */
-extern const char job_code_script[];    /* code.sh */
-extern const char job_upload_script[];  /* upload.py */
+extern const char job_collect_script[];  /* collect.sh */
+extern const char job_code_script[];     /* code.sh */
+extern const char job_upload_script[];   /* upload.py */
+extern const char job_download_script[]; /* download.py */
 
 struct job {
 	const struct kube_run *run;   /* of a role: as if there were no other ranks */
@@ -106,6 +108,16 @@ int job_set_words(
 	struct json *container, const char *key, const struct strv *words, struct err *err);
 
 int job_env(const struct job *job, struct json *container, struct err *err);
+
+/* Whether some of its data are in S3. */
+bool job_reads_s3(const struct kube_run *run);
+/* Variables of a container that speaks S3: keys, region and endpoint of the program, wherever they
+ * come from, and no GPUs. */
+void job_s3_env(const struct json *program, struct json *list);
+void job_add_pod_variable(struct json *list);
+/* Words that run a program in Python, behind the lines for the shell, which need no Python. */
+void job_python_words(
+	const struct job *job, const char *lines, const char *program, struct strv *ret);
 /* command, args; whether they are a script. flat: lines for all roles, which append the words of
  * the program; or NULL. */
 int job_start(const struct job *job, const char *flat, struct json *container, struct err *err);

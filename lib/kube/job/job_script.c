@@ -284,10 +284,30 @@ static void job_script_add_study(struct env_list *env)
 			facts[i].value);
 }
 
+bool job_reads_s3(const struct kube_run *run)
+{
+	for (size_t i = 0; i < run->n_data; i++)
+		if (run->data[i].place.kind == KUBE_PLACE_S3)
+			return true;
+	return false;
+}
+
+void job_add_pod_variable(struct json *list)
+{
+	struct json *item = json_object();
+
+	json_set_str(item, "name", JOB_POD);
+	json_set_str(
+		json_sub(json_sub(item, "valueFrom"), "fieldRef"), "fieldPath", "metadata.uid");
+	json_add(list, item);
+}
+
 static void job_script_add_run(struct env_list *env)
 {
 	const struct job *job = env->job;
 
+	if (job_reads_s3(job->run))
+		job_add_pod_variable(env->list);
 	if (job->run->n_members)
 		job_script_add_study(env);
 	else
@@ -553,9 +573,19 @@ static bool is_mounted(const struct job *job, const char *path)
 	return str_eq(path, KUBE_OUTPUT_DIR) || str_eq(path, KUBE_ATTEMPT_DIR);
 }
 
-/* Keys, region and endpoint of the program, wherever they come from. */
-static void job_upload_env(const struct json *program, struct json *list)
+/* Any container gets GPUs that requests them by this variable, as images for GPUs do. */
+static void job_script_no_gpus(struct json *list)
 {
+	struct json *none = json_object();
+
+	json_set_str(none, "name", "NVIDIA_VISIBLE_DEVICES");
+	json_set_str(none, "value", "void");
+	json_add(list, none);
+}
+
+void job_s3_env(const struct json *program, struct json *list)
+{
+	job_script_no_gpus(list);
 	const struct json *env = json_get(program, "env");
 
 	for (const struct json *item = env ? json_first(env) : NULL; item; item = json_next(item)) {
@@ -565,6 +595,20 @@ static void job_upload_env(const struct json *program, struct json *list)
 				    str_ends(name, "_proxy") || str_eq(name, "SSL_CERT_FILE")))
 			json_add(list, json_clone(item));
 	}
+}
+
+void job_python_words(
+	const struct job *job, const char *lines, const char *program, struct strv *ret)
+{
+	if (job->python) {
+		strv_add(ret, job->python);
+		strv_add(ret, "-ESc");
+	} else {
+		strv_add(ret, "/bin/sh");
+		strv_add(ret, "-c");
+		strv_addf(ret, "%sexec python3 -ESc \"$0\" \"$@\"", lines);
+	}
+	strv_add(ret, program);
 }
 
 /* The container sends results to S3, instead of waiting for somebody who takes them. */
@@ -580,15 +624,7 @@ static int job_upload_words(const struct job *job, struct json *container, struc
 	AUTO_STRV struct strv words = {0};
 	struct json *args = json_array();
 
-	if (job->python) {
-		strv_add(&words, job->python);
-		strv_add(&words, "-ESc");
-	} else {
-		strv_add(&words, "/bin/sh");
-		strv_add(&words, "-c");
-		strv_add(&words, "trap '' TERM INT QUIT; exec python3 -ESc \"$0\" \"$@\"");
-	}
-	strv_add(&words, job_upload_script);
+	job_python_words(job, "trap '' TERM INT QUIT\n", job_upload_script, &words);
 	json_add_str(args, address);
 	json_add_str(args, first);
 	json_add_str(args, seconds);
@@ -608,14 +644,12 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
 	json_set_str(container, "image", job->run->image_ref);
 	json_set_str(container, "imagePullPolicy", "IfNotPresent");
 	json_set_str(container, "workingDir", "/");
-	/* Any container gets GPUs that requests them by this variable, as images for GPUs do. */
-	struct json *list = json_array(), *none = json_object();
+	struct json *list = json_array();
 
-	json_set_str(none, "name", "NVIDIA_VISIBLE_DEVICES");
-	json_set_str(none, "value", "void");
-	json_add(list, none);
 	if (job->run->results_s3)
-		job_upload_env(json_first(containers), list);
+		job_s3_env(json_first(containers), list);
+	else
+		job_script_no_gpus(list);
 	json_set(container, "env", list);
 	job_script_set_resources(job->run, container);
 	job_container_security(job, container);
@@ -814,6 +848,17 @@ static const char upload_check[] = "command -v python3 >/dev/null || {\n"
 				   "\texit 125\n"
 				   "}\n";
 
+/* The lock tells other pods that the files are read, for as long as any process of the program has
+ * the descriptor. */
+static const char s3_lines[] =
+	"[ -e " KUBE_S3_DIR "/lock ] && exec 8<>" KUBE_S3_DIR "/lock &&\n"
+	"\tpython3 -ESc 'import fcntl; fcntl.flock(8, fcntl.LOCK_SH)' && : >" KUBE_S3_DIR
+	"/started &&\n"
+	"\t[ -e " KUBE_S3_DIR "/lock ] || {\n"
+	"\techo 'dlrun: the data from S3 were removed before the program began' >&2\n"
+	"\texit 125\n"
+	"}\n";
+
 static long long seconds(int64_t ms)
 {
 	return ms <= 0 ? 0 : (long long)((ms + 999) / 1000);
@@ -891,8 +936,8 @@ static bool job_has_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	return has_sent(run) || run->n_members || job->is_flat || run->before || run->setup ||
-	       run->has_launcher || job->carries_over || stays(job) ||
+	return has_sent(run) || job_reads_s3(run) || run->n_members || job->is_flat ||
+	       run->before || run->setup || run->has_launcher || job->carries_over || stays(job) ||
 	       (job->counts && !run->has_no_shell);
 }
 
@@ -1078,6 +1123,8 @@ static char *make_script(const struct job *job)
 		buf_addf(&script, "export DLRUN_ATTEMPT=$((%d + ${" JOB_RETRIES ":-0}))\n",
 			run->attempt);
 	job_add_alive(job, &script);
+	if (job_reads_s3(run))
+		buf_adds(&script, s3_lines);
 	if (job->collects)
 		buf_adds(&script, collect_begin);
 	if (job->carries_over)
@@ -1163,6 +1210,7 @@ static int check_shell(const struct job *job, struct err *err)
 	const char *what = run->n_members      ? "a study"
 			   : job->is_flat      ? "a run with roles without a JobSet"
 			   : has_sent(run)     ? "data: sync"
+			   : job_reads_s3(run) ? "data in S3"
 			   : run->setup        ? "setup"
 			   : run->before       ? "before"
 			   : run->has_launcher ? "--launcher"

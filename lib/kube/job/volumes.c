@@ -282,7 +282,8 @@ static int add_mounts(struct job *job, struct err *err)
 	for (size_t i = 0; r == 0 && i < run->n_data; i++) {
 		const struct kube_mount *data = &run->data[i];
 		AUTO_FREE char *path = job_tree_path(job, data->path);
-		r = job_add_place(job, data, path, data->path, err);
+		if (data->place.kind != KUBE_PLACE_S3)
+			r = job_add_place(job, data, path, data->path, err);
 		if (data->has_files)
 			strv_addf(job->notes,
 				"files of the snapshot below data '%s' are hidden by its volume",
@@ -504,6 +505,106 @@ static int job_add_versions(struct job *job, struct json *pod_spec, struct err *
 	return r;
 }
 
+/*
+ * Data in S3
+ */
+
+#define S3_RUN "s3/runs/$(" JOB_POD ")/"
+
+static const char python_check[] = "command -v python3 >/dev/null || {\n"
+				   "\techo 'dlrun: data in S3 need an image with python3' >&2\n"
+				   "\texit 125\n"
+				   "}\n";
+
+/* Of the pod's own disk: lists and the like need some room, too. */
+static void job_set_s3_size(const struct kube_run *run, struct kube_place *place)
+{
+	bool has_limit = true;
+
+	for (size_t i = 0; i < run->n_data; i++) {
+		const struct kube_place *data = &run->data[i].place;
+		has_limit &= data->kind != KUBE_PLACE_S3 || data->size_bytes;
+		if (data->kind == KUBE_PLACE_S3)
+			place->size_bytes += data->size_bytes + data->size_bytes / 64;
+	}
+	place->size_bytes = has_limit ? (place->size_bytes | 0xfffffff) + 1 : 0;
+}
+
+/* below: of what the init container makes for this pod. */
+static int job_add_s3_mount(struct job *job, const char *volume, const char *path,
+	const char *below, bool read_only, struct err *err)
+{
+	const char *prefix = job->run->s3_cache.sub_path;
+	AUTO_FREE char *escaped = kube_escaped(prefix ? prefix : "");
+	AUTO_FREE char *sub_path = job_join(escaped, S3_RUN, NULL);
+	AUTO_FREE char *whole = mem_printf("%s%s", sub_path, below);
+	const struct sub_path expression = {"subPathExpr", whole};
+
+	return add_mount_below(job, volume, path, &expression, read_only, err);
+}
+
+static int job_add_s3_init(struct job *job, const char *volume, struct json *pod_spec,
+	const struct json *container, struct json *args, struct err *err)
+{
+	const struct sub_path below = {"subPath", job->run->s3_cache.sub_path};
+	AUTO_JSON struct json *init = job_new_init(job, KUBE_S3);
+	struct json *mounts = json_array(), *env = json_array();
+	AUTO_STRV struct strv words = {0};
+
+	json_set(init, "args", args);
+	job_add_pod_variable(env);
+	job_s3_env(container, env);
+	json_set(init, "env", env);
+	json_add(mounts, job_new_mount(volume, KUBE_S3_DIR, &below, false));
+	job_python_words(job, python_check, job_download_script, &words);
+	int r = job_set_words(init, "command", &words, err);
+	job_add_init(job, pod_spec, TAKE(init), mounts);
+	return r;
+}
+
+/* An init container fetches the objects into the cache, and makes of it a tree for this pod. */
+static int job_add_s3(
+	struct job *job, struct json *pod_spec, const struct json *container, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	struct kube_place place = run->s3_cache;
+	bool is_shared = place.kind != KUBE_PLACE_NONE;
+	AUTO_JSON struct json *args = json_array();
+	size_t n = 0;
+
+	if (!job_reads_s3(run))
+		return 0;
+	int r = check_place(job, &place, "caches", err);
+	if (r == 0)
+		r = check_sub_path(place.sub_path, "caches", err);
+	if (r < 0)
+		return r;
+	if (!is_shared)
+		job_set_s3_size(run, &place);
+	AUTO_FREE char *volume = use_volume(job, "s3", place_source(job, &place));
+	json_add_str(args, is_shared ? "shared" : "own");
+	json_add_str(args, "$(" JOB_POD ")");
+	r = job_add_s3_mount(job, volume, KUBE_S3_DIR, "state", false, err);
+	for (size_t i = 0; r == 0 && i < run->n_data; i++) {
+		const struct kube_mount *data = &run->data[i];
+		if (data->place.kind != KUBE_PLACE_S3)
+			continue;
+		AUTO_FREE char *path = job_tree_path(job, data->path);
+		AUTO_FREE char *name = kube_escaped(data->path);
+		AUTO_FREE char *address = kube_escaped(data->place.path);
+		AUTO_FREE char *below = mem_printf("%zu", n++);
+		AUTO_FREE char *size =
+			mem_printf("%llu", (unsigned long long)data->place.size_bytes);
+		json_add_str(args, name);
+		json_add_str(args, address);
+		json_add_str(args, size);
+		r = job_check_text(address, "the address", err);
+		if (r == 0)
+			r = job_add_s3_mount(job, volume, path, below, true, err);
+	}
+	return r < 0 ? r : job_add_s3_init(job, volume, pod_spec, container, TAKE(args), err);
+}
+
 /* Volumes of the pod, mounts of the container, init containers. */
 int job_storage(struct job *job, struct json *pod_spec, struct json *container, struct err *err)
 {
@@ -518,6 +619,8 @@ int job_storage(struct job *job, struct json *pod_spec, struct json *container, 
 		r = job_add_results(job, err);
 	if (r == 0)
 		r = add_mounts(job, err);
+	if (r == 0)
+		r = job_add_s3(job, pod_spec, container, err);
 	if (r == 0)
 		r = add_copy(job, pod_spec, err);
 	return r < 0 ? r : job_add_versions(job, pod_spec, err);

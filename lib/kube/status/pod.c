@@ -72,6 +72,23 @@ char *kube_pod_unsent(const struct json *pod)
 		"not all results are in S3: what sends them has ended with %d (%s)", code, reason);
 }
 
+/* Of messages, each of 4 KiB at most. */
+enum { VERSIONS_MAX = 16 << 10 };
+
+char *kube_pod_versions(const struct json *pod)
+{
+	static const char *const names[] = {KUBE_VERSIONS, KUBE_S3};
+	AUTO_BUF struct buf out = buf_with(VERSIONS_MAX);
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		const struct json *init = kube_named(pod, "status.initContainerStatuses", names[i]);
+		const char *message = kube_str_at(init, "state.terminated.message");
+		if (message)
+			buf_addf(&out, "%s\n", message);
+	}
+	return out.len ? buf_take(&out) : NULL;
+}
+
 char *kube_pods_lost(
 	const struct kube_facts *facts, const struct json *job, const struct kube_pod_list *pods)
 {
@@ -851,6 +868,8 @@ static bool wait_by_init(const struct kube_case *c, struct kube_pod *pod)
 		pod->why.waits_for_code = str_eq(name, KUBE_CODE);
 		if (pod->why.waits_for_code)
 			kube_why_set(&pod->why, E_NONE, "waits for its code");
+		else if (str_eq(name, KUBE_S3))
+			kube_why_set(&pod->why, E_NONE, "its data come from S3");
 		else
 			kube_why_set(&pod->why, E_NONE, "init container \"%s\" runs", name);
 		return true;

@@ -161,9 +161,7 @@ static void sum_fill_rank(struct sum *sum, int i, struct kube_rank *rank)
 	rank->is_victim = pod->is_victim;
 	reported = strstr(message ? message : "", KUBE_JOB_RESULTS);
 	rank->reported = reported ? mem_strdup(reported) : NULL;
-	message = kube_str_at(kube_named(pod->json, "status.initContainerStatuses", KUBE_VERSIONS),
-		"state.terminated.message");
-	rank->versions = message ? mem_strdup(message) : NULL;
+	rank->versions = kube_pod_versions(pod->json);
 	if (rank->phase == KUBE_SUCCEEDED)
 		return;
 	rank->phase = pod->phase;

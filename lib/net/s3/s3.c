@@ -182,22 +182,37 @@ static void s3_list_start(struct s3_call *call, const char *token)
 	strv_done(params);
 	strv_add(params, "list-type=2");
 	strv_add(params, "encoding-type=url");
+	if (call->is_flat)
+		strv_add(params, "delimiter=/");
 	strv_addf(params, "prefix=%s", call->prefix);
 	if (token)
 		strv_addf(params, "continuation-token=%s", token);
 	s3_exchange_start(&call->x, "GET", s3_list_ended, call);
 }
 
-struct s3_call *s3_list(struct s3 *s3, const char *bucket, const char *prefix, size_t max,
-	struct s3_objects *ret, s3_done_fn *done, void *ctx)
+static struct s3_call *s3_list_new(struct s3 *s3, const char *bucket, const char *prefix,
+	size_t max, bool is_flat, struct s3_objects *ret, s3_done_fn *done, void *ctx)
 {
 	struct s3_call *call = s3_call_new(s3, bucket, "", done, ctx);
 
 	call->list = ret;
 	call->list_max = max;
+	call->is_flat = is_flat;
 	call->prefix = mem_strdup(prefix);
 	s3_list_start(call, NULL);
 	return call;
+}
+
+struct s3_call *s3_list(struct s3 *s3, const char *bucket, const char *prefix, size_t max,
+	struct s3_objects *ret, s3_done_fn *done, void *ctx)
+{
+	return s3_list_new(s3, bucket, prefix, max, false, ret, done, ctx);
+}
+
+struct s3_call *s3_list_flat(struct s3 *s3, const char *bucket, const char *prefix, size_t max,
+	struct s3_objects *ret, s3_done_fn *done, void *ctx)
+{
+	return s3_list_new(s3, bucket, prefix, max, true, ret, done, ctx);
 }
 
 /*
@@ -267,12 +282,6 @@ struct s3_call *s3_get(struct s3 *s3, const struct s3_get *get)
 	return call;
 }
 
-void s3_resume(struct s3_call *call)
-{
-	if (call)
-		http_resume(call->x.call);
-}
-
 /*
  * Puts
  */
@@ -289,11 +298,33 @@ static int s3_put_ended(
 
 struct s3_call *s3_put(struct s3 *s3, const struct s3_put *put)
 {
-	if (put->size > S3_SINGLE_MAX)
+	if (put->size > S3_SINGLE_MAX || put->n_pieces)
 		return s3_upload_start(s3, put);
 	struct s3_call *call = s3_call_new(s3, put->bucket, put->key, put->done, put->ctx);
 	if (s3_exchange_set_body(&call->x, put, 0, put->size, &call->x.early) == 0)
 		call->object.size = put->size;
 	s3_exchange_start(&call->x, "PUT", s3_put_ended, call);
+	return call;
+}
+
+/*
+ * Copies
+ */
+
+static int s3_copied(
+	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
+{
+	(void)response;
+	return s3_call_end(x->ctx, NULL, error, err);
+}
+
+struct s3_call *s3_copy(struct s3 *s3, const char *bucket, const char *key, const char *from,
+	s3_done_fn *done, void *ctx)
+{
+	struct s3_call *call = s3_call_new(s3, bucket, key, done, ctx);
+
+	s3_add_source(&call->x.headers, bucket, from);
+	call->x.checks_body = true;
+	s3_exchange_start(&call->x, "PUT", s3_copied, call);
 	return call;
 }

@@ -34,6 +34,7 @@ enum {
 	S3_BODY_MAX = 16 << 20,   /* of a response that is not an object */
 	S3_SINGLE_MAX = 16 << 20, /* bytes of an object that is put by one request */
 	S3_PARTS_MAX = 9000,
+	S3_PIECE_MIN = 5 << 20,
 };
 
 /* s3://BUCKET[/KEY]; no slash at the end of the key, "" where there is none. Owned. */
@@ -67,6 +68,9 @@ void s3_cancel(struct s3_call *call);
  * (E_DATA_LIMIT) with max of them when there are more. */
 struct s3_call *s3_list(struct s3 *s3, const char *bucket, const char *prefix, size_t max,
 	struct s3_objects *ret, s3_done_fn *done, void *ctx);
+/* The same of those that have no slash behind the prefix. */
+struct s3_call *s3_list_flat(struct s3 *s3, const char *bucket, const char *prefix, size_t max,
+	struct s3_objects *ret, s3_done_fn *done, void *ctx);
 struct s3_call *s3_head(
 	struct s3 *s3, const char *bucket, const char *key, s3_done_fn *done, void *ctx);
 /* A missing object is no error. */
@@ -84,8 +88,17 @@ struct s3_get {
 	void *ctx;
 };
 struct s3_call *s3_get(struct s3 *s3, const struct s3_get *get);
-/* Go on behind a 1 of data. NULL is accepted. */
-void s3_resume(struct s3_call *call);
+
+/* The server makes an object of another one of the bucket, of 5 GiB at most. */
+struct s3_call *s3_copy(struct s3 *s3, const char *bucket, const char *key, const char *from,
+	s3_done_fn *done, void *ctx);
+
+/* A part of an object that is put: of the caller's bytes at the same place, or of another object of
+ * the bucket at offset. */
+struct s3_piece {
+	const char *from; /* its key; NULL: the caller's bytes */
+	uint64_t offset, len;
+};
 
 /* An object of size bytes: of data, or of fd (by pread; stays the caller's), both borrowed until
  * done. More than S3_SINGLE_MAX go in parts, several at once. An object appears as a whole. */
@@ -100,6 +113,11 @@ struct s3_put {
 	const char *resume;
 	/* A part has arrived. The text is borrowed. NULL: not wanted. */
 	void (*noted)(void *ctx, const char *resume);
+	/* Parts of it, in order, for a server that copies parts of objects: together size,
+	 * S3_PIECE_MIN bytes each but for the last one, S3_PARTS_MAX of them at most. Borrowed.
+	 * n_pieces 0: all is sent. */
+	const struct s3_piece *pieces;
+	size_t n_pieces;
 	s3_done_fn *done; /* E_IO, E_IO_CHANGED (the file was changed meanwhile), too */
 	void *ctx;
 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "net/s3/s3_impl.h"
 #include "net/stream/field.h"
@@ -90,4 +91,14 @@ void s3_object_read(const struct http_response *response, struct s3_object *ret)
 	if (size)
 		field_number(size, &ret->size);
 	ret->mtime_ms = date ? field_date(date) : -1;
+}
+
+void s3_add_source(struct strv *headers, const char *bucket, const char *key)
+{
+	AUTO_BUF struct buf path;
+
+	buf_init(&path, URL_MAX);
+	/* Some servers leave %40 as it is there. */
+	url_add_escaped(&path, key, strlen(key), "/@");
+	strv_addf(headers, "x-amz-copy-source: /%s/%s", bucket, path.data);
 }

@@ -67,6 +67,7 @@ struct s3_call {
 	void *ctx;
 	/* of a list */
 	struct s3_objects *list;
+	bool is_flat;
 	size_t list_max, n_empty; /* n_empty: pages without objects, one after the other */
 	char *prefix;
 	/* of a get */
@@ -91,5 +92,7 @@ struct s3_call *s3_upload_start(struct s3 *s3, const struct s3_put *put);
 /* Body and payload of an exchange from a part of what is put. E_IO, E_IO_CHANGED: it ends early. */
 int s3_exchange_set_body(struct s3_exchange *x, const struct s3_put *put, uint64_t offset,
 	uint64_t size, struct err *err);
+/* The header that names an object to be copied. */
+void s3_add_source(struct strv *headers, const char *bucket, const char *key);
 
 #endif

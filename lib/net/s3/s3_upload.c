@@ -26,6 +26,9 @@ enum {
 static const char s3_nonce_header[] = "x-amz-meta-dlrun-upload";
 
 struct s3_part {
+	uint64_t at, len;
+	const char *from; /* a key of the put's pieces; NULL: its bytes are sent */
+	uint64_t from_offset;
 	char sha256[SHA256_HEX_SIZE];
 	char *etag; /* NULL: it is not there */
 };
@@ -41,7 +44,7 @@ struct s3_upload {
 	struct s3_put put;
 	char *id;
 	char nonce[S3_NONCE_SIZE];
-	uint64_t part_size;
+	int64_t plan; /* tells notes that were made of other parts */
 	struct VEC_OF(struct s3_part) parts;
 	size_t next, n_open, n_there;
 	struct s3_lane lanes[S3_PARTS_AT_ONCE];
@@ -62,13 +65,6 @@ static void s3_upload_free(struct s3_upload *upload)
 	free((char *)upload->put.resume);
 	free(upload->id);
 	free(upload);
-}
-
-static uint64_t s3_part_len(const struct s3_upload *upload, size_t i)
-{
-	uint64_t left = upload->put.size - i * upload->part_size;
-
-	return left < upload->part_size ? left : upload->part_size;
 }
 
 static int s3_upload_end(struct s3_upload *upload, const struct s3_object *object,
@@ -92,7 +88,7 @@ static void s3_upload_note(struct s3_upload *upload)
 	json_set_str(notes, "upload", upload->id);
 	json_set_str(notes, "nonce", upload->nonce);
 	json_set_int(notes, "size", (int64_t)upload->put.size);
-	json_set_int(notes, "part", (int64_t)upload->part_size);
+	json_set_int(notes, "plan", upload->plan);
 	struct json *parts = json_sub(notes, "parts");
 	for (size_t i = 0; i < upload->parts.n; i++) {
 		AUTO_FREE char *number = mem_printf("%zu", i);
@@ -121,7 +117,7 @@ static void s3_upload_recall(struct s3_upload *upload)
 	const char *id = json_get_str(notes, "upload"), *nonce = json_get_str(notes, "nonce");
 	if (str_empty(id) || !nonce || strlen(nonce) != S3_NONCE_SIZE - 1 ||
 		json_get_int(notes, "size", -1) != (int64_t)upload->put.size ||
-		json_get_int(notes, "part", -1) != (int64_t)upload->part_size)
+		json_get_int(notes, "plan", -1) != upload->plan)
 		return;
 	for (size_t i = 0; i < upload->parts.n; i++) {
 		AUTO_FREE char *number = mem_printf("%zu", i);
@@ -247,13 +243,21 @@ static void s3_upload_complete(struct s3_upload *upload)
 
 static int s3_upload_go_on(struct s3_upload *upload, struct err *err);
 
+/* NULL: the response has none. The caller frees. */
+static char *s3_upload_etag(const struct s3_part *part, const struct http_response *response)
+{
+	if (response && part->from)
+		return s3_xml_find(response->body.data, response->body.len, "CopyPartResult/ETag");
+	return response ? mem_strdup(field_find(&response->headers, "etag")) : NULL;
+}
+
 static int s3_upload_part_ended(
 	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
 {
 	struct s3_lane *lane = CONTAINER_OF(x, struct s3_lane, x);
 	struct s3_upload *upload = x->ctx;
 	struct s3_part *part = &upload->parts.v[lane->part];
-	const char *etag = response ? field_find(&response->headers, "etag") : NULL;
+	AUTO_FREE char *etag = s3_upload_etag(part, response);
 
 	if (!response && s3_upload_is_gone(upload, error)) {
 		s3_upload_restart(upload);
@@ -263,7 +267,7 @@ static int s3_upload_part_ended(
 		err_set(error, E_S3_RESPONSE, "%s gave no ETag of a part", x->s3->host);
 	if (err_is_set(error))
 		return s3_upload_end(upload, NULL, error, err);
-	part->etag = mem_strdup(etag);
+	part->etag = TAKE(etag);
 	memcpy(part->sha256, x->payload, SHA256_HEX_SIZE);
 	upload->n_open--;
 	upload->n_there++;
@@ -277,11 +281,9 @@ static int s3_upload_part(struct s3_upload *upload, struct s3_lane *lane, size_t
 {
 	struct s3_part *part = &upload->parts.v[i];
 	struct s3_exchange *x = &lane->x;
-	uint64_t len = s3_part_len(upload, i);
-
 	if (!x->s3)
 		s3_exchange_init(x, upload->call->s3, upload->call->x.bucket, upload->call->x.key);
-	int r = s3_exchange_set_body(x, &upload->put, i * upload->part_size, len, err);
+	int r = s3_exchange_set_body(x, &upload->put, part->at, part->from ? 0 : part->len, err);
 	if (r < 0)
 		return r;
 	if (part->etag && str_eq(part->sha256, x->payload)) {
@@ -292,6 +294,14 @@ static int s3_upload_part(struct s3_upload *upload, struct s3_lane *lane, size_t
 	lane->part = i;
 	lane->is_busy = true;
 	upload->n_open++;
+	strv_done(&x->headers);
+	x->checks_body = part->from != NULL;
+	if (part->from) {
+		s3_add_source(&x->headers, x->bucket, part->from);
+		strv_addf(&x->headers, "x-amz-copy-source-range: bytes=%llu-%llu",
+			(unsigned long long)part->from_offset,
+			(unsigned long long)(part->from_offset + part->len - 1));
+	}
 	strv_done(&x->params);
 	strv_addf(&x->params, "partNumber=%zu", i + 1);
 	strv_addf(&x->params, "uploadId=%s", upload->id);
@@ -363,20 +373,41 @@ static void s3_upload_begin(struct s3_upload *upload)
 	s3_exchange_start(x, "POST", s3_upload_begun, upload);
 }
 
+static void s3_upload_plan(struct s3_upload *upload)
+{
+	const struct s3_put *put = &upload->put;
+	uint64_t least = put->size / S3_PARTS_MAX + 1;
+	uint64_t size = (least + S3_PART_SIZE - 1) / S3_PART_SIZE * S3_PART_SIZE;
+	uint64_t at = 0;
+
+	upload->plan = (int64_t)size;
+	for (size_t i = 0; i < put->n_pieces; i++) {
+		const struct s3_piece *piece = &put->pieces[i];
+		*vec_push(&upload->parts) = (struct s3_part){.at = at,
+			.len = piece->len,
+			.from = piece->from,
+			.from_offset = piece->offset};
+		at += piece->len;
+		upload->plan = (upload->plan * 31 + (int64_t)(piece->len % 1000003) +
+				       (piece->from ? (int64_t)(piece->offset % 1000003) : 7)) %
+			       1000000007;
+	}
+	for (; at < put->size; at += size)
+		*vec_push(&upload->parts) = (struct s3_part){
+			.at = at, .len = put->size - at < size ? put->size - at : size};
+}
+
 struct s3_call *s3_upload_start(struct s3 *s3, const struct s3_put *put)
 {
 	struct s3_upload *upload = mem_alloc(1, sizeof(*upload));
 	struct s3_call *call = s3_call_new(s3, put->bucket, put->key, put->done, put->ctx);
-	uint64_t least = put->size / S3_PARTS_MAX + 1;
 
 	call->upload = upload;
 	call->free_upload = s3_upload_free;
 	upload->call = call;
 	upload->put = *put;
 	upload->put.resume = mem_strdup(put->resume);
-	upload->part_size = (least + S3_PART_SIZE - 1) / S3_PART_SIZE * S3_PART_SIZE;
-	for (uint64_t at = 0; at < put->size; at += upload->part_size)
-		vec_push(&upload->parts);
+	s3_upload_plan(upload);
 	s3_upload_recall(upload);
 	if (upload->is_resumed)
 		call->x.timer = loop_add_timer(s3->loop, clock_ms(), s3_upload_again, upload);

@@ -123,6 +123,7 @@ static int read_place(
 {
 	const char *pvc = json_get_str(json, "pvc"), *nfs = json_get_str(json, "nfs");
 	const char *host = json_get_str(json, "host_path"), *claim = json_get_str(json, "claim");
+	const char *s3 = json_get_str(json, "s3"), *cache = json_get_str(json, "cache");
 
 	*place = (struct kube_place){
 		.sub_path = json_get_str(json, "sub_path"),
@@ -135,6 +136,10 @@ static int read_place(
 	} else if (host) {
 		place->kind = KUBE_PLACE_HOST;
 		place->path = host;
+	} else if (s3) {
+		place->kind = KUBE_PLACE_S3;
+		place->path = s3;
+		return cache ? str_to_size(cache, &place->size_bytes, err) : 0;
 	} else if (claim) {
 		place->kind = KUBE_PLACE_CLAIM;
 		return str_to_size(claim, &place->size_bytes, err);
@@ -213,7 +218,10 @@ static int set_storage(struct kube_plan *plan, const struct json *definition, st
 			runtime->outputs.v[i], is_filled(runtime, runtime->outputs.v[i])};
 	plan->run.outputs = plan->outputs;
 	plan->run.n_outputs = runtime->outputs.n;
+	const struct json *caches = json_get(definition, "caches");
 	int r = set_data(plan, err);
+	if (r == 0 && caches)
+		r = read_place(plan, caches, &plan->run.s3_cache, err);
 	if (r == 0 && !plan->run.is_warming)
 		r = set_volumes(plan, definition, err);
 	if (r < 0)

@@ -805,6 +805,59 @@ static void test_results_s3(void **state)
 	assert_int_equal(err.id, E_KUBE_SHELL);
 }
 
+/* Data in S3: an init container has what keys come by; the program finds files to be read, and
+ * tells by a lock that it is there. */
+static void test_data_in_s3(void **state)
+{
+	static const struct kube_mount data[] = {
+		{"data/a", .place = {.kind = KUBE_PLACE_S3,
+				   .path = "s3://b/$(x)",
+				   .size_bytes = 1 << 30}},
+		{"data/claim", .place = {.kind = KUBE_PLACE_PVC, .name = "sets"}},
+		{"data/b", .place = {.kind = KUBE_PLACE_S3, .path = "s3://b/y", .size_bytes = 1}},
+	};
+	AUTO_STRV struct strv secrets = {0};
+	AUTO_ERR struct err err = {0};
+	AUTO_SAMPLE struct sample sample;
+	(void)state;
+
+	sample_init(&sample);
+	strv_add(&secrets, "AWS_SECRET_ACCESS_KEY=canary");
+	sample.run.secret_env = &secrets;
+	sample.run.data = data;
+	sample.run.n_data = ARRAY_LEN(data);
+	for (size_t i = 0; i < 2; i++) {
+		AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+		AUTO_BUF struct buf text;
+		sample.run.s3_cache =
+			(struct kube_place){.kind = i ? KUBE_PLACE_PVC : KUBE_PLACE_NONE,
+				.name = i ? "caches" : NULL,
+				.sub_path = i ? "me" : NULL};
+		make(&sample.run, &objects);
+		buf_init(&text, 1 << 20);
+		json_print(objects.job, &text);
+		assert_null(strstr(text.data, "canary"));
+		assert_non_null(strstr(text.data,
+			i ? "\"args\":[\"shared\",\"$(DLRUN_POD)\",\"data/a\",\"s3://b/$$(x)\",\"1073741824\",\"data/b\",\"s3://b/y\",\"1\"]"
+			  : "\"args\":[\"own\",\"$(DLRUN_POD)\",\"data/a\",\"s3://b/$$(x)\",\"1073741824\",\"data/b\",\"s3://b/y\",\"1\"]"));
+		assert_non_null(
+			strstr(text.data, i ? "\"subPathExpr\":\"me/s3/runs/$(DLRUN_POD)/1\""
+					    : "\"subPathExpr\":\"s3/runs/$(DLRUN_POD)/1\""));
+		assert_true((strstr(text.data, "\"sizeLimit\":\"1280Mi\"") != NULL) == !i);
+		const struct json *pod =
+			json_get(json_get(json_get(objects.job, "spec"), "template"), "spec");
+		const struct json *init = json_first(json_get(pod, "initContainers"));
+		buf_reset(&text);
+		json_print(json_get(init, "env"), &text);
+		assert_non_null(
+			strstr(text.data, "\"secretKeyRef\":{\"key\":\"AWS_SECRET_ACCESS_KEY\""));
+	}
+	sample.run.has_no_shell = true;
+	refuse(&sample, E_KUBE_SHELL, "data in S3");
+	AUTO_KUBE_OBJECTS struct kube_objects none = {0};
+	assert_true(kube_job_make(&sample.run, &none, &err) < 0);
+}
+
 /* Its shell may come from a volume of the user's own. */
 static void test_keeper_mounts(void **state)
 {
@@ -1140,6 +1193,7 @@ int main(void)
 		cmocka_unit_test(test_collector),
 		cmocka_unit_test(test_keeper_mounts),
 		cmocka_unit_test(test_results_s3),
+		cmocka_unit_test(test_data_in_s3),
 		cmocka_unit_test(test_places),
 		cmocka_unit_test(test_two_places),
 		cmocka_unit_test(test_sent_beside_volumes),

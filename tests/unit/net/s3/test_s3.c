@@ -10,6 +10,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/str.h"
 #include "tests/unit/net/s3/s3fix.h"
 
 static atomic_int n_seen;
@@ -449,6 +450,63 @@ static void test_upload(void **state)
 	s3_fix_stop(&fix);
 }
 
+/* Of parts of other objects; the response to one that failed on the way is a 200, too. */
+static bool respond_copy(struct fix_conn *conn)
+{
+	const char *source = fix_header(conn, "\r\nx-amz-copy-source: ");
+	const char *range = fix_header(conn, "\r\nx-amz-copy-source-range: ");
+	AUTO_FREE char *body = fix_body(conn);
+
+	if (!body)
+		return false;
+	if (strstr(conn->path, "uploads="))
+		return s3_fix_respond(conn, "200 OK",
+			"<InitiateMultipartUploadResult><UploadId>u</UploadId>"
+			"</InitiateMultipartUploadResult>");
+	if (strstr(conn->path, "partNumber=1&")) {
+		assert_true(source && str_starts(source, "/bucket/a%20b/c\r\n"));
+		assert_true(range && str_starts(range, "bytes=100-5242979\r\n"));
+		return s3_fix_respond(
+			conn, "200 OK", "<CopyPartResult><ETag>\"c\"</ETag></CopyPartResult>");
+	}
+	if (strstr(conn->path, "partNumber=2&")) {
+		assert_null(source);
+		return s3_fix_respond(conn, "200 OK\r\netag: \"s\"", "");
+	}
+	if (strstr(conn->path, "uploadId="))
+		return s3_fix_respond(conn, "200 OK",
+			"<CompleteMultipartUploadResult><ETag>w</ETag></CompleteMultipartUploadResult>");
+	assert_true(source && str_starts(source, "/bucket/a%20b/c\r\n"));
+	return strstr(conn->path, "/bad") ? s3_fix_refuse(conn, "200 OK", "AccessDenied")
+					  : s3_fix_respond(conn, "200 OK", "<CopyObjectResult/>");
+}
+
+static void test_copies(void **state)
+{
+	(void)state;
+	struct s3_fix fix;
+	const struct s3_piece pieces[] = {{"a b/c", 100, 5 << 20}, {NULL, 0, 3}};
+	AUTO_FREE char *data = mem_alloc(1, (5 << 20) + 3);
+	const struct s3_put put = {.bucket = "bucket",
+		.key = "k",
+		.data = data,
+		.size = (5 << 20) + 3,
+		.pieces = pieces,
+		.n_pieces = ARRAY_LEN(pieces),
+		.done = s3_fix_done,
+		.ctx = &fix};
+
+	s3_fix_start(&fix, respond_copy);
+	s3_copy(fix.s3, "bucket", "k", "a b/c", s3_fix_done, &fix);
+	s3_fix_run(&fix, E_NONE);
+	s3_copy(fix.s3, "bucket", "bad", "a b/c", s3_fix_done, &fix);
+	s3_fix_run(&fix, E_S3_DENIED);
+	s3_put(fix.s3, &put);
+	s3_fix_run(&fix, E_NONE);
+	assert_string_equal(fix.etag, "w");
+	s3_fix_stop(&fix);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -464,6 +522,7 @@ int main(void)
 		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_cancel),
 		cmocka_unit_test(test_upload),
+		cmocka_unit_test(test_copies),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,820 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app/data/place.h"
+#include "app/data/scan.h"
+#include "base/os/env.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/enc.h"
+#include "base/util/map.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "net/s3/s3.h"
+
+/*
+ * Versions in a bucket: plain objects PATH@d-HEX/NAME; PATH@d-HEX.list, which comes last and goes
+ * first, makes them a version, and PATH@current names the one that runs get.
+ */
+
+enum {
+	BUCKET_AT_ONCE = 16,
+	BUCKET_LINE_MAX = 512,
+	BUCKET_VERSIONS_MAX = 10 * 1000,
+	BUCKET_NOTES_MAX = 8 << 20,
+	BUCKET_SENT = 16 << 20, /* a part of what is sent beside what is copied */
+};
+#define BUCKET_COPY_MAX  (UINT64_C(5) << 30)
+#define BUCKET_PIECE_MAX (UINT64_C(1) << 30)
+
+struct place_bucket {
+	struct http *http;
+	struct s3 *s3;
+};
+
+static int bucket_open(struct data_place *place, struct err *err)
+{
+	const char *const *env = place->session->env.env;
+	struct http_options options = {.loop = place->target->loop,
+		.user_agent = "dlrun",
+		.ca_file = env_get(env, "SSL_CERT_FILE")};
+
+	if (place->bucket)
+		return 0;
+	/* Keys are about to be here. */
+	os_protect_memory();
+	proxy_env_read(env, &options.proxy);
+	place->bucket = mem_alloc(1, sizeof(*place->bucket));
+	place->bucket->http = http_new(&options);
+	return s3_open(options.loop, place->bucket->http, env, &place->bucket->s3, err);
+}
+
+void place_bucket_close(struct place_bucket *bucket)
+{
+	s3_free(bucket->s3);
+	http_free(bucket->http);
+	free(bucket);
+}
+
+bool data_place_is_bucket(const struct data_place *place, size_t i)
+{
+	return str_starts(place->dirs.v[i], "s3://");
+}
+
+/*
+ * Calls, one or many at once
+ */
+
+struct bucket_slot {
+	struct bucket_batch *batch;
+	struct s3_call *call;
+	size_t job;
+	int fd;
+	struct buf data; /* of a get */
+};
+
+/* Jobs 0 to n - 1. start: 0 with slot->call set, or 1: there is nothing to be done for it. */
+struct bucket_batch {
+	struct s3 *s3;
+	struct s3_address address;
+	size_t n, next, n_open;
+	int (*start)(struct bucket_batch *batch, struct bucket_slot *slot, struct err *err);
+	void (*ended)(struct bucket_batch *batch, struct bucket_slot *slot);
+	void *ctx;
+	size_t data_max;
+	struct loop_wait wait;
+	struct err error;
+	struct bucket_slot slots[BUCKET_AT_ONCE];
+};
+
+static void bucket_slot_done(struct bucket_slot *slot)
+{
+	if (slot->fd > 0)
+		close(slot->fd);
+	buf_done(&slot->data);
+	*slot = (struct bucket_slot){.batch = slot->batch};
+}
+
+static void bucket_go_on(struct bucket_batch *batch)
+{
+	for (size_t i = 0; i < BUCKET_AT_ONCE; i++) {
+		struct bucket_slot *slot = &batch->slots[i];
+		while (!slot->call && batch->next < batch->n && !err_is_set(&batch->error)) {
+			slot->batch = batch;
+			slot->job = batch->next++;
+			buf_init(&slot->data, batch->data_max);
+			int r = batch->start(batch, slot, &batch->error);
+			if (r != 0)
+				bucket_slot_done(slot);
+			else
+				batch->n_open++;
+		}
+	}
+	if (batch->n_open == 0)
+		loop_wait_done(&batch->wait);
+}
+
+static int bucket_on_data(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct bucket_slot *slot = ctx;
+
+	buf_add(&slot->data, data, len);
+	return buf_check(&slot->data, "what the bucket has of a version", err);
+}
+
+static int bucket_on_done(
+	void *ctx, const struct s3_object *object, struct err *error, struct err *err)
+{
+	struct bucket_slot *slot = ctx;
+	struct bucket_batch *batch = slot->batch;
+
+	(void)object;
+	(void)err;
+	slot->call = NULL;
+	batch->n_open--;
+	if (err_is_set(error) && !err_is_set(&batch->error))
+		err_move(&batch->error, error);
+	else if (!err_is_set(error) && batch->ended)
+		batch->ended(batch, slot);
+	bucket_slot_done(slot);
+	bucket_go_on(batch);
+	return 0;
+}
+
+static int bucket_run(const struct data_place *place, struct bucket_batch *batch, struct err *err)
+{
+	batch->s3 = place->bucket->s3;
+	batch->wait = (struct loop_wait){
+		.loop = place->target->loop, .n_open = 1, .interrupted = place->interrupted};
+	bucket_go_on(batch);
+	int r = loop_wait_run(&batch->wait, err);
+	for (size_t i = 0; i < BUCKET_AT_ONCE; i++) {
+		s3_cancel(batch->slots[i].call);
+		bucket_slot_done(&batch->slots[i]);
+	}
+	if (r == 0 && err_is_set(&batch->error))
+		r = err_move(err, &batch->error);
+	err_done(&batch->error);
+	return r;
+}
+
+/* A call that stands alone. */
+struct bucket_one {
+	const char *key, *text; /* text: is put; or NULL */
+	size_t len;
+	struct buf *out;
+	struct s3_objects *objects;
+	bool is_flat;
+};
+
+static int bucket_start_one(struct bucket_batch *batch, struct bucket_slot *slot, struct err *err)
+{
+	const struct bucket_one *one = batch->ctx;
+	const char *bucket = batch->address.bucket;
+	const struct s3_put put = {.bucket = bucket,
+		.key = one->key,
+		.data = one->text,
+		.size = one->len,
+		.done = bucket_on_done,
+		.ctx = slot};
+	const struct s3_get get = {.bucket = bucket,
+		.key = one->key,
+		.data = bucket_on_data,
+		.done = bucket_on_done,
+		.ctx = slot};
+
+	(void)err;
+	if (one->objects && one->is_flat)
+		slot->call = s3_list_flat(batch->s3, bucket, one->key, BUCKET_VERSIONS_MAX,
+			one->objects, bucket_on_done, slot);
+	else if (one->objects)
+		slot->call = s3_list(batch->s3, bucket, one->key, VERSION_ENTRIES_MAX, one->objects,
+			bucket_on_done, slot);
+	else if (one->text)
+		slot->call = s3_put(batch->s3, &put);
+	else if (one->out)
+		slot->call = s3_get(batch->s3, &get);
+	else
+		slot->call = s3_delete(batch->s3, bucket, one->key, bucket_on_done, slot);
+	return 0;
+}
+
+static void bucket_ended_one(struct bucket_batch *batch, struct bucket_slot *slot)
+{
+	const struct bucket_one *one = batch->ctx;
+
+	if (one->out)
+		buf_add(one->out, slot->data.data, slot->data.len);
+}
+
+static int bucket_do(const struct data_place *place, const struct s3_address *address,
+	struct bucket_one *one, struct err *err)
+{
+	struct bucket_batch batch = {.address = *address,
+		.n = 1,
+		.start = bucket_start_one,
+		.ended = bucket_ended_one,
+		.ctx = one,
+		.data_max = one->out ? one->out->max : 0};
+	int r = bucket_run(place, &batch, err);
+
+	return r == 0 && one->out ? buf_check(one->out, "the list of a version", err) : r;
+}
+
+/*
+ * Versions
+ */
+
+struct bucket_version {
+	char id[VERSION_ID_SIZE];
+	int64_t mtime_ms;
+	char *line; /* or NULL */
+};
+struct bucket_versions {
+	struct VEC_OF(struct bucket_version) list; /* the newest first */
+	char current[VERSION_ID_SIZE];
+};
+
+static void bucket_versions_done(struct bucket_versions *versions)
+{
+	vec_foreach (struct bucket_version, version, &versions->list)
+		free(version->line);
+	vec_done(&versions->list);
+}
+
+static int bucket_by_time(const void *a, const void *b)
+{
+	const struct bucket_version *one = a, *other = b;
+
+	if (one->mtime_ms != other->mtime_ms)
+		return one->mtime_ms > other->mtime_ms ? -1 : 1;
+	return strcmp(one->id, other->id);
+}
+
+static int bucket_start_line(struct bucket_batch *batch, struct bucket_slot *slot, struct err *err)
+{
+	const struct bucket_versions *versions = batch->ctx;
+	AUTO_FREE char *key =
+		mem_printf("%s@%s.list", batch->address.key, versions->list.v[slot->job].id);
+	const struct s3_get get = {.bucket = batch->address.bucket,
+		.key = key,
+		.max = BUCKET_LINE_MAX,
+		.data = bucket_on_data,
+		.done = bucket_on_done,
+		.ctx = slot};
+
+	(void)err;
+	slot->call = s3_get(batch->s3, &get);
+	return 0;
+}
+
+static void bucket_ended_line(struct bucket_batch *batch, struct bucket_slot *slot)
+{
+	const struct bucket_versions *versions = batch->ctx;
+	const char *text = slot->data.len ? slot->data.data : "";
+
+	versions->list.v[slot->job].line = mem_strndup(text, strcspn(text, "\n"));
+}
+
+static int bucket_find(const struct data_place *place, const struct s3_address *address,
+	struct bucket_versions *ret, struct err *err)
+{
+	AUTO_S3_OBJECTS struct s3_objects objects = {0};
+	AUTO_FREE char *prefix = mem_printf("%s@", address->key);
+	AUTO_FREE char *current = mem_printf("%scurrent", prefix);
+	struct bucket_one list = {.key = prefix, .objects = &objects, .is_flat = true};
+	AUTO_BUF struct buf text;
+	bool has_current = false;
+
+	int r = bucket_do(place, address, &list, err);
+	for (size_t i = 0; r == 0 && i < objects.n; i++) {
+		const struct s3_object *object = &objects.v[i];
+		const char *name = object->key + strlen(prefix), *dot = strchr(name, '.');
+		AUTO_FREE char *id = mem_strndup(name, dot ? (size_t)(dot - name) : 0);
+		has_current |= str_eq(object->key, current);
+		if (!str_eq(dot, ".list") || !version_id_is(id))
+			continue;
+		struct bucket_version *version = vec_push(&ret->list);
+		*version = (struct bucket_version){.mtime_ms = object->mtime_ms};
+		memcpy(version->id, id, sizeof(version->id));
+	}
+	vec_sort(&ret->list, bucket_by_time);
+	buf_init(&text, BUCKET_LINE_MAX);
+	struct bucket_one get = {.key = current, .out = &text};
+	if (r == 0 && has_current)
+		r = bucket_do(place, address, &get, err);
+	for (size_t i = 0; r == 0 && text.len && i < ret->list.n; i++)
+		if (str_starts(text.data, ret->list.v[i].id))
+			memcpy(ret->current, ret->list.v[i].id, sizeof(ret->current));
+	return r;
+}
+
+/* As the script prints them. */
+static int bucket_list(const struct data_place *place, const struct s3_address *address,
+	struct buf *out, struct err *err)
+{
+	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
+	struct bucket_batch batch = {.address = *address,
+		.start = bucket_start_line,
+		.ended = bucket_ended_line,
+		.ctx = &versions,
+		.data_max = 2 * BUCKET_LINE_MAX};
+
+	int r = bucket_find(place, address, &versions, err);
+	batch.n = versions.list.n;
+	if (r == 0)
+		r = bucket_run(place, &batch, err);
+	if (r < 0)
+		return r;
+	if (*versions.current)
+		buf_addf(out, "current %s\n", versions.current);
+	vec_foreach (struct bucket_version, version, &versions.list)
+		buf_addf(out, "version %s %s\n", version->id, version->line ? version->line : "");
+	return 0;
+}
+
+static int bucket_use(const struct data_place *place, const struct s3_address *address,
+	const char *id, struct err *err)
+{
+	AUTO_FREE char *key = mem_printf("%s@current", address->key);
+	struct bucket_one put = {.key = key, .text = id, .len = strlen(id)};
+
+	return bucket_do(place, address, &put, err);
+}
+
+/*
+ * Removal
+ */
+
+static int bucket_start_delete(
+	struct bucket_batch *batch, struct bucket_slot *slot, struct err *err)
+{
+	const struct s3_objects *objects = batch->ctx;
+	const char *name = objects->v[slot->job].key + strlen(batch->address.key) + 1;
+	AUTO_FREE char *id = mem_strndup(name, strcspn(name, "/"));
+
+	(void)err;
+	if (!version_id_is(id))
+		return 1;
+	slot->call = s3_delete(
+		batch->s3, batch->address.bucket, objects->v[slot->job].key, bucket_on_done, slot);
+	return 0;
+}
+
+/* Objects of versions behind the prefix. */
+static int bucket_empty(const struct data_place *place, const struct s3_address *address,
+	const char *prefix, struct err *err)
+{
+	AUTO_S3_OBJECTS struct s3_objects objects = {0};
+	struct bucket_one list = {.key = prefix, .objects = &objects};
+	struct bucket_batch batch = {
+		.address = *address, .start = bucket_start_delete, .ctx = &objects};
+
+	int r = bucket_do(place, address, &list, err);
+	batch.n = objects.n;
+	return r < 0 ? r : bucket_run(place, &batch, err);
+}
+
+static int bucket_remove_list(const struct data_place *place, const struct s3_address *address,
+	const char *id, struct err *err)
+{
+	AUTO_FREE char *key = mem_printf("%s@%s.list", address->key, id);
+	struct bucket_one remove = {.key = key};
+
+	return bucket_do(place, address, &remove, err);
+}
+
+/* The one that runs get when id is gone: the newest of the others, if it is another one now. */
+static int bucket_use_next(const struct data_place *place, const struct s3_address *address,
+	const struct bucket_versions *versions, const char *id, struct err *err)
+{
+	AUTO_FREE char *current = mem_printf("%s@current", address->key);
+	struct bucket_one forget = {.key = current};
+	const char *next = NULL;
+
+	for (size_t i = versions->list.n; id && i-- > 0;)
+		if (!str_eq(versions->list.v[i].id, id))
+			next = versions->list.v[i].id;
+	if (!next)
+		return bucket_do(place, address, &forget, err);
+	return str_eq(versions->current, id) ? bucket_use(place, address, next, err) : 0;
+}
+
+/* id: NULL: all of them, and what is left of transfers. */
+static int bucket_remove(const struct data_place *place, const struct s3_address *address,
+	const char *id, struct err *err)
+{
+	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
+	AUTO_FREE char *prefix =
+		id ? mem_printf("%s@%s/", address->key, id) : mem_printf("%s@d-", address->key);
+	size_t n = 0;
+
+	int r = bucket_find(place, address, &versions, err);
+	if (r == 0)
+		r = bucket_use_next(place, address, &versions, id, err);
+	for (size_t i = 0; r == 0 && i < versions.list.n; i++) {
+		if (id && !str_eq(versions.list.v[i].id, id))
+			continue;
+		r = bucket_remove_list(place, address, versions.list.v[i].id, err);
+		n++;
+	}
+	if (r == 0)
+		r = bucket_empty(place, address, prefix, err);
+	return r == 0 && id && !n ? DATA_NO_VERSION : r;
+}
+
+int place_bucket_run(struct data_place *place, size_t i, const struct strv *words, struct buf *out,
+	struct err *err)
+{
+	AUTO_S3_ADDRESS struct s3_address address = {0};
+	const char *verb = words->v[0], *word = words->n > 1 ? words->v[1] : NULL;
+
+	int r = bucket_open(place, err);
+	if (r == 0)
+		r = s3_address_parse(place->dirs.v[i], &address, err);
+	if (r < 0)
+		return r;
+	if (str_eq(verb, "begin") || str_eq(verb, "list"))
+		return bucket_list(place, &address, out, err);
+	if (str_eq(verb, "use"))
+		return bucket_use(place, &address, word, err);
+	if (str_eq(verb, "rm"))
+		return bucket_remove(place, &address, word, err);
+	if (!str_eq(verb, "show"))
+		return 0;
+	AUTO_FREE char *key = mem_printf("%s@%s.list", address.key, word);
+	struct bucket_one get = {.key = key, .out = out};
+	r = bucket_do(place, &address, &get, err);
+	return r;
+}
+
+/*
+ * A new version
+ */
+
+struct bucket_file {
+	const struct version_entry *entry;
+	const char *from; /* relative key of an object of base that has the same content; or NULL */
+	struct VEC_OF(struct s3_piece) pieces;
+	uint64_t sent;
+};
+
+struct bucket_push {
+	struct data_place *place;
+	struct bucket_put *put;
+	const struct s3_address *address;
+	char *base_prefix; /* "PATH@d-HEX/" */
+	struct arena arena;
+	struct VEC_OF(struct bucket_file) small, large;
+	uint64_t total, done;
+};
+
+static void bucket_push_done(struct bucket_push *push)
+{
+	vec_foreach (struct bucket_file, file, &push->large)
+		vec_done(&file->pieces);
+	vec_done(&push->small);
+	vec_done(&push->large);
+	arena_done(&push->arena);
+	free(push->base_prefix);
+}
+
+static char *bucket_base_key(struct bucket_push *push, const struct version_entry *entry)
+{
+	AUTO_FREE char *key = mem_printf("%s%s", push->base_prefix, entry->path);
+
+	return arena_strdup(&push->arena, key);
+}
+
+static void bucket_add_piece(
+	struct bucket_file *file, const char *from, uint64_t offset, uint64_t len)
+{
+	struct s3_piece *last = file->pieces.n ? &file->pieces.v[file->pieces.n - 1] : NULL;
+
+	if (!len)
+		return;
+	if (last && last->from == from && (!from || last->offset + last->len == offset))
+		last->len += len;
+	else
+		*vec_push(&file->pieces) = (struct s3_piece){from, offset, len};
+}
+
+/* Nothing of an object that is put in parts is below S3_PIECE_MIN but its end: small pieces that
+ * could be copied are sent, and a sent one takes of the copied one behind it what it lacks. */
+static void bucket_round(struct bucket_file *file)
+{
+	struct bucket_file rounded = {0};
+
+	for (size_t i = 0; i < file->pieces.n; i++) {
+		struct s3_piece *piece = &file->pieces.v[i];
+		struct s3_piece *last =
+			rounded.pieces.n ? &rounded.pieces.v[rounded.pieces.n - 1] : NULL;
+		if (last && !last->from && piece->from && last->len < S3_PIECE_MIN) {
+			uint64_t lack = S3_PIECE_MIN - last->len;
+			uint64_t taken = lack < piece->len ? lack : piece->len;
+			last->len += taken;
+			piece->offset += taken;
+			piece->len -= taken;
+		}
+		bool is_copied = piece->from && piece->len >= S3_PIECE_MIN;
+		bucket_add_piece(&rounded, is_copied ? piece->from : NULL,
+			is_copied ? piece->offset : 0, piece->len);
+	}
+	vec_done(&file->pieces);
+	file->pieces = rounded.pieces;
+}
+
+/* Into parts of a size that can be repeated. */
+static void bucket_split(struct bucket_file *file)
+{
+	struct bucket_file split = {0};
+
+	file->sent = 0;
+	for (size_t i = 0; i < file->pieces.n; i++) {
+		const struct s3_piece *piece = &file->pieces.v[i];
+		uint64_t least = file->entry->size / (S3_PARTS_MAX / 2) + 1;
+		uint64_t most = piece->from           ? BUCKET_PIECE_MAX
+				: least < BUCKET_SENT ? BUCKET_SENT
+						      : least;
+		uint64_t n = (piece->len + most - 1) / most, each = (piece->len + n - 1) / n;
+		for (uint64_t at = 0; at < piece->len; at += each)
+			*vec_push(&split.pieces) = (struct s3_piece){piece->from,
+				piece->offset + (piece->from ? at : 0),
+				piece->len - at < each ? piece->len - at : each};
+		file->sent += piece->from ? 0 : piece->len;
+	}
+	vec_done(&file->pieces);
+	file->pieces = split.pieces;
+}
+
+/* The chunks that the file of base has, too. */
+static void bucket_match(
+	struct bucket_push *push, struct bucket_file *file, const struct version_entry *before)
+{
+	const char *from = bucket_base_key(push, before);
+	uint64_t *offsets = arena_alloc(&push->arena, before->n_chunks * sizeof(*offsets));
+	struct map known = {0};
+	uint64_t at = 0;
+
+	for (size_t i = 0; i < before->n_chunks; i++) {
+		AUTO_FREE char *key = mem_printf("%llx %u",
+			(unsigned long long)before->chunks[i].hash, before->chunks[i].len);
+		offsets[i] = at;
+		at += before->chunks[i].len;
+		map_put(&known, key, &offsets[i]);
+	}
+	for (size_t i = 0; i < file->entry->n_chunks; i++) {
+		const struct version_chunk *chunk = &file->entry->chunks[i];
+		AUTO_FREE char *key =
+			mem_printf("%llx %u", (unsigned long long)chunk->hash, chunk->len);
+		const uint64_t *offset = map_get(&known, key);
+		bucket_add_piece(file, offset ? from : NULL, offset ? *offset : 0, chunk->len);
+	}
+	map_done(&known);
+	bucket_round(file);
+	bucket_split(file);
+	/* Then one upload with nothing copied is as good. */
+	if (file->sent > file->entry->size / 4 * 3 || file->pieces.n > S3_PARTS_MAX) {
+		vec_done(&file->pieces);
+		file->sent = file->entry->size;
+	}
+}
+
+static void bucket_plan_file(
+	struct bucket_push *push, const struct map *contents, const struct version_entry *entry)
+{
+	struct bucket_file file = {.entry = entry, .sent = entry->size};
+	const struct version *base = push->put->base;
+	const struct version_entry *before = base ? version_find(base, entry->path) : NULL;
+	char hex[SHA256_HEX_SIZE];
+
+	hex_encode(entry->sha, SHA256_SIZE, hex);
+	const struct version_entry *same = map_get(contents, hex);
+	if (same && same->size == entry->size) {
+		file.from = bucket_base_key(push, same);
+		file.sent = 0;
+		if (entry->size > BUCKET_COPY_MAX) {
+			bucket_add_piece(&file, file.from, 0, entry->size);
+			bucket_split(&file);
+		}
+	} else if (before && before->n_chunks && entry->size > S3_SINGLE_MAX) {
+		bucket_match(push, &file, before);
+	}
+	push->put->n_sent += !file.from;
+	push->total += file.sent;
+	bool is_large = file.pieces.n || (file.sent > S3_SINGLE_MAX);
+	if (is_large)
+		*vec_push(&push->large) = file;
+	else
+		*vec_push(&push->small) = file;
+}
+
+static int bucket_check_name(
+	const struct bucket_push *push, const struct version_entry *entry, struct err *err)
+{
+	AUTO_FREE char *shown = str_escaped(entry->path);
+
+	if (strlen(push->address->key) + strlen(entry->path) + VERSION_ID_SIZE + 2 > S3_KEY_MAX)
+		return err_set(err, E_RUN_DATA, "the name of %s is too long for S3", shown);
+	return str_is_utf8(entry->path, strlen(entry->path))
+		       ? 0
+		       : err_set(err, E_RUN_DATA, "the name of %s is not UTF-8, as S3 wants it",
+				 shown);
+}
+
+/* Objects of a push that was cut are there: an object is whole or not there, and its key has the
+ * version's digest in it. */
+static int bucket_plan(struct bucket_push *push, const char *prefix, struct err *err)
+{
+	AUTO_S3_OBJECTS struct s3_objects objects = {0};
+	struct bucket_one list = {.key = prefix, .objects = &objects};
+	const struct version *base = push->put->base;
+	struct map there = {0}, contents = {0};
+
+	int r = bucket_do(push->place, push->address, &list, err);
+	for (size_t i = 0; r == 0 && i < objects.n; i++)
+		map_put(&there, objects.v[i].key + strlen(prefix), &objects.v[i]);
+	for (size_t i = 0; base && i < base->entries.n; i++) {
+		char hex[SHA256_HEX_SIZE];
+		hex_encode(base->entries.v[i].sha, SHA256_SIZE, hex);
+		if (base->entries.v[i].kind == 'f')
+			map_put(&contents, hex, &base->entries.v[i]);
+	}
+	for (size_t i = 0; r == 0 && i < push->put->now->entries.n; i++) {
+		const struct version_entry *entry = &push->put->now->entries.v[i];
+		if (entry->kind != 'f')
+			continue;
+		const struct s3_object *object = map_get(&there, entry->path);
+		r = bucket_check_name(push, entry, err);
+		if (r == 0 && !(object && object->size == entry->size))
+			bucket_plan_file(push, &contents, entry);
+	}
+	map_done(&there);
+	map_done(&contents);
+	return r;
+}
+
+static void bucket_report(struct bucket_push *push, uint64_t sent)
+{
+	push->done += sent;
+	if (push->put->progress)
+		push->put->progress(push->put->ctx, push->done, push->total);
+}
+
+static int bucket_start_small(struct bucket_batch *batch, struct bucket_slot *slot, struct err *err)
+{
+	struct bucket_push *push = batch->ctx;
+	const struct bucket_file *file = &push->small.v[slot->job];
+	AUTO_FREE char *full = fs_join(push->put->dir, file->entry->path);
+	AUTO_FREE char *key =
+		mem_printf("%s@%s/%s", push->address->key, push->put->id, file->entry->path);
+
+	if (file->from) {
+		slot->call = s3_copy(
+			batch->s3, batch->address.bucket, key, file->from, bucket_on_done, slot);
+		return 0;
+	}
+	int r = scan_open(full, file->entry, &slot->fd, err);
+	const struct s3_put put = {.bucket = batch->address.bucket,
+		.key = key,
+		.fd = slot->fd,
+		.size = file->entry->size,
+		.done = bucket_on_done,
+		.ctx = slot};
+	if (r == 0)
+		slot->call = s3_put(batch->s3, &put);
+	return r;
+}
+
+static void bucket_ended_small(struct bucket_batch *batch, struct bucket_slot *slot)
+{
+	struct bucket_push *push = batch->ctx;
+
+	bucket_report(push, push->small.v[slot->job].sent);
+}
+
+/* A file that is sent in parts; what has arrived of it is noted. */
+struct bucket_large {
+	struct bucket_push *push;
+	const struct bucket_file *file;
+	char *key;
+	struct loop_wait wait;
+	struct err error;
+};
+
+static void bucket_on_noted(void *ctx, const char *resume)
+{
+	struct bucket_large *large = ctx;
+	AUTO_FREE char *text = mem_printf("%s\n%s", large->key, resume);
+
+	fs_replace(large->push->put->notes, text, strlen(text), 0600, FS_SYNC_NONE, NULL);
+}
+
+static int bucket_on_large(
+	void *ctx, const struct s3_object *object, struct err *error, struct err *err)
+{
+	struct bucket_large *large = ctx;
+
+	(void)object;
+	(void)err;
+	err_move(&large->error, error);
+	loop_wait_done(&large->wait);
+	return 0;
+}
+
+static int bucket_send_large(struct bucket_push *push, const struct bucket_file *file,
+	bool *ret_is_continued, struct err *err)
+{
+	AUTO_FREE char *full = fs_join(push->put->dir, file->entry->path);
+	AUTO_FREE char *key =
+		mem_printf("%s@%s/%s", push->address->key, push->put->id, file->entry->path);
+	struct bucket_large large = {.push = push,
+		.file = file,
+		.key = key,
+		.wait = {.loop = push->place->target->loop,
+			.n_open = 1,
+			.interrupted = push->place->interrupted}};
+	AUTO_BUF struct buf notes = {0};
+	AUTO_FD int fd = -1;
+
+	int r = scan_open(full, file->entry, &fd, err);
+	if (r < 0)
+		return r;
+	bool has_notes = fs_read(push->put->notes, BUCKET_NOTES_MAX, &notes, NULL, NULL) == 0 &&
+			 str_starts(notes.data, key) && notes.data[strlen(key)] == '\n';
+	*ret_is_continued = has_notes;
+	const struct s3_put put = {.bucket = push->address->bucket,
+		.key = key,
+		.fd = fd,
+		.size = file->entry->size,
+		.resume = has_notes ? notes.data + strlen(key) + 1 : NULL,
+		.noted = bucket_on_noted,
+		.pieces = file->pieces.v,
+		.n_pieces = file->pieces.n,
+		.done = bucket_on_large,
+		.ctx = &large};
+	struct s3_call *call = s3_put(push->place->bucket->s3, &put);
+	r = loop_wait_run(&large.wait, err);
+	if (large.wait.n_open)
+		s3_cancel(call);
+	if (r == 0 && err_is_set(&large.error))
+		r = err_move(err, &large.error);
+	err_done(&large.error);
+	if (r == 0) {
+		unlink(push->put->notes);
+		bucket_report(push, file->sent);
+	}
+	return r;
+}
+
+/* Some servers copy no parts of objects: then all of it is sent. Some fail where an upload that is
+ * to be continued is not there any more: then it begins anew. */
+static int bucket_send(struct bucket_push *push, struct bucket_file *file, struct err *err)
+{
+	AUTO_ERR struct err error = {0};
+	bool is_continued = false;
+
+	int r = bucket_send_large(push, file, &is_continued, &error);
+	if (r < 0 && is_continued && error.id == E_S3_BUSY && unlink(push->put->notes) == 0) {
+		err_clear(&error);
+		r = bucket_send_large(push, file, &is_continued, &error);
+	}
+	if (r == 0 || !file->pieces.n || error.id != E_S3_RESPONSE ||
+		!strstr(error.message, "NotImplemented"))
+		return r < 0 ? err_move(err, &error) : 0;
+	push->total += file->entry->size - file->sent;
+	file->sent = file->entry->size;
+	file->pieces.n = 0;
+	return bucket_send_large(push, file, &is_continued, err);
+}
+
+int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put, struct err *err)
+{
+	AUTO_S3_ADDRESS struct s3_address address = {0};
+	AUTO(bucket_push_done)
+	struct bucket_push push = {.place = place, .put = put, .address = &address};
+
+	int r = s3_address_parse(place->dirs.v[i], &address, err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *prefix = mem_printf("%s@%s/", address.key, put->id);
+	AUTO_FREE char *list = mem_printf("%s@%s.list", address.key, put->id);
+	push.base_prefix = mem_printf("%s@%s/", address.key, put->base_id);
+	r = bucket_plan(&push, prefix, err);
+	struct bucket_batch batch = {.address = address,
+		.n = push.small.n,
+		.start = bucket_start_small,
+		.ended = bucket_ended_small,
+		.ctx = &push};
+	if (r == 0)
+		r = bucket_run(place, &batch, err);
+	for (size_t k = 0; r == 0 && k < push.large.n; k++)
+		r = bucket_send(&push, &push.large.v[k], err);
+	struct bucket_one whole = {.key = list, .text = put->list, .len = strlen(put->list)};
+	if (r == 0)
+		r = bucket_do(place, &address, &whole, err);
+	put->bytes_sent = push.done;
+	return r < 0 ? r : bucket_use(place, &address, put->id, err);
+}

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Versions of data in a bucket (`dlrun data` for places in S3): what travels, what is there after a kill, what a pod reads.
+
+DLRUN_DATA_KILLS: how many pushes are killed (20).
+"""
+
+import random
+import re
+import subprocess
+import time
+
+from data import content, fill, large, old, push
+from harness import *  # noqa: F403
+from s3 import Reader
+from s3site import S3Server
+
+KILLS = int(os.environ.get("DLRUN_DATA_KILLS", 20))
+MIB = 1 << 20
+# Nobody listens there: pushes speak with the bucket alone.
+KUBECONFIG = """apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {token: t}}]
+"""
+
+
+def place(w, s3, endpoint=None):
+    config = w.dir / "kubeconfig"
+    config.write_text(KUBECONFIG)
+    w.env.update(s3.env, KUBECONFIG=str(config))
+    address = f"s3://{s3.bucket}/sets/set"
+    w.write("dlrun.yaml", json.dumps({"data": ["data/set"], "target": "lab", "targets": {
+        "lab": {"kind": "kubernetes", "data": {"data/set": {"s3": address}}}}}))
+    return address
+
+
+def keys(s3):
+    """Of all objects."""
+    text = s3.signed("GET", "", {"list-type": "2", "prefix": "sets/"})
+    return re.findall("<Key>([^<]*)", text)
+
+
+def versions(w):
+    return json.loads(w.ok("data", "ls", "data/set", "--json").out)["versions"]
+
+
+def check(w, s3, pod, address):
+    """A pod reads what is here."""
+    reader = Reader(w, s3, pod, address, 0)
+    said = reader.end()
+    # Who may execute a file is told by its version.
+    assert content(reader.top / "runs" / pod / "0") == content(w.tree / "data/set")
+    return said
+
+
+def test_versions_in_a_bucket(w):
+    with S3Server(w.dir) as s3:
+        address = place(w, s3)
+        fill(w)
+        # Moto has no object of that name.
+        (w.tree / "data/set/odd/new\nline").unlink()
+        path = large(w, size=40 * MIB)
+        w.write("data/set/other", random.Random(4).randbytes(3 * MIB))
+        old(w)
+        first = push(w)
+        assert first["bytes_sent"] == first["bytes"] and not first["was_there"], first
+        assert check(w, s3, "one", address).count(first["version"]) == 1
+        assert push(w)["was_there"]
+        assert s3.secret not in json.dumps(first)
+        # One byte of a large file, and another name for a small one.
+        with open(path, "r+b") as f:
+            f.seek(21 * MIB)
+            f.write(bytes([f.read(1)[0] ^ 1]) if not f.seek(21 * MIB) else bytes([1]))
+        os.rename(w.tree / "data/set/other", w.tree / "data/set/renamed")
+        w.write("data/set/new", "new")
+        os.utime(path, (time.time() - 50,) * 2)
+        second = push(w)
+        assert second["version"] != first["version"] and second["files_sent"] == 2, second
+        assert second["bytes_sent"] <= 8 * MIB, second
+        said = check(w, s3, "two", address)
+        assert "2 of them" in said, said
+        assert [(v["version"], v["current"]) for v in versions(w)] == [(second["version"], True), (first["version"], False)], versions(w)
+        Reader(w, s3, "three", f"{address}@{first['version']}", 0).end()
+        w.ok("data", "rm", f"data/set@{second['version']}")
+        assert [(v["version"], v["current"]) for v in versions(w)] == [(first["version"], True)]
+        assert not [key for key in keys(s3) if second["version"] in key]
+        gone = Reader(w, s3, "four", f"{address}@{second['version']}", 0)
+        assert "is no version that is there" in gone.end(1)
+        w.ok("data", "rm", "data/set")
+        assert not versions(w) and not keys(s3), keys(s3)
+
+
+def test_pushes_that_are_killed(w):
+    """A version is whole or not there, and what has arrived is not sent again."""
+    with S3Server(w.dir) as s3:
+        address = place(w, s3)
+        for n in range(30):
+            w.write(f"data/set/many/{n}", random.Random(n).randbytes(20000))
+        large(w, size=24 * MIB)
+        old(w)
+        rng, left = random.Random(7), KILLS
+        argv = [w.dlrun, "data", "push", "data/set", "-q"]
+        while left:
+            process = subprocess.Popen(argv, cwd=w.tree, env=w.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                process.wait(rng.random() * 1.2)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                left -= 1
+            found = [key for key in keys(s3) if key.endswith(".list")]
+            # The reader compares each file with the list.
+            for key in found:
+                Reader(w, s3, f"pod-{left}", f"s3://{s3.bucket}/{key.removesuffix('.list')}", 0).end()
+            if found:
+                if rng.random() < 0.7:
+                    w.ok("data", "rm", "data/set")
+                else:
+                    w.write("data/set/many/0", random.Random(str(left)).randbytes(20000))
+        done = push(w)
+        check(w, s3, "last", address)
+        assert done["version"] == versions(w)[0]["version"]
+
+
+if __name__ == "__main__":
+    main()

@@ -51,9 +51,9 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
  * Lines "dlrun: results FILES BYTES MORE" (names that are left out), "FILES BYTES NAME" of names at
  * the top (a directory with a slash behind it; \\ and \n are escaped), and "params BYTES PATH" with
  * that many bytes and a newline behind it. A rank reports its own. */
-#define KUBE_JOB_RESULTS  "dlrun: results"
-/* Of the init containers KUBE_VERSIONS and KUBE_S3: lines "dlrun: data VERSION PATH", which version a
- * run reads of data whose place names none. */
+#define KUBE_JOB_RESULTS "dlrun: results"
+/* Lines "dlrun: data VERSION PATH" of the init containers KUBE_VERSIONS and KUBE_S3: what a
+ * run reads of data whose place names no version. */
 #define KUBE_JOB_DATA     "dlrun: data"
 #define KUBE_VERSIONS     "versions"
 #define KUBE_OUTPUT_DIR   "/dlrun/outputs" /* $DLRUN_OUTPUT_DIR */
@@ -65,7 +65,7 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
 #define KUBE_STUDY_DIR    "/dlrun/study"   /* the ConfigMap of a study */
 #define KUBE_STUDY_CANCEL "cancel-" /* key of it, with an index: that member does not begin */
 #define KUBE_STUDY_ENDS   "ends-"   /* the same: its pod was removed, with fail_fast */
-#define KUBE_S3           "data" /* the init container that fetches data from S3 */
+#define KUBE_S3           "data"    /* the init container that fetches data from S3 */
 #define KUBE_S3_DIR       "/dlrun/s3"
 #define KUBE_KEEPER       "results" /* the container that waits until they were taken */
 #define KUBE_COLLECTOR    KUBE_ATTEMPT_DIR "/collect" /* "sh it all": does that now */

@@ -12,7 +12,7 @@
 #define JOB_HOSTS_NOTE "dlrun.io/hosts"       /* annotation of pods: what $DLRUN_HOSTFILE holds */
 #define JOB_RETRIES    "DLRUN_RETRIES"        /* failures before this pod; the script adds them */
 #define JOB_INDEX      "JOB_COMPLETION_INDEX" /* a variable that Kubernetes sets, too */
-#define JOB_POD        "DLRUN_POD"           /* variable of pods with data in S3: the uid */
+#define JOB_POD        "DLRUN_POD"            /* variable of pods with data in S3: the uid */
 #define JOB_GPU        "nvidia.com/gpu"
 
 extern const char job_collect_script[];  /* collect.sh */

@@ -133,8 +133,8 @@ void kube_pod_read(struct kube_case *c, const struct json *json, struct kube_pod
 int64_t kube_pod_lingers(const struct json *pod);
 /* Why the pod could not send its results to S3, or NULL. The caller frees. */
 char *kube_pod_unsent(const struct json *pod);
-/* What its init containers have said of the versions of its data (KUBE_JOB_DATA), or NULL. The caller
- * frees. */
+/* The versions of its data that the pod's init containers have told (KUBE_JOB_DATA), or NULL. The
+ * caller frees. */
 char *kube_pod_versions(const struct json *pod);
 /* results_lost of kube_status, where no pod waits: by whom it was ended. job: NULL where none was
  * seen. The caller frees. */

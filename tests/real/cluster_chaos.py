@@ -82,7 +82,7 @@ def chaos(w, s, there, part):
     out, err = follower.out.read_text(), follower.err.read_text()
     assert rc == 0 and out.endswith("END\n"), (rc, out[-200:], err)
     lines = int(out.splitlines()[-2].split()[0]) + 1
-    got, missing, holes = judge(out, err, lines)
+    got, missing, holes = judge(out, lines)
     kept = w.ok("logs", w.runs()[0]["id"])
     assert kept.out == out, (len(kept.out), len(out), kept.err)
     return f"{part:<11} {TIMES:>5} {lines:>6} {got:>6} {missing:>7} {holes:>5} {longest:>9.1f} s"

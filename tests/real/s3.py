@@ -280,7 +280,7 @@ def test_results_that_cannot_be_sent_are_said_to_be_lost(w):
     """At once where no retry mends it, else when the time is over."""
     with S3Server(w.dir) as s3:
         for env, want in (({"AWS_SECRET_ACCESS_KEY": "wrong"}, "SignatureDoesNotMatch"), ({"AWS_ACCESS_KEY_ID": ""}, "no keys for S3"),
-                          ({"bucket": "no-such-bucket"}, "NoSuchBucket"), ({"AWS_ACCESS_KEY_ID": "AKIANONE"}, "status 403"),
+                          ({"bucket": "no-such-bucket"}, "NoSuchBucket"), ({"AWS_ACCESS_KEY_ID": "AKIANONE"}, "InvalidAccessKeyId"),
                           ({"AWS_SESSION_TOKEN": s3.secret + "\nx"}, "not plain text")):
             pod = Pod(w, s3, seconds=3600, **env)
             for i in range(200):

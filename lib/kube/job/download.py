@@ -304,7 +304,10 @@ class Data:
                 except BlockingIOError:
                     return False
                 # The one who had it has made an object of it.
-                if not os.path.exists(part) or os.fstat(fd).st_ino != os.stat(part).st_ino:
+                try:
+                    if os.fstat(fd).st_ino != os.stat(part).st_ino:
+                        continue
+                except FileNotFoundError:
                     continue
                 self.get(entry, fd, part)
                 os.fchmod(fd, 0o777 if entry.kind == "x" else 0o666)

@@ -371,6 +371,24 @@ def test_data_that_cannot_be_fetched(w):
             assert want in said and want in reader.message.read_text() and s3.secret not in said, said
 
 
+def test_lists_that_lead_elsewhere(w):
+    """What a list says never makes, changes or removes a file that is not of the data."""
+    whole = hashlib.sha256(b"x" * 9).hexdigest()
+    other = w.dir / "shared/other"
+    other.mkdir(parents=True)
+    (other / "a").write_bytes(b"theirs")
+    out = os.path.relpath(other, w.dir / "shared/runs/pod/0")
+    with S3Server(w.dir) as s3:
+        for i, lines in enumerate((f"l {out} up\nf 644 9 {whole} up/a", f"l {out} up\nf 644 0 {whole} up/b", f"f 644 9 {'../' * 20}{'a' * 4} a",
+                                   f"f 644 -1 {whole} a", f"f 644 9 {whole} ../a", f"f 644 9 {whole} a/../../b", f"l {out}/b a\nf 644 0 {whole} a")):
+            version = f"d-{i:016x}"
+            fill(w, s3, "sets", {f"a@{version}/up/a": b"x" * 9, f"a@{version}/a": b"x" * 9, f"a@{version}.list": f"{lines}\nend\n".encode()})
+            said = Reader(w, s3, "pod", f"s3://{s3.bucket}/sets/a@{version}", 0).end(1)
+            assert "no version" not in said and "Traceback" not in said, said
+            assert {p.name: p.read_bytes() for p in other.iterdir()} == {"a": b"theirs"}, lines
+        assert not (w.dir / "shared/runs/pod").exists()
+
+
 def test_data_come_over_bad_connections(w):
     """Too busy, cut, another object than was listed, other bytes than it has: whole in the end."""
     bad = [b"HTTP/1.1 503 Slow Down\r\nContent-Length: 34\r\n\r\n<Error><Code>SlowDown</Code></Error>"[:-2], b"nonsense\r\n",

@@ -14,7 +14,15 @@
 # So a file that no pod reads has one name, and only such a file is removed to make room.
 TOP, MESSAGE = "/dlrun/s3/s3", "/dev/termination-log"
 SEGMENT, BLOCK, THREADS, PROCESSES, PATIENT, GAP_S, MTIME = 32 << 20, 1 << 20, 16, 4, 12, 3600, 946684800
+HEX = "0123456789abcdef"
+ENTRIES_MAX, EMPTY_PAGES_MAX, PARTS_MAX, RACES_MAX = 4 << 20, 100, 10000, 100
 IS_SHARED, POD = sys.argv[1] == "shared", sys.argv[2]
+
+# The first process of a container has no other handler.
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+
+
+CHANGED = "PreconditionFailed", "NoSuchKey", "status 412", "status 404"
 
 
 class Changed(Exception):
@@ -37,7 +45,7 @@ def locked(path, how):
 
 
 def is_version(text):
-    return len(text) == 18 and text.startswith("d-") and not text[2:].strip("0123456789abcdef")
+    return len(text) == 18 and text.startswith("d-") and not text[2:].strip(HEX)
 
 
 def remove(path):
@@ -51,31 +59,36 @@ def remove_ended():
     """The trees of pods that have ended, whose files are then the cache's alone."""
     runs = TOP + "/runs/"
     for pod in os.listdir(runs):
-        lock = runs + pod + "/state/lock"
         try:
-            fd = os.open(lock, os.O_RDWR)
+            remove_run(runs + pod)
         except FileNotFoundError:
-            # It begins just now, or somebody was killed here.
-            if time.time() - os.stat(runs + pod).st_mtime > GAP_S:
-                shutil.rmtree(runs + pod, ignore_errors=True)
-            continue
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Nobody has it between this program and the pod's own.
-            if os.path.exists(runs + pod + "/state/started") or time.time() - os.fstat(fd).st_mtime > GAP_S:
-                os.unlink(lock)
-                shutil.rmtree(runs + pod, ignore_errors=True)
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(fd)
+            pass  # A pod with other data has removed it.
+
+
+def remove_run(run):
+    try:
+        fd = os.open(run + "/state/lock", os.O_RDWR)
+    except FileNotFoundError:
+        # It begins just now, or somebody was killed here.
+        if time.time() - os.stat(run).st_mtime > GAP_S:
+            shutil.rmtree(run, ignore_errors=True)
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Nobody has it between this program and the pod's own.
+        if os.path.exists(run + "/state/started") or time.time() - os.fstat(fd).st_mtime > GAP_S:
+            os.unlink(run + "/state/lock")
+            shutil.rmtree(run, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(fd)
 
 
 class Entry:
     def __init__(self, line):
         # sum: SHA-256 of a file of a version; of other objects the ETag. kind: d, l (then key is the target), f, x.
-        self.kind, self.path, self.size, self.key, self.sum = json.loads(line)
-        self.is_named = len(self.sum) == 64
+        self.kind, self.path, self.size, self.key, self.sum, self.is_named = json.loads(line)
         text = self.path if self.is_named else "%s\n%s\n%d" % (self.key, self.sum, self.size)
         self.name = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:40]
         if self.is_named:
@@ -91,7 +104,7 @@ class Data:
         path, _, version = self.bucket.prefix.rpartition("@")
         self.version = self.bucket.prefix if is_version(version) else None
         key = "%s\n%s\n%s" % (self.bucket.endpoint, self.bucket.name, path if self.version else self.bucket.prefix)
-        self.top = "%s/%s/" % (TOP, hashlib.sha256(key.encode()).hexdigest()[:16])
+        self.top = "%s/%s/" % (TOP, hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:16])
         self.tree = "%s/runs/%s/%d" % (TOP, POD, n)
         self.list = self.tree + ".list"
         self.segments = None
@@ -109,28 +122,37 @@ class Data:
             found = {e.tag[len(space):]: e.text or "" for e in item}
             yield found
         self.token = page.findtext(space + "NextContinuationToken") if page.findtext(space + "IsTruncated") == "true" else None
+        if self.token == token and token or page.findtext(space + "IsTruncated") == "true" and not self.token:
+            raise Failed("the list of %s cannot be continued on this server" % self.address)
 
     def current(self):
         """The version that is read, by its path; None: plain objects."""
         try:
             name = self.bucket.call("GET", self.bucket.prefix + "@current")[1].decode().strip()
         except Failed as e:
-            if e.code in ("NoSuchKey", "AccessDenied", "status 404", "status 403"):
-                return None
-            raise
+            if e.code not in ("NoSuchKey", "AccessDenied", "status 404", "status 403"):
+                raise
+            if "404" not in e.code and e.code != "NoSuchKey":
+                print("%s@current may not be read: the objects below %s are" % (self.address, self.address), flush=True)
+            return None
         if not is_version(name):
             raise Failed("%s@current does not name a version" % self.address)
         return self.bucket.prefix + "@" + name
 
     def objects(self):
-        self.token = None
+        self.token, n_empty = None, 0
         while True:
+            is_empty = True
             for found in self.page(self.token):
-                key = urllib.parse.unquote_plus(found["Key"])
+                is_empty = False
+                key = os.fsdecode(urllib.parse.unquote_to_bytes(found["Key"].replace("+", " ")))
                 path = key[len(self.prefix):]
                 # Consoles make such objects for directories.
                 if path and not path.endswith("/"):
                     yield "f", path, int(found["Size"]), key, found["ETag"].strip('"')
+            n_empty = n_empty + 1 if is_empty else 0
+            if n_empty > EMPTY_PAGES_MAX:
+                raise Failed("the list of %s does not end" % self.address)
             if not self.token:
                 return
 
@@ -139,6 +161,8 @@ class Data:
         def take(response):
             with open(self.tree + ".version", "wb") as f:
                 shutil.copyfileobj(response, f)
+                if str(f.tell()) != response.headers.get("Content-Length", str(f.tell())):
+                    raise ValueError("the response ended early")
         try:
             self.bucket.call("GET", version + ".list", sink=take)
         except Failed as e:
@@ -158,18 +182,23 @@ class Data:
             raise Failed("the list of %s is not complete" % version)
 
     def write_list(self):
-        total = n = 0
+        total = n = n_entries = 0
         version = self.version or self.current()
         self.read = version and version.rpartition("@")[2]
         if version:
             print("%s: version %s" % (self.address, self.read), flush=True)
         with open(self.list, "w") as f:
             for entry in self.files_of(version) if version else self.objects():
-                if any(part in ("", ".", "..") for part in entry[1].split("/")) or "\0" in entry[1]:
+                is_file = entry[0] in "fx"
+                is_bad = is_file and version and (len(entry[4]) != 64 or entry[4].strip(HEX))
+                if any(part in ("", ".", "..") for part in entry[1].split("/")) or "\0" in entry[1] or entry[2] < 0 or is_bad:
                     raise Failed("%r in %s cannot be the path of a file" % (entry[1], self.address))
-                f.write(json.dumps(entry) + "\n")
+                f.write(json.dumps(entry + (bool(is_file and version),)) + "\n")
                 total += entry[2]
-                n += entry[0] in "fx"
+                n += is_file
+                n_entries += 1
+                if n_entries > ENTRIES_MAX:
+                    raise Failed("%s has more than %d objects" % (self.address, ENTRIES_MAX))
         if not n and not version:
             raise Failed("%s has no objects" % self.address)
         if self.limit and total > self.limit:
@@ -210,29 +239,34 @@ class Data:
         elif entry.kind == "d":
             os.makedirs(to, exist_ok=True)
         elif not entry.size:
-            os.close(os.open(to, os.O_WRONLY | os.O_CREAT, 0o777 if entry.kind == "x" else 0o666))
+            os.close(os.open(to, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o777 if entry.kind == "x" else 0o666))
         if entry.kind in "dl" or not entry.size:
             return True
-        is_there = self.is_good(path, entry)
-        if not is_there:
-            if not os.path.exists(part):
-                remove(part + ".got")
-            fd = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
-            os.ftruncate(fd, entry.size)
-            os.close(fd)
-            # Somebody may have made an object of it just now.
-            if self.is_good(path, entry):
-                os.unlink(part)
-                is_there = True
-        try:
-            os.link(path if is_there else part, to)
-        except FileExistsError:
-            if not os.path.isdir(to):
-                os.unlink(to)
+        for _ in range(RACES_MAX):
+            is_there = self.is_good(path, entry) or self.make_part(path, part, entry)
+            try:
                 os.link(path if is_there else part, to)
-            else:
-                raise Failed("%s has both %s and objects below it" % (self.address, entry.key))
-        return is_there
+                return is_there
+            except FileNotFoundError:
+                pass  # Another pod has made an object of the part.
+            except FileExistsError:
+                if os.path.isdir(to):
+                    raise Failed("%s has both %s and objects below it" % (self.address, entry.key))
+                os.unlink(to)
+        raise Changed(entry.key)
+
+    def make_part(self, path, part, entry):
+        """Whether the object is there already."""
+        if not os.path.exists(part):
+            remove(part + ".got")
+        fd = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
+        os.ftruncate(fd, entry.size)
+        os.close(fd)
+        # Somebody may have made an object of it just now.
+        if not self.is_good(path, entry):
+            return False
+        remove(part)
+        return True
 
     def make_parent(self, parent):
         try:
@@ -246,6 +280,9 @@ class Data:
                 raise Failed("%s has both %s and objects below it" % (self.address, at[len(self.tree) + 1:]))
             os.unlink(at)
             os.makedirs(parent, exist_ok=True)
+        # A link of the list leads nowhere else.
+        if os.path.realpath(parent) != os.path.realpath(self.tree) + parent[len(self.tree):]:
+            raise Failed("%s has both %s and objects below it" % (self.address, parent[len(self.tree) + 1:]))
 
     def prepare(self):
         """The tree, of files that may be yet to come: how many, and their bytes."""
@@ -268,7 +305,10 @@ class Data:
             for name in names:
                 if name != "lock" and not name.endswith(".got"):
                     path = os.path.join(at, name)
-                    yield path, os.lstat(path)
+                    try:
+                        yield path, os.lstat(path)
+                    except FileNotFoundError:
+                        pass
 
     def make_room(self):
         used = sum(st.st_size for _, st in self.files())
@@ -280,7 +320,7 @@ class Data:
             if used <= self.limit:
                 return
             remove(path + ".got")
-            os.unlink(path)
+            remove(path)
             used -= size
         if used > self.limit:
             raise Failed("%s: cache: %s is %s too small for it and for what other pods that run on this storage read" % (
@@ -315,7 +355,10 @@ class Data:
                 if IS_SHARED:
                     os.fsync(fd)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-                os.rename(part, path)
+                try:
+                    os.rename(part, path)
+                except FileNotFoundError:
+                    continue
                 return True
             finally:
                 os.close(fd)
@@ -342,7 +385,7 @@ class Data:
             return self.of_parts(entry, fd) if digest and "-" in entry.sum else digest
         got = os.open(part + ".got", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            had = {int(line) for line in os.read(got, BLOCK).split(b"\n")[:-1]}
+            had = {int(line) for line in os.read(got, BLOCK).split(b"\n")[:-1] if line.isdigit()}
             jobs = [self.segments.submit(self.get_segment, entry, fd, got, at) for at in range(0, entry.size, SEGMENT) if at not in had]
             try:
                 tells = all([job.result() for job in jobs])
@@ -365,20 +408,20 @@ class Data:
     def get_range(self, entry, fd, offset, size):
         """The sum of a whole object, of a range True; None: where the ETag does not tell of the content."""
         def take(response):
+            if size != entry.size and response.status != 206:
+                raise ValueError("the server has no ranges")
             digest = self.sum(entry) if size == entry.size else None
             block, at, end = memoryview(bytearray(min(BLOCK, size))), offset, offset + size
             while at < end:
                 data = block[:response.readinto(block[:end - at])]
                 if not data:
                     raise ValueError("the response ended early")
-                try:
-                    os.pwrite(fd, data, at)
-                except OSError as e:
-                    raise Failed("the storage of the cache: %s" % e.strerror, "local")
                 if digest:
                     digest.update(data)
+                self.write(fd, data, at)
                 at += len(data)
-            response.read()
+            if response.read(1):
+                raise ValueError("the response is longer than was listed")
             way = response.headers.get("x-amz-server-side-encryption", "")
             is_apart = way.startswith("aws:kms") or response.headers.get("x-amz-server-side-encryption-customer-algorithm")
             if is_apart and not entry.is_named:
@@ -391,9 +434,18 @@ class Data:
         try:
             return self.bucket.call("GET", entry.key, headers=headers, sink=take)[1]
         except Failed as e:
-            if e.code in ("PreconditionFailed", "NoSuchKey", "status 412", "status 404"):
+            if e.code in CHANGED:
                 raise Changed(entry.key)
             raise
+
+    @staticmethod
+    def write(fd, data, at):
+        try:
+            while data:
+                n = os.pwrite(fd, data, at)
+                data, at = data[n:], at + n
+        except OSError as e:
+            raise Failed("the storage of the cache: %s" % e.strerror, "local")
 
     @staticmethod
     def sum(entry):
@@ -401,11 +453,18 @@ class Data:
 
     def of_parts(self, entry, fd):
         digest, _, n = entry.sum.partition("-")
-        if n and not n.isdigit():
+        if n and (not n.isdigit() or int(n) > PARTS_MAX):
             return None
         size = entry.size
         if n:
-            headers, _ = self.bucket.call("HEAD", entry.key, {"partNumber": "1"}, headers={"If-Match": '"%s"' % entry.sum})
+            try:
+                headers, _ = self.bucket.call("HEAD", entry.key, {"partNumber": "1"}, headers={"If-Match": '"%s"' % entry.sum})
+            except Failed as e:
+                if e.code in CHANGED:
+                    raise Changed(entry.key)
+                if e.code and not e.is_busy:
+                    return None
+                raise
             size = int(headers.get("Content-Length") or 0)
             # Parts of several sizes.
             if not size or -(-entry.size // size) != int(n):
@@ -415,6 +474,8 @@ class Data:
             part, end = self.sum(entry), min(at + size, entry.size)
             while at < end:
                 data = os.pread(fd, min(BLOCK, end - at), at)
+                if not data:
+                    break
                 part.update(data)
                 at += len(data)
             return part
@@ -508,11 +569,13 @@ def main():
     lock = locked(state + "/lock", fcntl.LOCK_SH)
     names = ""
     for i in range(3, len(sys.argv), 3):
-        data = Data(i // 3 - 1, sys.argv[i], sys.argv[i + 1], int(sys.argv[i + 2]))
         try:
+            data = Data(i // 3 - 1, sys.argv[i], sys.argv[i + 1], int(sys.argv[i + 2]))
             data.run()
         except Exception as e:
-            return "%s: %s" % (data.name, text_of_error(e)), 1
+            # Its files are others' then, and need not be kept for it.
+            shutil.rmtree("%s/runs/%s" % (TOP, POD), ignore_errors=True)
+            return "%s: %s" % (sys.argv[i], text_of_error(e)), 1
         if data.read:
             names += "dlrun: data %s %s\n" % (data.read, data.name)
     os.utime(lock)

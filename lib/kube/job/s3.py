@@ -2,9 +2,9 @@
 # A client of S3 in a pod, in front of upload.py and of download.py. The pod's only image is that of the run: standard
 # library only, Python 3.6.
 import base64, concurrent.futures, datetime, email.utils, errno, fcntl, hashlib, hmac, http.client, json, os, shutil, ssl
-import stat, sys, threading, time, urllib.error, urllib.parse, urllib.request, xml.etree.ElementTree as ElementTree
+import signal, stat, sys, threading, time, urllib.error, urllib.parse, urllib.request, xml.etree.ElementTree as ElementTree
 
-TRIES = 6
+TRIES, BODY_MAX = 6, 32 << 20
 # Refusals of all files, and of one: they stay.
 FINAL_OF_ALL = ("NoSuchBucket", "InvalidBucketName", "SignatureDoesNotMatch", "AllAccessDisabled", "AccountProblem", "NotSignedUp")
 FINAL = FINAL_OF_ALL + ("AccessDenied", "MethodNotAllowed", "EntityTooLarge", "KeyTooLongError")
@@ -199,7 +199,7 @@ class Bucket:
                 response = made.getresponse()
                 if response.status >= 300:
                     raise Refused(response.status, response.headers, response.read(65536))
-                result = response.headers, sink(response) if sink else response.read()
+                result = response.headers, sink(response) if sink else response.read(BODY_MAX)
                 if self.keeps and response.isclosed():
                     self.own.kept = base, (made, before, login)
                 else:
@@ -217,7 +217,8 @@ class Bucket:
     def send(self, method, key, params, data, keys, more, sink):
         base, path = self.place()
         path += "/" + urllib.parse.quote(key.encode("utf-8", "surrogateescape"), safe="/~")
-        query = "&".join("%s=%s" % (k, urllib.parse.quote(v, safe="~")) for k, v in sorted(params.items()))
+        query = "&".join(
+            "%s=%s" % (k, urllib.parse.quote(v.encode("utf-8", "surrogateescape"), safe="~")) for k, v in sorted(params.items()))
         now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() + self.skew))
         headers = {"host": urllib.parse.urlsplit(base).netloc, "x-amz-content-sha256": hashlib.sha256(data or b"").hexdigest(),
                    "x-amz-date": now}
@@ -236,20 +237,20 @@ class Bucket:
         headers["Content-Type"] = "application/octet-stream"
         return self.exchange(base, method, path + ("?" + query if query else ""), dict(headers, **more), data, sink)
 
-    def refused(self, error, keys):
-        """The reason of a refusal where the same may be sent again at once."""
+    def refused(self, error, keys, used):
+        """The reason of a refusal where the same may be sent again at once. used: the region of the request."""
         region = error.headers.get("x-amz-bucket-region")
         try:
             found = {e.tag.split("}")[-1]: e.text for e in ElementTree.fromstring(error.body).iter()}
         except ElementTree.ParseError:
             found = {}
-        code, region = found.get("Code") or "status %d" % error.status, region or found.get("Region")
-        text = "%s: %s" % (code, (found.get("Message") or "")[:200])
+        code, region = (found.get("Code") or "status %d" % error.status)[:64], region or found.get("Region")
+        text = "".join(c if c.isprintable() else "?" for c in "%s: %s" % (code, (found.get("Message") or "")[:200]))
         if code in ("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId"):
             Keys.forget(keys)
         elif code == "RequestTimeTooSkewed" and error.headers.get("Date"):
             self.skew = email.utils.parsedate_to_datetime(error.headers["Date"]).timestamp() - time.time()
-        elif region and region != self.region and error.status in (301, 307, 400):
+        elif region and region != used and error.status in (301, 307, 400):
             self.region = region
         else:
             is_busy = error.status >= 500 or error.status == 429 or code in ("SlowDown", "RequestTimeout", "Throttling")
@@ -261,7 +262,13 @@ class Bucket:
         for n in range(tries or self.tries):
             time.sleep(wait_s)
             wait_s = min(10, 0.4 * 2 ** n) * (0.5 + 0.5 * os.urandom(1)[0] / 255)
-            keys = Keys.get()
+            try:
+                keys, used = Keys.get(), self.region
+            except Failed as e:
+                last = e
+                if e.is_final:
+                    break
+                continue
             try:
                 return self.send(method, key, params or {}, data, keys, headers or {}, sink)
             except Refused as e:
@@ -269,7 +276,7 @@ class Bucket:
                     n_healed += 1
                     wait_s = 0
                     # Keys of the environment stay what they are.
-                    last = Failed(self.refused(e, keys), is_busy=True, is_final=n_healed > 3 and Keys.until == float("inf"))
+                    last = Failed(self.refused(e, keys, used), is_busy=True, is_final=n_healed > 3 and Keys.until == float("inf"))
                     if n_healed > 3:
                         break
                 except Failed as failed:

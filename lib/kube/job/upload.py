@@ -130,8 +130,11 @@ class Uploader:
             work(path, *more)
         except Exception as e:
             self.error = "%r: %s" % (path, text_of_error(e))
-            self.gives_up |= isinstance(e, Failed) and e.is_busy
-            self.is_final &= isinstance(e, PermissionError) or isinstance(e, Failed) and e.is_final
+            # One store each: other threads do the same.
+            if isinstance(e, Failed) and e.is_busy:
+                self.gives_up = True
+            if not (isinstance(e, PermissionError) or isinstance(e, Failed) and e.is_final):
+                self.is_final = False
 
     def turn(self, is_last):
         """Whether all that is there now is in S3."""

@@ -82,8 +82,9 @@ char *kube_pod_versions(const struct json *pod)
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		const struct json *init = kube_named(pod, "status.initContainerStatuses", names[i]);
-		const char *message = kube_str_at(init, "state.terminated.message");
-		if (message)
+		const struct json *ended = kube_at(init, "state.terminated");
+		const char *message = json_get_str(ended, "message");
+		if (message && json_get_int(ended, "exitCode", 1) == 0)
 			buf_addf(&out, "%s\n", message);
 	}
 	return out.len ? buf_take(&out) : NULL;

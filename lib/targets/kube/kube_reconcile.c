@@ -635,6 +635,9 @@ static int stop_on_allowed(void *ctx, struct kube_response *response, struct err
 {
 	struct kube_stop *stop = ctx;
 
+	/* Members that are marked would end with 0, and be taken for done. */
+	if (response->error.id == E_KUBE_DENIED)
+		stop_take_back(stop);
 	if (err_is_set(&response->error))
 		return stop_on_last(ctx, response, err);
 	stop->call = NULL;

@@ -737,6 +737,23 @@ static void test_cancel_refused(void **state)
 	assert_false(cluster.deleted[1]);
 }
 
+/* Where the Job may not be changed, no member that never began is left to end with 0. */
+static void test_cancel_refused_by_the_job(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO_ERR struct err err = {0};
+
+	(void)state;
+	make(&place, N);
+	json_set_int(json_sub(cluster.job, "spec"), "maxFailedIndexes", 0);
+	happens("PATCH", A_JOB, 403);
+	assert_true(cancel(&place, 2, &err) < 0);
+	assert_int_equal(err.id, E_KUBE_DENIED);
+	for (int i = 0; i < 500 && is_marked(2); i++)
+		run_for(&place, 10);
+	assert_false(is_marked(2));
+}
+
 /* Killed behind the mark of its cancel: the next request for its state goes on. */
 static void test_cancel_resumed(void **state)
 {
@@ -1012,6 +1029,7 @@ int main(void)
 		cmocka_unit_test(test_cancel_one),
 		cmocka_unit_test(test_cancel_one_that_is_tried_again),
 		cmocka_unit_test(test_cancel_refused),
+		cmocka_unit_test(test_cancel_refused_by_the_job),
 		cmocka_unit_test(test_cancel_resumed),
 		cmocka_unit_test(test_cancel_all),
 		cmocka_unit_test(test_cancel_together),

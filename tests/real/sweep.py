@@ -243,11 +243,13 @@ def curve(w, run):
     return [(float(f[4]), int(f[3]), float(f[5])) for f in (line.split(",") for line in lines)]
 
 
-def judged_by_halving(curves, rungs, keep):
-    """A reference of --stop halving=keep: (member, rung, stops) of each member at each rung, in the order of time.
-    curves: of each member, points of (wall time, step, value)."""
+def judged_by_halving(curves, rungs, keep, seen=()):
+    """A reference of --stop halving=keep: (member, rung, stops) of each member at each rung, in the order of time, or of those
+    seen: what is written later may be there earlier. curves: of each member, points of (wall time, step, value)."""
+    order = {(member, rung): n for n, (member, rung, _) in enumerate(seen)}
     passed = sorted((next(p for p in points if p[1] >= rung), i, k) for i, points in enumerate(curves)
                     for k, rung in enumerate(rungs) if points[-1][1] >= rung)
+    passed.sort(key=lambda at: order.get(at[1:], len(order)))
     values, stopped, expected = {}, set(), []
     for (_, _, value), member, rung in passed:
         if member in stopped:

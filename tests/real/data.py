@@ -332,6 +332,37 @@ def test_another_user_goes_on_with_the_place(w):
     assert sorted(p.name for p in theirs.iterdir()) == ["current", ID, f"{ID}.list"]
 
 
+def test_a_version_that_was_changed_is_replaced_or_gone(w):
+    version = w.dir / "place/.dlrun" / ID
+    tool, count, path = w.dir / "tools/mv", w.dir / "count", w.env["PATH"]
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\necho >>{count}\n[ "$(wc -l <{count})" -ne "$KILLED" ] || {{ kill -9 $PPID; exit 1; }}\n'
+                    f'exec {shutil.which("mv")} "$@"\n')
+    tool.chmod(0o755)
+
+    def put(killed=0):
+        w.env["PATH"] = path
+        script(w, "begin", "key", "one").communicate()
+        count.write_text("")
+        w.env.update(PATH=f"{tool.parent}:{path}", KILLED=str(killed))
+        process = script(w, "put", "key", "one", "-", "0", stdin=subprocess.PIPE)
+        process.communicate(packed(("part-key-one/b", b"b"), *ending("part-key-one", 1)))
+        w.env["PATH"] = path
+        return process.returncode
+
+    for killed in range(1, 20):
+        assert put() == 0
+        (version / "b").chmod(0o644)
+        (version / "b").write_bytes(b"x")
+        os.utime(version / "b", (time.time() + 10,) * 2)
+        if put(killed) == 0:
+            break
+        said = script(w, "begin", "other", "two").communicate()[0]
+        assert (f"unchanged {ID}".encode() in said) == (version.exists() and (version / "b").read_bytes() == b"b"), (killed, said)
+        script(w, "rm").communicate()
+    assert killed > 4 and (version / "b").read_bytes() == b"b", killed
+
+
 def test_old_directories_make_no_old_transfer(w):
     w.repo({".gitignore": "data/\n"})
     place = here(w)

@@ -291,8 +291,9 @@ store_commit() {
 	if [ ! -f "$1.list" ] || [ "$store_old" ]; then
 		[ "$(($(find "$store_part" -print0 | tr -dc '\0' | wc -c)))" -eq $(($2 + 1)) ] || exit 45
 		sync -f . 2>/dev/null || sync
-		touch "$store_in/list" && mv -f "$store_in/list" ".$1.list" || exit 47
+		# The list comes after that: with a directory beside it, it is a version (store_mend).
 		[ -z "$store_old" ] || { mv "$1" ".gone-$1-$$" && rm -f "$1.list"; } || exit 47
+		touch "$store_in/list" && mv -f "$store_in/list" ".$1.list" || exit 47
 		# Somebody else may make the same version now.
 		[ -d "$1" ] || mv "$store_part" "$1" 2>/dev/null || [ -d "$1" ] || exit 47
 		rm -rf "$1/$store_part"

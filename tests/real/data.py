@@ -363,6 +363,29 @@ def test_a_version_that_was_changed_is_replaced_or_gone(w):
     assert killed > 4 and (version / "b").read_bytes() == b"b", killed
 
 
+def test_a_version_that_is_changed_during_a_push_is_not_built_upon(w):
+    place = w.dir / "place/.dlrun"
+
+    def put(token, base, name, entries, *members):
+        """Base is changed after the push has looked at it."""
+        script(w, "begin", "key", token).communicate()
+        if base != "-":
+            (place / base / "b").chmod(0o644)
+            (place / base / "b").write_bytes(b"x")
+            os.utime(place / base / "b", (time.time() + 10,) * 2)
+        process = script(w, "put", "key", token, base, "0", stdin=subprocess.PIPE)
+        list_, do = ending(f"part-key-{token}", entries)
+        process.communicate(packed(*((f"part-key-{token}/{path}", data) for path, data in members),
+                                   list_, (do[0], do[1].replace(ID.encode(), name.encode()))))
+        return process.returncode
+
+    second = "d-" + "1" * 16
+    assert put("one", "-", ID, 1, ("b", b"b")) == 0
+    assert put("two", ID, second, 2, ("c", b"c")) == 45 and not (place / second).exists()
+    script(w, "drop", "key").communicate()
+    assert put("three", "-", second, 2, ("b", b"b"), ("c", b"c")) == 0 and (place / second / "b").read_bytes() == b"b"
+
+
 def test_old_directories_make_no_old_transfer(w):
     w.repo({".gitignore": "data/\n"})
     place = here(w)

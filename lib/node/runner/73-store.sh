@@ -290,6 +290,10 @@ store_commit() {
 	[ ! -f "$1.list" ] || store_old=$(store_newer "$1" | head -c 1)
 	if [ ! -f "$1.list" ] || [ "$store_old" ]; then
 		[ "$(($(find "$store_part" -print0 | tr -dc '\0' | wc -c)))" -eq $(($2 + 1)) ] || exit 45
+		# Of a base that is changed while a push lasts: what they have in common was changed in both.
+		read -r store_base <"$store_part.base" || exit 47
+		[ ! -f "$store_base.list" ] ||
+			[ -z "$(find "$store_part" -type f -links +1 -newer "$store_base.list" | head -c 1)" ] || exit 45
 		sync -f . 2>/dev/null || sync
 		# The list comes after that: with a directory beside it, it is a version (store_mend).
 		[ -z "$store_old" ] || { mv "$1" ".gone-$1-$$" && rm -f "$1.list"; } || exit 47

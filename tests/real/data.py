@@ -386,6 +386,37 @@ def test_a_version_that_is_changed_during_a_push_is_not_built_upon(w):
     assert put("three", "-", second, 2, ("b", b"b"), ("c", b"c")) == 0 and (place / second / "b").read_bytes() == b"b"
 
 
+def test_what_only_root_may_read_is_not_built_upon(w):
+    if os.getuid():
+        raise Skip("only root is two users")
+    w.repo({".gitignore": "data/\n"})
+    w.as_nobody()
+    place = here(w)
+    fill(w)
+
+    def file(version):
+        (version / "secret").write_text("made by root")
+        (version / "secret").chmod(0o600)
+
+    def directory(version):
+        (version / "sub/deep").mkdir(mode=0o700, parents=True)
+
+    def mode(version):
+        (version / "none").chmod(0)
+
+    for number, change in enumerate((file, directory, mode)):
+        version = push(w)["version"]
+        change(place / ".dlrun" / version)
+        w.write("data/set/new", str(number))
+        again = push(w)
+        assert again["version"] != version, again
+        check(w, place)
+        change(place / ".dlrun" / again["version"])
+        assert not push(w)["was_there"]
+        check(w, place)
+        assert push(w)["was_there"]
+
+
 def test_old_directories_make_no_old_transfer(w):
     w.repo({".gitignore": "data/\n"})
     place = here(w)

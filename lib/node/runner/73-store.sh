@@ -131,7 +131,7 @@ store_begin() {
 	store_mend
 	store_versions
 	store_base=$(ls -t | sed -n 's/^\(d-[0-9a-f]*\)\.list$/\1/p' | head -n 1)
-	[ -z "$store_base" ] || [ "$(store_newer "$store_base" | head -c 1)" ] || printf 'unchanged %s\n' "$store_base"
+	[ -z "$store_base" ] || [ "$(store_doubtful "$store_base")" ] || printf 'unchanged %s\n' "$store_base"
 	store_part=part-$1-$2
 	for store_file in "part-$1-"*.base; do
 		store_take "${store_file%.base}"
@@ -169,13 +169,18 @@ store_newer() {
 	store_names "$1" ! -type l -newer "../$1.list"
 }
 
-# ID: nothing, or what was changed: gone are directories in which names were, dirs, other and files what is in these, and
+# ID: something if it was changed, or root has made something in it that others cannot look at.
+store_doubtful() {
+	{ (store_newer "$1") || echo x; } 2>/dev/null | head -c 1
+}
+
+# ID TOKEN: nothing, or what was changed: gone are directories in which names were, dirs, other and files what is in these, and
 # files besides.
 store_changed() {
 	store_enter
 	[ -f "$1.list" ] || exit 44
-	[ "$(store_newer "$1" | head -c 1)" ] || return 0
-	store_part=part-check-$$
+	[ "$(store_doubtful "$1")" ] || return 0
+	store_part=part-check-$2
 	rm -f "$store_part".*
 	set -- "$1" -type d -newer "../$1.list"
 	store_names "$@" -print0 >"$store_part.gone"
@@ -287,7 +292,7 @@ store_more() {
 # ID ENTRIES: of so many its list consists. One that is there already and was changed is replaced.
 store_commit() {
 	store_old=
-	[ ! -f "$1.list" ] || store_old=$(store_newer "$1" | head -c 1)
+	[ ! -f "$1.list" ] || store_old=$(store_doubtful "$1")
 	if [ ! -f "$1.list" ] || [ "$store_old" ]; then
 		[ "$(($(find "$store_part" -print0 | tr -dc '\0' | wc -c)))" -eq $(($2 + 1)) ] || exit 45
 		# Of a base that is changed while a push lasts: what they have in common was changed in both.

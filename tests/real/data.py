@@ -425,8 +425,12 @@ def test_old_directories_make_no_old_transfer(w):
     os.utime(place / ".dlrun" / version, (time.time() - 40 * 86400,) * 2)
     script(w, "begin", "key", "one").communicate()
     script(w, "put", "key", "one", version, "0", stdin=subprocess.PIPE).communicate(packed(("part-key-one/sub/more", b"came")))
+    kept, removed = place / ".dlrun/b", place / ".dlrun/part-a b *"
+    for path in (kept, removed):
+        path.write_text("a word of the name of another")
+    os.utime(removed, (time.time() - 40 * 86400,) * 2)
     assert script(w, "begin", "other", "two").wait() == 0
-    assert (place / ".dlrun/part-key-one/sub/more").exists()
+    assert (place / ".dlrun/part-key-one/sub/more").exists() and kept.exists() and not removed.exists()
 
 
 def test_what_a_kill_left_is_removed(w):

@@ -79,8 +79,8 @@ store_mend() {
 		[ ! -e "$store_file" ] || store_remove "$store_file"
 	done
 	# Transfers that nobody has gone on with.
-	for store_file in $(find . -maxdepth 1 -name 'part-*' -mtime +30); do
-		store_remove "$store_file"
+	for store_file in part-*; do
+		[ -z "$(find "$store_file" -prune -mtime +30 2>/dev/null)" ] || store_remove "$store_file"
 	done
 }
 

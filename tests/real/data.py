@@ -417,6 +417,25 @@ def test_what_only_root_may_read_is_not_built_upon(w):
         assert push(w)["was_there"]
 
 
+def test_what_rm_may_not_remove_is_said(w):
+    if os.getuid():
+        raise Skip("only root is two users")
+    w.repo({".gitignore": "data/\n"})
+    w.as_nobody()
+    place = here(w)
+    w.write("data/set/a", "a")
+
+    for whole in (False, True):
+        version = push(w)["version"]
+        (place / ".dlrun" / version / "theirs/deep").mkdir(parents=True)
+        done = w.ok("data", "rm", "data/set" if whole else f"data/set@{version}")
+        assert "another user remains" in done.err and f"removed data/set@{version}" in done.out, done
+        assert not list(place.glob(".dlrun/*.list")) and list(place.glob(".dlrun/*/theirs/deep"))
+        shutil.rmtree(place / ".dlrun")
+    push(w)
+    assert "remains" not in w.ok("data", "rm", "data/set").err and not list(place.iterdir())
+
+
 def test_old_directories_make_no_old_transfer(w):
     w.repo({".gitignore": "data/\n"})
     place = here(w)

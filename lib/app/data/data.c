@@ -819,6 +819,7 @@ static int data_remove_one(struct data_place *place, size_t i, const char *id,
 	data_words(&words, "rm", id ? there.ids.v[at] : NULL);
 	if (r == 0)
 		r = data_place_do(place, i, &words, &out, err);
+	ret->has_rest |= out.len > 0;
 	for (size_t k = first; r == 0 && k < end; k++)
 		data_add_version(place, i, &there, k, ret);
 	return r;

@@ -314,12 +314,13 @@ store_commit() {
 	store_remove "$store_part" "$store_part".* .gone-* 2>/dev/null || :
 }
 
-# ID: the newest of the others becomes the one that programs get. Without it: all that is there.
+# ID: the newest of the others becomes the one that programs get. Without it: all that is there. Prints something where
+# files of another user remain.
 store_rm() {
 	store_enter
 	if [ $# -eq 0 ]; then
 		rm -f current d-*.list part-*.in/own && store_open . && cd .. || exit 47
-		rm -rf .dlrun 2>/dev/null || :
+		rm -rf .dlrun || echo rest
 		return
 	fi
 	[ -f "$1.list" ] || exit 44
@@ -328,6 +329,6 @@ store_rm() {
 		if [ "$store_next" ]; then store_use "$store_next"; else rm -f current; fi
 	fi
 	rm -f "$1.list" || exit 47
-	mv "$1" ".gone-$1-$$" && store_remove ".gone-$1-$$"
+	mv "$1" ".gone-$1-$$" && { store_remove ".gone-$1-$$" || echo rest; }
 	[ ! -d "$1" ] || exit 47
 }

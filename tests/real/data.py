@@ -190,7 +190,7 @@ LIST = b"dlrun-data 1 1 1 0 h\nf 444 1 " + b"0" * 64 + b" b\nend\n"
 
 
 def ending(name, entries):
-    return (f"{name}.in/list", LIST), (f"{name}.in/do", f"store_commit {ID} {entries}\n".encode())
+    return (f"{name}.in/list", LIST), (f"{name}.in/do", f"store_commit {ID} {entries} replace\n".encode())
 
 
 def test_nothing_comes_of_a_transfer_that_another_took_over(w):
@@ -384,6 +384,37 @@ def test_a_version_that_is_changed_during_a_push_is_not_built_upon(w):
     assert put("two", ID, second, 2, ("c", b"c")) == 45 and not (place / second).exists()
     script(w, "drop", "key").communicate()
     assert put("three", "-", second, 2, ("b", b"b"), ("c", b"c")) == 0 and (place / second / "b").read_bytes() == b"b"
+
+
+def test_no_version_that_a_run_reads_is_replaced_under_another_name(w):
+    """Its name is known only when all files have been sent."""
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    w.write("data/set/one", "one")
+    first = push(w)["version"]
+    run = w.ok("submit", "-d", "-t", "local", "--", "sh", "-c", "until [ -e $DLRUN_OUTPUT_DIR/go ]; do sleep 0.1; done").out.strip()
+    (w.tree / "data/set/one").rename(w.tree / "one")
+    w.write("data/set/two", "another size")
+    push(w)
+    (w.tree / "data/set/two").unlink()
+    (w.tree / "one").rename(w.tree / "data/set/one")
+    version = place / ".dlrun" / first
+    (version / "cache").write_text("made by a run")
+
+    def again(*words):
+        for path in w.cache.glob("data/*.stat"):
+            path.unlink()
+        return w.run("data", "push", "data/set", *words)
+
+    done = again()
+    assert done.rc == 1 and "[data.place]" in done.err and run in done.err, done
+    assert (version / "cache").exists()
+    (w.state / "runs" / run / "outputs").mkdir(parents=True, exist_ok=True)
+    (w.state / "runs" / run / "outputs/go").touch()
+    w.ok("wait", run)
+    done = again()
+    assert done.rc == 0 and first in done.out, done
+    check(w, place, first)
 
 
 def test_what_only_root_may_read_is_not_built_upon(w):

@@ -857,7 +857,8 @@ static int bundle_emit_end(struct bundle *bundle, struct err *err)
 	buf_init(&list, VERSION_TEXT_MAX);
 	version_print(bundle->now, clock_wall_ms(), bundle->host, false, &list);
 	version_id(bundle->now, bundle->id);
-	buf_addf(&bundle->script, "store_commit %s %zu\n", bundle->id, bundle->now->entries.n);
+	buf_addf(&bundle->script, "store_commit %s %zu%s\n", bundle->id, bundle->now->entries.n,
+		bundle->may_replace ? " replace" : "");
 	int r = bundle_emit_text(bundle, "list", &list, err);
 	if (r == 0)
 		r = bundle_emit_text(bundle, "do", &bundle->script, err);

@@ -66,6 +66,7 @@ struct bundle {
 	const struct chunker *chunker;
 	struct bundle_part *part;
 	bool whole; /* no file is put together from chunks, or is another name of one of base */
+	bool may_replace; /* the same version, which was changed there */
 
 	struct map lost; /* of path of base: that is not what its list says (bundle_compare) */
 	struct VEC_OF(struct bundle_step) steps;

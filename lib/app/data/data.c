@@ -56,6 +56,7 @@ struct data_push {
 	/* Where the first way makes something else, or nothing: no file is put together from what
 	 * the version before has, or linked to it, then nothing there is built upon. */
 	enum { DATA_SHARES, DATA_WHOLE, DATA_ANEW } way;
+	bool is_named; /* once more, since the version turned out to be there, but changed */
 	struct data_pushed *ret;
 };
 
@@ -474,6 +475,10 @@ static int data_put(struct data_push *push, struct bundle *bundle, struct err *e
 		push->way++;
 		return 1;
 	}
+	if (status == DATA_REPLACES && !push->is_named) {
+		push->is_named = true;
+		return 1;
+	}
 	if (status != DATA_OK)
 		return status < 0 ? status : data_place_fail(&push->place, 0, status, &said, err);
 	path = mem_printf("%s/%s.list", push->cache, bundle->id);
@@ -531,6 +536,7 @@ static int data_take(struct data_push *push, const struct data_there *there, str
 		return str_eq(there->current, bundle->id) ? 0
 							  : data_tell(push, "use", bundle->id, err);
 	r = data_check_unused(&push->place, 0, there, (size_t)at, (size_t)at + 1, err);
+	bundle->may_replace = true;
 	return r < 0 ? r : data_put(push, bundle, err);
 }
 
@@ -591,6 +597,7 @@ static int data_push_once(struct data_push *push, struct err *err)
 static int data_push_host(struct data_push *push, struct err *err)
 {
 	push->way = DATA_SHARES;
+	push->is_named = false;
 	for (int tries = 1;; tries++) {
 		AUTO_ERR struct err error = {0};
 		int r = data_push_once(push, &error);

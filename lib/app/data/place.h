@@ -27,6 +27,7 @@ enum data_status {
 	DATA_DIFFERS = 45,    /* what was put together is not that, or was changed */
 	DATA_CUT = 46,        /* the stream ended early */
 	DATA_FAILED = 47,     /* a tool failed; stderr: why */
+	DATA_REPLACES = 48,   /* a version that was changed, and that a run may read */
 };
 
 struct place_bucket;

@@ -289,11 +289,13 @@ store_more() {
 	chmod "$3" "$1" && touch -d "@$5" "$1" || exit 47
 }
 
-# ID ENTRIES: of so many its list consists. One that is there already and was changed is replaced.
+# ID ENTRIES REPLACE: of so many its list consists. One that is there already and was changed is replaced, if it may be:
+# a run could read it.
 store_commit() {
 	store_old=
 	[ ! -f "$1.list" ] || store_old=$(store_doubtful "$1")
 	if [ ! -f "$1.list" ] || [ "$store_old" ]; then
+		[ -z "$store_old" ] || [ "${3-}" ] || exit 48
 		[ "$(($(find "$store_part" -print0 | tr -dc '\0' | wc -c)))" -eq $(($2 + 1)) ] || exit 45
 		# Of a base that is changed while a push lasts: what they have in common was changed in both.
 		read -r store_base <"$store_part.base" || exit 47

@@ -267,6 +267,8 @@ def test_a_version_that_was_changed_is_not_built_upon(w):
     large(w)
     w.write("data/set/sub/large", os.urandom(3 * MIB))
     w.write("data/set/sub/removed", "removed there")
+    for name in ("link", "same link"):
+        (w.tree / "data/set/sub" / name).symlink_to("large\n")
     old(w)
     first = push(w)
     version = place / ".dlrun" / first["version"]
@@ -274,13 +276,15 @@ def test_a_version_that_was_changed_is_not_built_upon(w):
         path.chmod(path.stat().st_mode | 0o200)
     (version / "run.sh").write_text("x" * (version / "run.sh").stat().st_size)
     (version / "sub/removed").unlink()
+    (version / "sub/link").unlink()
+    (version / "sub/link").symlink_to("elsewhere")
     (version / "sub/cache/deeper").mkdir(parents=True)
     (version / "sub/cache/deeper/file").write_text("made by a run")
     w.write("data/set/sub/new", "new")
     done = w.ok("data", "push", "data/set", "--json")
     second = json.loads(done.out)
     # What was changed, what was removed, what is new.
-    assert second["files_sent"] == 3 and "was changed on local: 5 of its paths" in done.err, done
+    assert second["files_sent"] == 3 and "was changed on local: 6 of its paths" in done.err, done
     check(w, place)
     # The same again, of the version itself: it is made anew, unless a run reads it.
     (w.tree / "data/set/sub/new").unlink()

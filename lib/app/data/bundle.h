@@ -29,6 +29,7 @@ struct bundle_part {
 	struct map files;           /* of path: struct bundle_file */
 	struct map gone;            /* of path, as the next */
 	struct map dirs, others;    /* others: links, and what is no part of data */
+	struct map links;           /* of path: target; of `changed` only */
 	struct arena arena;
 };
 struct bundle_file {

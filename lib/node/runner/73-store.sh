@@ -149,12 +149,14 @@ store_names() {
 	(cd "$1" && shift && find . "$@") || exit 47
 }
 
-# ID DIR: part ID; gone BYTES, dirs BYTES, other BYTES, each followed by paths with a NUL behind; size and mode of each
-# file, "sums", their digests. Of a transfer these are paths of ID that were removed since, its directories, all that is
-# neither that nor a file, and files that are no version's; of a version that was changed see store_changed.
+# ID DIR: part ID; gone BYTES, dirs BYTES, other BYTES, each followed by paths with a NUL behind, links BYTES (or
+# not) by paths and targets; size and mode of each file, "sums", their digests. Of a transfer these are paths of ID that
+# were removed since, its directories, all that is neither that nor a file, and files that are no version's; of a version
+# that was changed see store_changed.
 store_say() {
 	printf 'part %s\n' "$1"
-	for store_file in gone dirs other; do
+	for store_file in gone dirs other links; do
+		[ -f "$store_part.$store_file" ] || continue
 		printf '%s %s\n' "$store_file" "$(($(wc -c <"$store_part.$store_file")))"
 		cat "$store_part.$store_file"
 	done
@@ -174,8 +176,8 @@ store_doubtful() {
 	{ (store_newer "$1") || echo x; } 2>/dev/null | head -c 1
 }
 
-# ID TOKEN: nothing, or what was changed: gone are directories in which names were, dirs, other and files what is in these, and
-# files besides.
+# ID TOKEN: nothing, or what was changed: gone are directories in which names were, dirs, other, links and files what is in
+# these, and files besides.
 store_changed() {
 	store_enter
 	[ -f "$1.list" ] || exit 44
@@ -186,6 +188,13 @@ store_changed() {
 	store_names "$@" -print0 >"$store_part.gone"
 	store_names "$@" -exec sh -c 'find "$@" -mindepth 1 -maxdepth 1 -type d -print0' sh {} + >"$store_part.dirs"
 	store_names "$@" -exec sh -c 'find "$@" -mindepth 1 -maxdepth 1 ! -type d ! -type f -print0' sh {} + >"$store_part.other"
+	# By a process for each where find does not know targets.
+	(cd "$1" && {
+		xargs -0 -r sh -c 'find "$@" -mindepth 1 -maxdepth 1 -type l -printf "%p\\0%l\\0"' sh <"../$store_part.gone" 2>/dev/null ||
+			xargs -0 -r sh -c 'for link; do
+				[ ! -L "$link" ] || printf "%s\\0" "$link" "$(readlink "$link")"
+			done' sh <"../$store_part.other"
+	}) >"$store_part.links"
 	{
 		store_names "$@" -exec sh -c 'find "$@" -mindepth 1 -maxdepth 1 -type f -print0' sh {} +
 		store_names "$1" -type f -newer "../$1.list" -print0

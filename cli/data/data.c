@@ -151,6 +151,8 @@ static int data_run_rm(struct app *app, const struct data_options *options,
 	int r = data_remove(&app->session, &own, id, &versions, &err);
 	if (r < 0)
 		return app_fail(app, &err);
+	if (versions.has_rest)
+		app_warn(app, "what belongs to another user remains on %s", versions.target);
 	if (app->options.json)
 		return app_print_json(app, data_versions_json(&versions));
 	vec_foreach (struct data_version, version, &versions.list) {

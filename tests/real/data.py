@@ -190,7 +190,7 @@ LIST = b"dlrun-data 1 1 1 0 h\nf 444 1 " + b"0" * 64 + b" b\nend\n"
 
 
 def ending(name, entries):
-    return (f"{name}.in/list", LIST), (f"{name}.in/do", f"store_commit {ID} {entries}\n".encode())
+    return (f"{name}.in/list", LIST), (f"{name}.in/do", f"store_commit {ID} {entries} replace\n".encode())
 
 
 def test_nothing_comes_of_a_transfer_that_another_took_over(w):
@@ -267,6 +267,8 @@ def test_a_version_that_was_changed_is_not_built_upon(w):
     large(w)
     w.write("data/set/sub/large", os.urandom(3 * MIB))
     w.write("data/set/sub/removed", "removed there")
+    for name in ("link", "same link"):
+        (w.tree / "data/set/sub" / name).symlink_to("large\n")
     old(w)
     first = push(w)
     version = place / ".dlrun" / first["version"]
@@ -274,13 +276,15 @@ def test_a_version_that_was_changed_is_not_built_upon(w):
         path.chmod(path.stat().st_mode | 0o200)
     (version / "run.sh").write_text("x" * (version / "run.sh").stat().st_size)
     (version / "sub/removed").unlink()
+    (version / "sub/link").unlink()
+    (version / "sub/link").symlink_to("elsewhere")
     (version / "sub/cache/deeper").mkdir(parents=True)
     (version / "sub/cache/deeper/file").write_text("made by a run")
     w.write("data/set/sub/new", "new")
     done = w.ok("data", "push", "data/set", "--json")
     second = json.loads(done.out)
     # What was changed, what was removed, what is new.
-    assert second["files_sent"] == 3 and "was changed on local: 5 of its paths" in done.err, done
+    assert second["files_sent"] == 3 and "was changed on local: 6 of its paths" in done.err, done
     check(w, place)
     # The same again, of the version itself: it is made anew, unless a run reads it.
     (w.tree / "data/set/sub/new").unlink()
@@ -332,6 +336,141 @@ def test_another_user_goes_on_with_the_place(w):
     assert sorted(p.name for p in theirs.iterdir()) == ["current", ID, f"{ID}.list"]
 
 
+def test_a_version_that_was_changed_is_replaced_or_gone(w):
+    version = w.dir / "place/.dlrun" / ID
+    tool, count, path = w.dir / "tools/mv", w.dir / "count", w.env["PATH"]
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\necho >>{count}\n[ "$(wc -l <{count})" -ne "$KILLED" ] || {{ kill -9 $PPID; exit 1; }}\n'
+                    f'exec {shutil.which("mv")} "$@"\n')
+    tool.chmod(0o755)
+
+    def put(killed=0):
+        w.env["PATH"] = path
+        script(w, "begin", "key", "one").communicate()
+        count.write_text("")
+        w.env.update(PATH=f"{tool.parent}:{path}", KILLED=str(killed))
+        process = script(w, "put", "key", "one", "-", "0", stdin=subprocess.PIPE)
+        process.communicate(packed(("part-key-one/b", b"b"), *ending("part-key-one", 1)))
+        w.env["PATH"] = path
+        return process.returncode
+
+    for killed in range(1, 20):
+        assert put() == 0
+        (version / "b").chmod(0o644)
+        (version / "b").write_bytes(b"x")
+        os.utime(version / "b", (time.time() + 10,) * 2)
+        if put(killed) == 0:
+            break
+        said = script(w, "begin", "other", "two").communicate()[0]
+        assert (f"unchanged {ID}".encode() in said) == (version.exists() and (version / "b").read_bytes() == b"b"), (killed, said)
+        script(w, "rm").communicate()
+    assert killed > 4 and (version / "b").read_bytes() == b"b", killed
+
+
+def test_a_version_that_is_changed_during_a_push_is_not_built_upon(w):
+    place = w.dir / "place/.dlrun"
+
+    def put(token, base, name, entries, *members):
+        """Base is changed after the push has looked at it."""
+        script(w, "begin", "key", token).communicate()
+        if base != "-":
+            (place / base / "b").chmod(0o644)
+            (place / base / "b").write_bytes(b"x")
+            os.utime(place / base / "b", (time.time() + 10,) * 2)
+        process = script(w, "put", "key", token, base, "0", stdin=subprocess.PIPE)
+        list_, do = ending(f"part-key-{token}", entries)
+        process.communicate(packed(*((f"part-key-{token}/{path}", data) for path, data in members),
+                                   list_, (do[0], do[1].replace(ID.encode(), name.encode()))))
+        return process.returncode
+
+    second = "d-" + "1" * 16
+    assert put("one", "-", ID, 1, ("b", b"b")) == 0
+    assert put("two", ID, second, 2, ("c", b"c")) == 45 and not (place / second).exists()
+    script(w, "drop", "key").communicate()
+    assert put("three", "-", second, 2, ("b", b"b"), ("c", b"c")) == 0 and (place / second / "b").read_bytes() == b"b"
+
+
+def test_no_version_that_a_run_reads_is_replaced_under_another_name(w):
+    """Its name is known only when all files have been sent."""
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    w.write("data/set/one", "one")
+    first = push(w)["version"]
+    run = w.ok("submit", "-d", "-t", "local", "--", "sh", "-c", "until [ -e $DLRUN_OUTPUT_DIR/go ]; do sleep 0.1; done").out.strip()
+    (w.tree / "data/set/one").rename(w.tree / "one")
+    w.write("data/set/two", "another size")
+    push(w)
+    (w.tree / "data/set/two").unlink()
+    (w.tree / "one").rename(w.tree / "data/set/one")
+    version = place / ".dlrun" / first
+    (version / "cache").write_text("made by a run")
+
+    def again(*words):
+        for path in w.cache.glob("data/*.stat"):
+            path.unlink()
+        return w.run("data", "push", "data/set", *words)
+
+    done = again()
+    assert done.rc == 1 and "[data.place]" in done.err and run in done.err, done
+    assert (version / "cache").exists()
+    (w.state / "runs" / run / "outputs").mkdir(parents=True, exist_ok=True)
+    (w.state / "runs" / run / "outputs/go").touch()
+    w.ok("wait", run)
+    done = again()
+    assert done.rc == 0 and first in done.out, done
+    check(w, place, first)
+
+
+def test_what_only_root_may_read_is_not_built_upon(w):
+    if os.getuid():
+        raise Skip("only root is two users")
+    w.repo({".gitignore": "data/\n"})
+    w.as_nobody()
+    place = here(w)
+    fill(w)
+
+    def file(version):
+        (version / "secret").write_text("made by root")
+        (version / "secret").chmod(0o600)
+
+    def directory(version):
+        (version / "sub/deep").mkdir(mode=0o700, parents=True)
+
+    def mode(version):
+        (version / "none").chmod(0)
+
+    for number, change in enumerate((file, directory, mode)):
+        version = push(w)["version"]
+        change(place / ".dlrun" / version)
+        w.write("data/set/new", str(number))
+        again = push(w)
+        assert again["version"] != version, again
+        check(w, place)
+        change(place / ".dlrun" / again["version"])
+        assert not push(w)["was_there"]
+        check(w, place)
+        assert push(w)["was_there"]
+
+
+def test_what_rm_may_not_remove_is_said(w):
+    if os.getuid():
+        raise Skip("only root is two users")
+    w.repo({".gitignore": "data/\n"})
+    w.as_nobody()
+    place = here(w)
+    w.write("data/set/a", "a")
+
+    for whole in (False, True):
+        version = push(w)["version"]
+        (place / ".dlrun" / version / "theirs/deep").mkdir(parents=True)
+        done = w.ok("data", "rm", "data/set" if whole else f"data/set@{version}")
+        assert "another user remains" in done.err and f"removed data/set@{version}" in done.out, done
+        assert not list(place.glob(".dlrun/*.list")) and list(place.glob(".dlrun/*/theirs/deep"))
+        shutil.rmtree(place / ".dlrun")
+    push(w)
+    assert "remains" not in w.ok("data", "rm", "data/set").err and not list(place.iterdir())
+
+
 def test_old_directories_make_no_old_transfer(w):
     w.repo({".gitignore": "data/\n"})
     place = here(w)
@@ -340,8 +479,12 @@ def test_old_directories_make_no_old_transfer(w):
     os.utime(place / ".dlrun" / version, (time.time() - 40 * 86400,) * 2)
     script(w, "begin", "key", "one").communicate()
     script(w, "put", "key", "one", version, "0", stdin=subprocess.PIPE).communicate(packed(("part-key-one/sub/more", b"came")))
+    kept, removed = place / ".dlrun/b", place / ".dlrun/part-a b *"
+    for path in (kept, removed):
+        path.write_text("a word of the name of another")
+    os.utime(removed, (time.time() - 40 * 86400,) * 2)
     assert script(w, "begin", "other", "two").wait() == 0
-    assert (place / ".dlrun/part-key-one/sub/more").exists()
+    assert (place / ".dlrun/part-key-one/sub/more").exists() and kept.exists() and not removed.exists()
 
 
 def test_what_a_kill_left_is_removed(w):

@@ -46,6 +46,7 @@ void bundle_part_done(struct bundle_part *part)
 	map_done(&part->gone);
 	map_done(&part->dirs);
 	map_done(&part->others);
+	map_done(&part->links);
 	arena_done(&part->arena);
 }
 
@@ -87,6 +88,32 @@ static bool bundle_names(struct bundle_text *text, const char *what, struct map 
 		map_put(ret, bundle_normal(at), ret);
 	}
 	text->at = end;
+	return true;
+}
+
+/* The same with a target behind each. */
+static bool bundle_links(struct bundle_text *text, struct bundle_part *part)
+{
+	static const char what[] = "links ";
+	AUTO_FREE char *line = NULL;
+	int64_t size;
+
+	if ((size_t)(text->end - text->at) < strlen(what) ||
+		memcmp(text->at, what, strlen(what)) != 0)
+		return true;
+	if (!bundle_line(text, &line) ||
+		str_to_int(line + strlen(what), 0, text->end - text->at, what, &size, NULL) < 0)
+		return false;
+	const char *end = text->at + size;
+	while (text->at < end) {
+		const char *path = text->at, *target = memchr(path, 0, (size_t)(end - path));
+		const char *last =
+			target ? memchr(target + 1, 0, (size_t)(end - target - 1)) : NULL;
+		if (!last)
+			return false;
+		map_put(&part->links, bundle_normal(path), arena_strdup(&part->arena, target + 1));
+		text->at = last + 1;
+	}
 	return true;
 }
 
@@ -174,7 +201,8 @@ bool bundle_part_parse(const char *data, size_t len, struct bundle_part *ret)
 		return false;
 	snprintf(ret->base, sizeof(ret->base), "%s", base);
 	return bundle_names(&text, "gone", &ret->gone) && bundle_names(&text, "dirs", &ret->dirs) &&
-	       bundle_names(&text, "other", &ret->others) && bundle_files(&text, ret);
+	       bundle_names(&text, "other", &ret->others) && bundle_links(&text, ret) &&
+	       bundle_files(&text, ret);
 }
 
 /*
@@ -197,7 +225,8 @@ static bool bundle_is_lost(
 		       memcmp(file->sha, entry->sha, sizeof(file->sha)) != 0;
 	if (!map_get(&changed->gone, parent))
 		return false;
-	/* The target of a link is not known. */
+	if (entry->kind == 'l')
+		return !str_eq(map_get(&changed->links, entry->path), entry->target);
 	return entry->kind != 'd' || !map_get(&changed->dirs, entry->path);
 }
 
@@ -228,7 +257,7 @@ size_t bundle_compare(const struct version *version, const struct bundle_part *c
 		if (!bundle_is_lost(entry, changed, lost))
 			continue;
 		map_put(lost, entry->path, lost);
-		n += entry->kind != 'l' || !map_get(&changed->others, entry->path);
+		n++;
 	}
 	return n + bundle_add_strays(version, &changed->files, part) +
 	       bundle_add_strays(version, &changed->dirs, part) +
@@ -857,7 +886,8 @@ static int bundle_emit_end(struct bundle *bundle, struct err *err)
 	buf_init(&list, VERSION_TEXT_MAX);
 	version_print(bundle->now, clock_wall_ms(), bundle->host, false, &list);
 	version_id(bundle->now, bundle->id);
-	buf_addf(&bundle->script, "store_commit %s %zu\n", bundle->id, bundle->now->entries.n);
+	buf_addf(&bundle->script, "store_commit %s %zu%s\n", bundle->id, bundle->now->entries.n,
+		bundle->may_replace ? " replace" : "");
 	int r = bundle_emit_text(bundle, "list", &list, err);
 	if (r == 0)
 		r = bundle_emit_text(bundle, "do", &bundle->script, err);

@@ -29,6 +29,7 @@ struct bundle_part {
 	struct map files;           /* of path: struct bundle_file */
 	struct map gone;            /* of path, as the next */
 	struct map dirs, others;    /* others: links, and what is no part of data */
+	struct map links;           /* of path: target; of `changed` only */
 	struct arena arena;
 };
 struct bundle_file {
@@ -66,6 +67,7 @@ struct bundle {
 	const struct chunker *chunker;
 	struct bundle_part *part;
 	bool whole; /* no file is put together from chunks, or is another name of one of base */
+	bool may_replace; /* the same version, which was changed there */
 
 	struct map lost; /* of path of base: that is not what its list says (bundle_compare) */
 	struct VEC_OF(struct bundle_step) steps;

@@ -56,6 +56,7 @@ struct data_push {
 	/* Where the first way makes something else, or nothing: no file is put together from what
 	 * the version before has, or linked to it, then nothing there is built upon. */
 	enum { DATA_SHARES, DATA_WHOLE, DATA_ANEW } way;
+	bool is_named; /* once more, since the version turned out to be there, but changed */
 	struct data_pushed *ret;
 };
 
@@ -254,22 +255,26 @@ static int data_get_base(
 }
 
 /* Find the paths (*ret: their number) of the version there that were changed, which nobody may do.
- * lost and part as of bundle_compare. */
+ * lost and part as of bundle_compare; part is that of the base. 1: that cannot be told, as of what
+ * only root may read; then nothing is built upon the base. */
 static int data_find_changes(struct data_push *push, const char *id, const struct version *version,
 	struct map *lost, struct bundle_part *part, size_t *ret, struct err *err)
 {
 	AUTO(bundle_part_done) struct bundle_part changed = {0};
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = {0}, said = {0};
 
 	buf_init(&text, VERSION_TEXT_MAX);
+	buf_init(&said, DATA_SAID_MAX);
 	data_words(&words, "changed", id);
-	int r = data_place_do(&push->place, 0, &words, &text, err);
-	if (r < 0)
-		return r;
-	if (!bundle_part_parse(text.data, text.len, &changed))
-		return err_set(
-			err, E_DATA, "what was changed in %s there cannot be understood", id);
+	strv_add(&words, push->token);
+	int status = data_place_run(&push->place, 0, &words, -1, &text, &said, err);
+	if (status != DATA_OK && status != DATA_FAILED)
+		return status < 0 ? status : data_place_fail(&push->place, 0, status, &said, err);
+	if (status == DATA_FAILED || !bundle_part_parse(text.data, text.len, &changed)) {
+		push->way = part ? DATA_ANEW : push->way;
+		return 1;
+	}
 	*ret = text.len ? bundle_compare(version, &changed, lost, part) : 0;
 	if (*ret)
 		strv_addf(&push->ret->changed,
@@ -470,6 +475,10 @@ static int data_put(struct data_push *push, struct bundle *bundle, struct err *e
 		push->way++;
 		return 1;
 	}
+	if (status == DATA_REPLACES && !push->is_named) {
+		push->is_named = true;
+		return 1;
+	}
 	if (status != DATA_OK)
 		return status < 0 ? status : data_place_fail(&push->place, 0, status, &said, err);
 	path = mem_printf("%s/%s.list", push->cache, bundle->id);
@@ -523,10 +532,11 @@ static int data_take(struct data_push *push, const struct data_there *there, str
 		r = data_find_changes(push, bundle->id, bundle->now, &lost, NULL, &n, err);
 	if (r < 0)
 		return r;
-	if (!n)
+	if (r == 0 && !n)
 		return str_eq(there->current, bundle->id) ? 0
 							  : data_tell(push, "use", bundle->id, err);
 	r = data_check_unused(&push->place, 0, there, (size_t)at, (size_t)at + 1, err);
+	bundle->may_replace = true;
 	return r < 0 ? r : data_put(push, bundle, err);
 }
 
@@ -586,6 +596,8 @@ static int data_push_once(struct data_push *push, struct err *err)
 /* A connection that is cut is opened again. */
 static int data_push_host(struct data_push *push, struct err *err)
 {
+	push->way = DATA_SHARES;
+	push->is_named = false;
 	for (int tries = 1;; tries++) {
 		AUTO_ERR struct err error = {0};
 		int r = data_push_once(push, &error);
@@ -814,6 +826,7 @@ static int data_remove_one(struct data_place *place, size_t i, const char *id,
 	data_words(&words, "rm", id ? there.ids.v[at] : NULL);
 	if (r == 0)
 		r = data_place_do(place, i, &words, &out, err);
+	ret->has_rest |= out.len > 0;
 	for (size_t k = first; r == 0 && k < end; k++)
 		data_add_version(place, i, &there, k, ret);
 	return r;

@@ -50,6 +50,7 @@ struct data_version {
 };
 struct data_versions {
 	char *target;
+	bool has_rest; /* data_remove: files of another user remain */
 	struct VEC_OF(struct data_version) list;
 };
 void data_versions_done(struct data_versions *versions);

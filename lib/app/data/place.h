@@ -24,9 +24,10 @@ enum data_status {
 	DATA_HAS_FILES = 41,  /* that are no version's; stderr: the first */
 	DATA_NO_TOOL = 43,    /* stderr: which */
 	DATA_NO_VERSION = 44, /* there is none of that name */
-	DATA_DIFFERS = 45,    /* what was put together from chunks is something else */
+	DATA_DIFFERS = 45,    /* what was put together is not that, or was changed */
 	DATA_CUT = 46,        /* the stream ended early */
 	DATA_FAILED = 47,     /* a tool failed; stderr: why */
+	DATA_REPLACES = 48,   /* a version that was changed, and that a run may read */
 };
 
 struct place_bucket;

@@ -79,8 +79,8 @@ store_mend() {
 		[ ! -e "$store_file" ] || store_remove "$store_file"
 	done
 	# Transfers that nobody has gone on with.
-	for store_file in $(find . -maxdepth 1 -name 'part-*' -mtime +30); do
-		store_remove "$store_file"
+	for store_file in part-*; do
+		[ -z "$(find "$store_file" -prune -mtime +30 2>/dev/null)" ] || store_remove "$store_file"
 	done
 }
 
@@ -131,7 +131,7 @@ store_begin() {
 	store_mend
 	store_versions
 	store_base=$(ls -t | sed -n 's/^\(d-[0-9a-f]*\)\.list$/\1/p' | head -n 1)
-	[ -z "$store_base" ] || [ "$(store_newer "$store_base" | head -c 1)" ] || printf 'unchanged %s\n' "$store_base"
+	[ -z "$store_base" ] || [ "$(store_doubtful "$store_base")" ] || printf 'unchanged %s\n' "$store_base"
 	store_part=part-$1-$2
 	for store_file in "part-$1-"*.base; do
 		store_take "${store_file%.base}"
@@ -149,12 +149,14 @@ store_names() {
 	(cd "$1" && shift && find . "$@") || exit 47
 }
 
-# ID DIR: part ID; gone BYTES, dirs BYTES, other BYTES, each followed by paths with a NUL behind; size and mode of each
-# file, "sums", their digests. Of a transfer these are paths of ID that were removed since, its directories, all that is
-# neither that nor a file, and files that are no version's; of a version that was changed see store_changed.
+# ID DIR: part ID; gone BYTES, dirs BYTES, other BYTES, each followed by paths with a NUL behind, links BYTES (or
+# not) by paths and targets; size and mode of each file, "sums", their digests. Of a transfer these are paths of ID that
+# were removed since, its directories, all that is neither that nor a file, and files that are no version's; of a version
+# that was changed see store_changed.
 store_say() {
 	printf 'part %s\n' "$1"
-	for store_file in gone dirs other; do
+	for store_file in gone dirs other links; do
+		[ -f "$store_part.$store_file" ] || continue
 		printf '%s %s\n' "$store_file" "$(($(wc -c <"$store_part.$store_file")))"
 		cat "$store_part.$store_file"
 	done
@@ -169,18 +171,30 @@ store_newer() {
 	store_names "$1" ! -type l -newer "../$1.list"
 }
 
-# ID: nothing, or what was changed: gone are directories in which names were, dirs, other and files what is in these, and
-# files besides.
+# ID: something if it was changed, or root has made something in it that others cannot look at.
+store_doubtful() {
+	{ (store_newer "$1") || echo x; } 2>/dev/null | head -c 1
+}
+
+# ID TOKEN: nothing, or what was changed: gone are directories in which names were, dirs, other, links and files what is in
+# these, and files besides.
 store_changed() {
 	store_enter
 	[ -f "$1.list" ] || exit 44
-	[ "$(store_newer "$1" | head -c 1)" ] || return 0
-	store_part=part-check-$$
+	[ "$(store_doubtful "$1")" ] || return 0
+	store_part=part-check-$2
 	rm -f "$store_part".*
 	set -- "$1" -type d -newer "../$1.list"
 	store_names "$@" -print0 >"$store_part.gone"
 	store_names "$@" -exec sh -c 'find "$@" -mindepth 1 -maxdepth 1 -type d -print0' sh {} + >"$store_part.dirs"
 	store_names "$@" -exec sh -c 'find "$@" -mindepth 1 -maxdepth 1 ! -type d ! -type f -print0' sh {} + >"$store_part.other"
+	# By a process for each where find does not know targets.
+	(cd "$1" && {
+		xargs -0 -r sh -c 'find "$@" -mindepth 1 -maxdepth 1 -type l -printf "%p\\0%l\\0"' sh <"../$store_part.gone" 2>/dev/null ||
+			xargs -0 -r sh -c 'for link; do
+				[ ! -L "$link" ] || printf "%s\\0" "$link" "$(readlink "$link")"
+			done' sh <"../$store_part.other"
+	}) >"$store_part.links"
 	{
 		store_names "$@" -exec sh -c 'find "$@" -mindepth 1 -maxdepth 1 -type f -print0' sh {} +
 		store_names "$1" -type f -newer "../$1.list" -print0
@@ -284,15 +298,22 @@ store_more() {
 	chmod "$3" "$1" && touch -d "@$5" "$1" || exit 47
 }
 
-# ID ENTRIES: of so many its list consists. One that is there already and was changed is replaced.
+# ID ENTRIES REPLACE: of so many its list consists. One that is there already and was changed is replaced, if it may be:
+# a run could read it.
 store_commit() {
 	store_old=
-	[ ! -f "$1.list" ] || store_old=$(store_newer "$1" | head -c 1)
+	[ ! -f "$1.list" ] || store_old=$(store_doubtful "$1")
 	if [ ! -f "$1.list" ] || [ "$store_old" ]; then
+		[ -z "$store_old" ] || [ "${3-}" ] || exit 48
 		[ "$(($(find "$store_part" -print0 | tr -dc '\0' | wc -c)))" -eq $(($2 + 1)) ] || exit 45
+		# Of a base that is changed while a push lasts: what they have in common was changed in both.
+		read -r store_base <"$store_part.base" || exit 47
+		[ ! -f "$store_base.list" ] ||
+			[ -z "$(find "$store_part" -type f -links +1 -newer "$store_base.list" | head -c 1)" ] || exit 45
 		sync -f . 2>/dev/null || sync
-		touch "$store_in/list" && mv -f "$store_in/list" ".$1.list" || exit 47
+		# The list comes after that: with a directory beside it, it is a version (store_mend).
 		[ -z "$store_old" ] || { mv "$1" ".gone-$1-$$" && rm -f "$1.list"; } || exit 47
+		touch "$store_in/list" && mv -f "$store_in/list" ".$1.list" || exit 47
 		# Somebody else may make the same version now.
 		[ -d "$1" ] || mv "$store_part" "$1" 2>/dev/null || [ -d "$1" ] || exit 47
 		rm -rf "$1/$store_part"
@@ -304,12 +325,13 @@ store_commit() {
 	store_remove "$store_part" "$store_part".* .gone-* 2>/dev/null || :
 }
 
-# ID: the newest of the others becomes the one that programs get. Without it: all that is there.
+# ID: the newest of the others becomes the one that programs get. Without it: all that is there. Prints something where
+# files of another user remain.
 store_rm() {
 	store_enter
 	if [ $# -eq 0 ]; then
 		rm -f current d-*.list part-*.in/own && store_open . && cd .. || exit 47
-		rm -rf .dlrun 2>/dev/null || :
+		rm -rf .dlrun || echo rest
 		return
 	fi
 	[ -f "$1.list" ] || exit 44
@@ -318,6 +340,6 @@ store_rm() {
 		if [ "$store_next" ]; then store_use "$store_next"; else rm -f current; fi
 	fi
 	rm -f "$1.list" || exit 47
-	mv "$1" ".gone-$1-$$" && store_remove ".gone-$1-$$"
+	mv "$1" ".gone-$1-$$" && { store_remove ".gone-$1-$$" || echo rest; }
 	[ ! -d "$1" ] || exit 47
 }

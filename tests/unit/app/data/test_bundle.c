@@ -49,7 +49,7 @@ static void test_what_has_come(void **state)
 /* Nothing is taken for granted that is not whole. */
 static void test_half_of_it(void **state)
 {
-	static const char text[] = "part " ID "\ngone 3\n./x\0dirs 0\nother 0\n"
+	static const char text[] = "part " ID "\ngone 3\n./x\0dirs 0\nother 0\nlinks 6\n./l\0x\0"
 				   "5 444\nsums\n" SHA "  ./a\n";
 
 	(void)state;
@@ -171,16 +171,17 @@ static void test_compare(void **state)
 	AUTO_VERSION struct version version;
 
 	(void)state;
-	take("d 755 a\nf 444 5 " SHA " a/f\nl f a/link\nf 444 5 " SHA " a/removed\n"
+	take("d 755 a\nf 444 5 " SHA " a/f\nl f a/kept\nl f a/link\nf 444 5 " SHA " a/removed\n"
 	     "d 755 b\nf 444 5 " SHA " b/other\nf 444 5 " SHA " b/written\n",
 		&version);
-	assert_true(PARSE("part " ID "\ngone 4\n./a\0dirs 13\n./a/cachedir\0other 9\n./a/link\0"
+	assert_true(PARSE("part " ID
+			  "\ngone 4\n./a\0dirs 13\n./a/cachedir\0other 18\n./a/kept\0./a/link\0"
+			  "links 22\n./a/kept\0f\0./a/link\0g\0"
 			  "5 444\n7 644\n6 444\nsums\n" SHA "  ./a/f\n" SHA "  ./a/cache\n" SHA
 			  "  ./b/written\n",
 		&changed));
-	assert_int_equal(bundle_compare(&version, &changed, &lost, &part), 4);
+	assert_int_equal(bundle_compare(&version, &changed, &lost, &part), 5);
 	assert_int_equal(lost.n, 3);
-	/* Where a link leads is not known. */
 	assert_non_null(map_get(&lost, "a/link"));
 	assert_non_null(map_get(&lost, "a/removed"));
 	assert_non_null(map_get(&lost, "b/written"));

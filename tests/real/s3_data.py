@@ -12,7 +12,7 @@ import time
 
 from data import content, fill, large, old, push
 from harness import *  # noqa: F403
-from s3 import Reader
+from s3 import Cutter, Reader
 from s3site import S3Server
 
 KILLS = int(os.environ.get("DLRUN_DATA_KILLS", 20))
@@ -30,7 +30,7 @@ users: [{name: u, user: {token: t}}]
 def place(w, s3, endpoint=None):
     config = w.dir / "kubeconfig"
     config.write_text(KUBECONFIG)
-    w.env.update(s3.env, KUBECONFIG=str(config))
+    w.env.update(s3.env, KUBECONFIG=str(config), AWS_ENDPOINT_URL_S3=endpoint or s3.endpoint)
     address = f"s3://{s3.bucket}/sets/set"
     w.write("dlrun.yaml", json.dumps({"data": ["data/set"], "target": "lab", "targets": {
         "lab": {"kind": "kubernetes", "data": {"data/set": {"s3": address}}}}}))
@@ -91,6 +91,37 @@ def test_versions_in_a_bucket(w):
         assert "is no version that is there" in gone.end(1)
         w.ok("data", "rm", "data/set")
         assert not versions(w) and not keys(s3), keys(s3)
+
+
+def test_files_that_change_while_they_are_sent(w):
+    """What is sent is what was read before, or it is no version."""
+    path, left = None, []
+
+    def spoil(request):
+        if left and re.match(left[0], request):
+            left.clear()
+            times = path.stat()
+            with open(path, "r+b") as f:
+                f.seek(-1, os.SEEK_END)
+                f.write(b"!")
+            # Times are no witness of a small file.
+            if path.name == "z-last":
+                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 40, spoil)
+        address = place(w, s3, cutter.endpoint)
+        for n in range(60):
+            w.write(f"data/set/many/{n}", random.Random(n).randbytes(20000))
+        for path, when in ((w.write("data/set/z-last", "x" * 1000), b"PUT [^?]* "), (large(w, size=40 * MIB), rb"PUT \S*partNumber=")):
+            old(w)
+            left.append(when)
+            w.refused("data", "push", "data/set", id="io.changed", rc=1, says="changed while it was read")
+            assert not left and not [key for key in keys(s3) if key.endswith((".list", path.name))], keys(s3)
+            push(w)
+            check(w, s3, path.name, address)
+            w.ok("data", "rm", "data/set")
+        cutter.close()
 
 
 def test_pushes_that_are_killed(w):

@@ -663,6 +663,16 @@ static void bucket_report(struct bucket_push *push, uint64_t sent)
 		push->put->progress(push->put->ctx, push->done, push->total);
 }
 
+static int bucket_check_small(void *ctx, const char *sha256, struct err *err)
+{
+	const struct bucket_slot *slot = ctx;
+	const struct bucket_push *push = slot->batch->ctx;
+	const struct version_entry *entry = push->small.v[slot->job].entry;
+	AUTO_FREE char *full = fs_join(push->put->dir, entry->path);
+
+	return scan_check(slot->fd, full, entry, sha256, err);
+}
+
 static int bucket_start_small(struct bucket_batch *batch, struct bucket_slot *slot, struct err *err)
 {
 	struct bucket_push *push = batch->ctx;
@@ -681,6 +691,7 @@ static int bucket_start_small(struct bucket_batch *batch, struct bucket_slot *sl
 		.key = key,
 		.fd = slot->fd,
 		.size = file->entry->size,
+		.check = bucket_check_small,
 		.done = bucket_on_done,
 		.ctx = slot};
 	if (r == 0)
@@ -699,7 +710,8 @@ static void bucket_ended_small(struct bucket_batch *batch, struct bucket_slot *s
 struct bucket_large {
 	struct bucket_push *push;
 	const struct bucket_file *file;
-	char *key;
+	char *key, *full;
+	int fd;
 	struct loop_wait wait;
 	struct err error;
 };
@@ -710,6 +722,13 @@ static void bucket_on_noted(void *ctx, const char *resume)
 	AUTO_FREE char *text = mem_printf("%s\n%s", large->key, resume);
 
 	fs_replace(large->push->put->notes, text, strlen(text), 0600, FS_SYNC_NONE, NULL);
+}
+
+static int bucket_check_large(void *ctx, const char *sha256, struct err *err)
+{
+	const struct bucket_large *large = ctx;
+
+	return scan_check(large->fd, large->full, large->file->entry, sha256, err);
 }
 
 static int bucket_on_large(
@@ -733,6 +752,7 @@ static int bucket_send_large(struct bucket_push *push, const struct bucket_file 
 	struct bucket_large large = {.push = push,
 		.file = file,
 		.key = key,
+		.full = full,
 		.wait = {.loop = push->place->target->loop,
 			.n_open = 1,
 			.interrupted = push->place->interrupted}};
@@ -742,6 +762,7 @@ static int bucket_send_large(struct bucket_push *push, const struct bucket_file 
 	int r = scan_open(full, file->entry, &fd, err);
 	if (r < 0)
 		return r;
+	large.fd = fd;
 	bool has_notes = fs_read(push->put->notes, BUCKET_NOTES_MAX, &notes, NULL, NULL) == 0 &&
 			 str_starts(notes.data, key) && notes.data[strlen(key)] == '\n';
 	*ret_is_continued = has_notes;
@@ -753,6 +774,7 @@ static int bucket_send_large(struct bucket_push *push, const struct bucket_file 
 		.noted = bucket_on_noted,
 		.pieces = file->pieces.v,
 		.n_pieces = file->pieces.n,
+		.check = bucket_check_large,
 		.done = bucket_on_large,
 		.ctx = &large};
 	struct s3_call *call = s3_put(push->place->bucket->s3, &put);

@@ -93,6 +93,70 @@ def test_versions_in_a_bucket(w):
         assert not versions(w) and not keys(s3), keys(s3)
 
 
+def lose(s3, version, *names):
+    for name in names:
+        key = f"sets/set@{version}{name}"
+        assert key in keys(s3)
+        s3.signed("DELETE", key, {})
+
+
+def test_objects_that_were_lost(w):
+    """A push of the version mends it, and one that builds upon it sends what cannot be copied."""
+    with S3Server(w.dir) as s3:
+        address = place(w, s3)
+        path = large(w, size=40 * MIB)
+        w.write("data/set/middle", random.Random(3).randbytes(18 * MIB))
+        w.write("data/set/small", "content")
+        w.write("data/set/stays", "stays")
+        old(w)
+        first = push(w)
+        lose(s3, first["version"], "/small", "/large")
+        mended = push(w)
+        assert mended["version"] == first["version"] and mended["files_sent"] == 2 and not mended["was_there"], mended
+        check(w, s3, "mended", address)
+        assert push(w)["was_there"]
+        lose(s3, first["version"], "/small", "/large", "/middle")
+        for name in ("middle", "small"):
+            os.rename(w.tree / "data/set" / name, w.tree / "data/set" / f"new-{name}")
+        with open(path, "r+b") as f:
+            f.seek(21 * MIB)
+            f.write(b"!!")
+        second = push(w)
+        assert second["files_sent"] == 3 and second["bytes_sent"] == 58 * MIB + 7, second
+        check(w, s3, "second", address)
+
+
+def test_a_server_that_is_too_busy(w):
+    """A part that has arrived is not sent again, also where a try that continues fails in its turn."""
+    good, sent = 1, []
+
+    def noted(*parts):
+        notes = [p.read_text().partition("\n")[2] for p in w.dir.rglob("*.upload")]
+        return notes and {str(n - 1) for n in parts} <= json.loads(notes[0])["parts"].keys()
+
+    def spoil(request):
+        nonlocal good
+        # Each try begins with it, and gets one part further.
+        good += b"delimiter=" in request
+        part = int((re.match(rb"PUT \S*partNumber=(\d+)", request) or [0, 0])[1])
+        if part <= good:
+            sent.append(part)
+            return None
+        if good in sent:
+            wait_for(lambda: noted(good), "the part before", 60)
+        return b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 40, spoil)
+        address = place(w, s3, cutter.endpoint)
+        large(w, size=40 * MIB)
+        old(w)
+        push(w)
+        assert good == 5 and [sent.count(n) for n in range(1, 6)] == [1] * 5, (good, sent)
+        check(w, s3, "pod", address)
+        cutter.close()
+
+
 def test_files_that_change_while_they_are_sent(w):
     """What is sent is what was read before, or it is no version."""
     path, left = None, []

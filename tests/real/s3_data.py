@@ -12,7 +12,7 @@ import time
 
 from data import content, fill, large, old, push
 from harness import *  # noqa: F403
-from s3 import Reader
+from s3 import Cutter, Reader
 from s3site import S3Server
 
 KILLS = int(os.environ.get("DLRUN_DATA_KILLS", 20))
@@ -30,7 +30,7 @@ users: [{name: u, user: {token: t}}]
 def place(w, s3, endpoint=None):
     config = w.dir / "kubeconfig"
     config.write_text(KUBECONFIG)
-    w.env.update(s3.env, KUBECONFIG=str(config))
+    w.env.update(s3.env, KUBECONFIG=str(config), AWS_ENDPOINT_URL_S3=endpoint or s3.endpoint)
     address = f"s3://{s3.bucket}/sets/set"
     w.write("dlrun.yaml", json.dumps({"data": ["data/set"], "target": "lab", "targets": {
         "lab": {"kind": "kubernetes", "data": {"data/set": {"s3": address}}}}}))
@@ -91,6 +91,101 @@ def test_versions_in_a_bucket(w):
         assert "is no version that is there" in gone.end(1)
         w.ok("data", "rm", "data/set")
         assert not versions(w) and not keys(s3), keys(s3)
+
+
+def lose(s3, version, *names):
+    for name in names:
+        key = f"sets/set@{version}{name}"
+        assert key in keys(s3)
+        s3.signed("DELETE", key, {})
+
+
+def test_objects_that_were_lost(w):
+    """A push of the version mends it, and one that builds upon it sends what cannot be copied."""
+    with S3Server(w.dir) as s3:
+        address = place(w, s3)
+        path = large(w, size=40 * MIB)
+        w.write("data/set/middle", random.Random(3).randbytes(18 * MIB))
+        w.write("data/set/small", "content")
+        w.write("data/set/stays", "stays")
+        old(w)
+        first = push(w)
+        lose(s3, first["version"], "/small", "/large")
+        mended = push(w)
+        assert mended["version"] == first["version"] and mended["files_sent"] == 2 and not mended["was_there"], mended
+        check(w, s3, "mended", address)
+        assert push(w)["was_there"]
+        lose(s3, first["version"], "/small", "/large", "/middle")
+        for name in ("middle", "small"):
+            os.rename(w.tree / "data/set" / name, w.tree / "data/set" / f"new-{name}")
+        with open(path, "r+b") as f:
+            f.seek(21 * MIB)
+            f.write(b"!!")
+        second = push(w)
+        assert second["files_sent"] == 3 and second["bytes_sent"] == 58 * MIB + 7, second
+        check(w, s3, "second", address)
+
+
+def test_a_server_that_is_too_busy(w):
+    """A part that has arrived is not sent again, also where a try that continues fails in its turn."""
+    good, sent = 1, []
+
+    def noted(*parts):
+        notes = [p.read_text().partition("\n")[2] for p in w.dir.rglob("*.upload")]
+        return notes and {str(n - 1) for n in parts} <= json.loads(notes[0])["parts"].keys()
+
+    def spoil(request):
+        nonlocal good
+        # Each try begins with it, and gets one part further.
+        good += b"delimiter=" in request
+        part = int((re.match(rb"PUT \S*partNumber=(\d+)", request) or [0, 0])[1])
+        if part <= good:
+            sent.append(part)
+            return None
+        if good in sent:
+            wait_for(lambda: noted(good), "the part before", 60)
+        return b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 40, spoil)
+        address = place(w, s3, cutter.endpoint)
+        large(w, size=40 * MIB)
+        old(w)
+        push(w)
+        assert good == 5 and [sent.count(n) for n in range(1, 6)] == [1] * 5, (good, sent)
+        check(w, s3, "pod", address)
+        cutter.close()
+
+
+def test_files_that_change_while_they_are_sent(w):
+    """What is sent is what was read before, or it is no version."""
+    path, left = None, []
+
+    def spoil(request):
+        if left and re.match(left[0], request):
+            left.clear()
+            times = path.stat()
+            with open(path, "r+b") as f:
+                f.seek(-1, os.SEEK_END)
+                f.write(b"!")
+            # Times are no witness of a small file.
+            if path.name == "z-last":
+                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 40, spoil)
+        address = place(w, s3, cutter.endpoint)
+        for n in range(60):
+            w.write(f"data/set/many/{n}", random.Random(n).randbytes(20000))
+        for path, when in ((w.write("data/set/z-last", "x" * 1000), b"PUT [^?]* "), (large(w, size=40 * MIB), rb"PUT \S*partNumber=")):
+            old(w)
+            left.append(when)
+            w.refused("data", "push", "data/set", id="io.changed", rc=1, says="changed while it was read")
+            assert not left and not [key for key in keys(s3) if key.endswith((".list", path.name))], keys(s3)
+            push(w)
+            check(w, s3, path.name, address)
+            w.ok("data", "rm", "data/set")
+        cutter.close()
 
 
 def test_pushes_that_are_killed(w):

@@ -416,17 +416,19 @@ static bool data_has_other_way(const struct data_push *push, const struct bundle
 }
 
 /* To a bucket, whose versions are named before anything is sent. */
-static int data_put_bucket(struct data_push *push, struct bundle *bundle, struct err *err)
+static int data_put_bucket(
+	struct data_push *push, struct bundle *bundle, bool is_known, struct err *err)
 {
 	AUTO_FREE char *notes = mem_printf("%s/%s.upload", push->cache, push->key);
 	AUTO_FREE char *path = mem_printf("%s/%s.list", push->cache, bundle->id);
 	AUTO_BUF struct buf list = {0};
 	struct bucket_put put = {.dir = push->from,
 		.now = &push->now,
-		.base = bundle->base,
+		.base = str_eq(bundle->base_id, bundle->id) ? NULL : bundle->base,
 		.id = bundle->id,
 		.base_id = bundle->base_id,
 		.notes = notes,
+		.is_known = is_known,
 		.progress = push->options->progress,
 		.ctx = push->options->ctx};
 
@@ -436,8 +438,8 @@ static int data_put_bucket(struct data_push *push, struct bundle *bundle, struct
 	put.list = list.data;
 	if (r == 0)
 		r = place_bucket_put(&push->place, 0, &put, err);
-	if (r < 0)
-		return r;
+	if (r != 0)
+		return r < 0 ? r : 0;
 	data_write_list(push, path, &push->now, false);
 	bundle->n_files = put.n_sent;
 	bundle->bytes = put.bytes_sent;
@@ -464,7 +466,7 @@ static int data_put(struct data_push *push, struct bundle *bundle, struct err *e
 	AUTO_FREE char *path = NULL;
 
 	if (data_place_is_bucket(&push->place, 0))
-		return data_put_bucket(push, bundle, err);
+		return data_put_bucket(push, bundle, false, err);
 	buf_init(&said, DATA_SAID_MAX);
 	bundle->whole = push->way != DATA_SHARES;
 	int r = bundle_plan(bundle, err);
@@ -528,8 +530,12 @@ static int data_take(struct data_push *push, const struct data_there *there, str
 	size_t n = (size_t)n_changed;
 	int r = 0;
 
-	if (n_changed < 0)
+	if (data_place_is_bucket(&push->place, 0)) {
+		r = data_put_bucket(push, bundle, true, err);
+		n = 0;
+	} else if (n_changed < 0) {
 		r = data_find_changes(push, bundle->id, bundle->now, &lost, NULL, &n, err);
+	}
 	if (r < 0)
 		return r;
 	if (r == 0 && !n)

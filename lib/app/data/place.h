@@ -78,13 +78,15 @@ int place_bucket_run(struct data_place *place, size_t i, const struct strv *word
 	struct err *err);
 void place_bucket_close(struct place_bucket *bucket);
 
-/* A version whose files all have digests; base: one that is there, or NULL. Blocks. */
+/* A version whose files all have digests; base: another one that is there, or NULL. Blocks. 1: it
+ * is known, and nothing of it is missing, or has another size. */
 struct bucket_put {
 	const char *dir;
 	const struct version *now, *base;
 	const char *id, *base_id;
 	const char *list;  /* now as text */
 	const char *notes; /* a file here: what has arrived of a large file */
+	bool is_known;     /* its list is there */
 	void (*progress)(void *ctx, uint64_t done, uint64_t total);
 	void *ctx;
 	size_t n_sent; /* files that were not there under any name */

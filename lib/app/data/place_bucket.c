@@ -82,6 +82,9 @@ struct bucket_batch {
 	size_t n, next, n_open;
 	int (*start)(struct bucket_batch *batch, struct bucket_slot *slot, struct err *err);
 	void (*ended)(struct bucket_batch *batch, struct bucket_slot *slot);
+	/* Whether it goes on without the job, which failed; or NULL. */
+	bool (*failed)(
+		struct bucket_batch *batch, struct bucket_slot *slot, const struct err *error);
 	void *ctx;
 	size_t data_max;
 	struct loop_wait wait;
@@ -134,7 +137,8 @@ static int bucket_on_done(
 	(void)err;
 	slot->call = NULL;
 	batch->n_open--;
-	if (err_is_set(error) && !err_is_set(&batch->error))
+	bool is_lost = err_is_set(error) && !(batch->failed && batch->failed(batch, slot, error));
+	if (is_lost && !err_is_set(&batch->error))
 		err_move(&batch->error, error);
 	else if (!err_is_set(error) && batch->ended)
 		batch->ended(batch, slot);
@@ -663,6 +667,16 @@ static void bucket_report(struct bucket_push *push, uint64_t sent)
 		push->put->progress(push->put->ctx, push->done, push->total);
 }
 
+static int bucket_check_small(void *ctx, const char *sha256, struct err *err)
+{
+	const struct bucket_slot *slot = ctx;
+	const struct bucket_push *push = slot->batch->ctx;
+	const struct version_entry *entry = push->small.v[slot->job].entry;
+	AUTO_FREE char *full = fs_join(push->put->dir, entry->path);
+
+	return scan_check(slot->fd, full, entry, sha256, err);
+}
+
 static int bucket_start_small(struct bucket_batch *batch, struct bucket_slot *slot, struct err *err)
 {
 	struct bucket_push *push = batch->ctx;
@@ -681,6 +695,7 @@ static int bucket_start_small(struct bucket_batch *batch, struct bucket_slot *sl
 		.key = key,
 		.fd = slot->fd,
 		.size = file->entry->size,
+		.check = bucket_check_small,
 		.done = bucket_on_done,
 		.ctx = slot};
 	if (r == 0)
@@ -695,11 +710,33 @@ static void bucket_ended_small(struct bucket_batch *batch, struct bucket_slot *s
 	bucket_report(push, push->small.v[slot->job].sent);
 }
 
+/* The base has lost the object: the file is sent. */
+static bool bucket_failed_small(
+	struct bucket_batch *batch, struct bucket_slot *slot, const struct err *error)
+{
+	struct bucket_push *push = batch->ctx;
+	const struct bucket_file *file = &push->small.v[slot->job];
+	const struct bucket_file again = {.entry = file->entry, .sent = file->entry->size};
+
+	if (!file->from || error->id != E_S3_NOT_FOUND)
+		return false;
+	push->put->n_sent++;
+	push->total += again.sent;
+	if (again.sent > S3_SINGLE_MAX)
+		*vec_push(&push->large) = again;
+	else
+		*vec_push(&push->small) = again;
+	batch->n = push->small.n;
+	return true;
+}
+
 /* A file that is sent in parts; what has arrived of it is noted. */
 struct bucket_large {
 	struct bucket_push *push;
 	const struct bucket_file *file;
-	char *key;
+	char *key, *full;
+	int fd;
+	bool has_noted;
 	struct loop_wait wait;
 	struct err error;
 };
@@ -709,7 +746,15 @@ static void bucket_on_noted(void *ctx, const char *resume)
 	struct bucket_large *large = ctx;
 	AUTO_FREE char *text = mem_printf("%s\n%s", large->key, resume);
 
+	large->has_noted = true;
 	fs_replace(large->push->put->notes, text, strlen(text), 0600, FS_SYNC_NONE, NULL);
+}
+
+static int bucket_check_large(void *ctx, const char *sha256, struct err *err)
+{
+	const struct bucket_large *large = ctx;
+
+	return scan_check(large->fd, large->full, large->file->entry, sha256, err);
 }
 
 static int bucket_on_large(
@@ -724,8 +769,9 @@ static int bucket_on_large(
 	return 0;
 }
 
+/* *ret_is_stuck: nothing has arrived of an upload that was to be continued. */
 static int bucket_send_large(struct bucket_push *push, const struct bucket_file *file,
-	bool *ret_is_continued, struct err *err)
+	bool *ret_is_stuck, struct err *err)
 {
 	AUTO_FREE char *full = fs_join(push->put->dir, file->entry->path);
 	AUTO_FREE char *key =
@@ -733,6 +779,7 @@ static int bucket_send_large(struct bucket_push *push, const struct bucket_file 
 	struct bucket_large large = {.push = push,
 		.file = file,
 		.key = key,
+		.full = full,
 		.wait = {.loop = push->place->target->loop,
 			.n_open = 1,
 			.interrupted = push->place->interrupted}};
@@ -742,9 +789,9 @@ static int bucket_send_large(struct bucket_push *push, const struct bucket_file 
 	int r = scan_open(full, file->entry, &fd, err);
 	if (r < 0)
 		return r;
+	large.fd = fd;
 	bool has_notes = fs_read(push->put->notes, BUCKET_NOTES_MAX, &notes, NULL, NULL) == 0 &&
 			 str_starts(notes.data, key) && notes.data[strlen(key)] == '\n';
-	*ret_is_continued = has_notes;
 	const struct s3_put put = {.bucket = push->address->bucket,
 		.key = key,
 		.fd = fd,
@@ -753,6 +800,7 @@ static int bucket_send_large(struct bucket_push *push, const struct bucket_file 
 		.noted = bucket_on_noted,
 		.pieces = file->pieces.v,
 		.n_pieces = file->pieces.n,
+		.check = bucket_check_large,
 		.done = bucket_on_large,
 		.ctx = &large};
 	struct s3_call *call = s3_put(push->place->bucket->s3, &put);
@@ -762,6 +810,7 @@ static int bucket_send_large(struct bucket_push *push, const struct bucket_file 
 	if (r == 0 && err_is_set(&large.error))
 		r = err_move(err, &large.error);
 	err_done(&large.error);
+	*ret_is_stuck = has_notes && !large.has_noted;
 	if (r == 0) {
 		unlink(push->put->notes);
 		bucket_report(push, file->sent);
@@ -769,25 +818,27 @@ static int bucket_send_large(struct bucket_push *push, const struct bucket_file 
 	return r;
 }
 
-/* Some servers copy no parts of objects: then all of it is sent. Some fail where an upload that is
- * to be continued is not there any more: then it begins anew. */
+/* Some servers copy no parts of objects, or the base has lost the object: then all of it is sent.
+ * Some fail where an upload that is to be continued is not there any more: then it begins anew. */
 static int bucket_send(struct bucket_push *push, struct bucket_file *file, struct err *err)
 {
 	AUTO_ERR struct err error = {0};
-	bool is_continued = false;
+	bool is_stuck = false;
 
-	int r = bucket_send_large(push, file, &is_continued, &error);
-	if (r < 0 && is_continued && error.id == E_S3_BUSY && unlink(push->put->notes) == 0) {
+	int r = bucket_send_large(push, file, &is_stuck, &error);
+	if (r < 0 && is_stuck && error.id == E_S3_BUSY && unlink(push->put->notes) == 0) {
 		err_clear(&error);
-		r = bucket_send_large(push, file, &is_continued, &error);
+		r = bucket_send_large(push, file, &is_stuck, &error);
 	}
-	if (r == 0 || !file->pieces.n || error.id != E_S3_RESPONSE ||
-		!strstr(error.message, "NotImplemented"))
+	bool needs_all = error.id == E_S3_NOT_FOUND ||
+			 (error.id == E_S3_RESPONSE && strstr(error.message, "NotImplemented"));
+	if (r == 0 || !file->pieces.n || !needs_all)
 		return r < 0 ? err_move(err, &error) : 0;
+	push->put->n_sent += file->from != NULL;
 	push->total += file->entry->size - file->sent;
 	file->sent = file->entry->size;
 	file->pieces.n = 0;
-	return bucket_send_large(push, file, &is_continued, err);
+	return bucket_send_large(push, file, &is_stuck, err);
 }
 
 int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put, struct err *err)
@@ -803,10 +854,13 @@ int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put,
 	AUTO_FREE char *list = mem_printf("%s@%s.list", address.key, put->id);
 	push.base_prefix = mem_printf("%s@%s/", address.key, put->base_id);
 	r = bucket_plan(&push, prefix, err);
+	if (r == 0 && put->is_known && !push.small.n && !push.large.n)
+		return 1;
 	struct bucket_batch batch = {.address = address,
 		.n = push.small.n,
 		.start = bucket_start_small,
 		.ended = bucket_ended_small,
+		.failed = bucket_failed_small,
 		.ctx = &push};
 	if (r == 0)
 		r = bucket_run(place, &batch, err);

@@ -11,6 +11,7 @@
 #include "base/loop/par.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
+#include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
@@ -181,24 +182,35 @@ static int scan_changed(const char *full, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(full);
 
-	err_set(err, E_IO_CHANGED, "%s changed while it was read", shown);
-	return err_hint(err, "dlrun data push …");
+	return err_set(err, E_IO_CHANGED, "%s changed while it was read", shown);
+}
+
+int scan_check(int fd, const char *full, const struct version_entry *entry, const char *sha256,
+	struct err *err)
+{
+	char hex[SHA256_HEX_SIZE];
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return fs_error(err, errno, "%s", full);
+	hex_encode(entry->sha, SHA256_SIZE, hex);
+	return !S_ISREG(st.st_mode) || (uint64_t)st.st_size != entry->size ||
+			       scan_ns(&st.st_mtim) != entry->mtime_ns ||
+			       (sha256 && !str_eq(sha256, hex))
+		       ? scan_changed(full, err)
+		       : 0;
 }
 
 int scan_open(const char *full, const struct version_entry *entry, int *ret_fd, struct err *err)
 {
 	AUTO_FD int fd = open(full, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	struct stat st;
 
 	if (fd < 0)
 		return fs_error(err, errno, "%s", full);
-	if (fstat(fd, &st) < 0)
-		return fs_error(err, errno, "%s", full);
-	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != entry->size ||
-		scan_ns(&st.st_mtim) != entry->mtime_ns)
-		return scan_changed(full, err);
-	*ret_fd = TAKE_FD(fd);
-	return 0;
+	int r = scan_check(fd, full, entry, NULL, err);
+	if (r == 0)
+		*ret_fd = TAKE_FD(fd);
+	return r;
 }
 
 /* As many bytes as there are, len at most. */
@@ -297,7 +309,6 @@ int scan_read(const char *dir, struct version_entry *entry, const struct scan_re
 	AUTO_FD int fd = -1;
 	AUTO_FREE uint8_t *bytes = NULL;
 	struct scan_chunks chunks = {0};
-	struct stat st;
 
 	int r = scan_open(full, entry, &fd, err);
 	if (r < 0)
@@ -305,8 +316,8 @@ int scan_read(const char *dir, struct version_entry *entry, const struct scan_re
 	bytes = mem_grow(NULL, entry->size >= VERSION_CHUNKED ? SCAN_WINDOW : 1 << 18, 1);
 	struct scan_window window = {.fd = fd, .bytes = bytes};
 	r = scan_pass(full, entry, reading, &window, &chunks, err);
-	if (r == 0 && (fstat(fd, &st) < 0 || scan_ns(&st.st_mtim) != entry->mtime_ns))
-		r = scan_changed(full, err);
+	if (r == 0)
+		r = scan_check(fd, full, entry, NULL, err);
 	if (r == 0 && chunks.n) {
 		size_t size = chunks.n * sizeof(*chunks.v);
 		entry->chunks = arena_alloc(reading->arena, size);

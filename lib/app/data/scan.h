@@ -36,6 +36,9 @@ int scan_read(const char *dir, struct version_entry *entry, const struct scan_re
 
 /* To be read; E_IO_CHANGED: it is not what entry says. */
 int scan_open(const char *full, const struct version_entry *entry, int *ret_fd, struct err *err);
+/* Whether it still is, once it has been read. sha256: in hex, of what was read; or NULL. */
+int scan_check(int fd, const char *full, const struct version_entry *entry, const char *sha256,
+	struct err *err);
 
 /* The digest of the first len bytes. */
 int scan_prefix(const char *dir, const struct version_entry *entry, uint64_t len,

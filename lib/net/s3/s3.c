@@ -301,8 +301,9 @@ struct s3_call *s3_put(struct s3 *s3, const struct s3_put *put)
 	if (put->size > S3_SINGLE_MAX || put->n_pieces)
 		return s3_upload_start(s3, put);
 	struct s3_call *call = s3_call_new(s3, put->bucket, put->key, put->done, put->ctx);
-	if (s3_exchange_set_body(&call->x, put, 0, put->size, &call->x.early) == 0)
-		call->object.size = put->size;
+	call->object.size = put->size;
+	if (s3_exchange_set_body(&call->x, put, 0, put->size, &call->x.early) == 0 && put->check)
+		put->check(put->ctx, call->x.payload, &call->x.early);
 	s3_exchange_start(&call->x, "PUT", s3_put_ended, call);
 	return call;
 }

@@ -118,6 +118,9 @@ struct s3_put {
 	 * n_pieces 0: all is sent. */
 	const struct s3_piece *pieces;
 	size_t n_pieces;
+	/* All is read, and the object about to appear; negative: the put ends with that error.
+	 * sha256: of all, in hex; NULL: it goes in parts. */
+	int (*check)(void *ctx, const char *sha256, struct err *err);
 	s3_done_fn *done; /* E_IO, E_IO_CHANGED (the file was changed meanwhile), too */
 	void *ctx;
 };

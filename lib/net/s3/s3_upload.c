@@ -324,6 +324,8 @@ static int s3_upload_go_on(struct s3_upload *upload, struct err *err)
 	struct s3_exchange *x = &upload->call->x;
 
 	if (upload->n_there == upload->parts.n) {
+		if (upload->put.check && upload->put.check(upload->put.ctx, NULL, &error) < 0)
+			return s3_upload_end(upload, NULL, &error, err);
 		s3_upload_complete(upload);
 		return 0;
 	}

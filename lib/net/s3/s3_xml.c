@@ -284,6 +284,15 @@ static int s3_xml_decode_keys(struct s3_objects *objects, size_t from, struct er
 	return 0;
 }
 
+static int s3_xml_check_rest(const char *text, size_t len, const char *token, struct err *err)
+{
+	AUTO_FREE char *is_cut = s3_xml_find(text, len, "ListBucketResult/IsTruncated");
+
+	return str_eq(is_cut, "true") && str_empty(token)
+		       ? err_set(err, E_S3_RESPONSE, "the server's list cannot be continued")
+		       : 0;
+}
+
 int s3_xml_page(
 	const char *text, size_t len, struct s3_objects *objects, char **ret_token, struct err *err)
 {
@@ -314,8 +323,9 @@ int s3_xml_page(
 		}
 	}
 	s3_object_done(&object);
-	if (r == 0 && !is_page)
-		r = s3_xml_fail("it is no list of objects", err);
+	if (r == 0)
+		r = is_page ? s3_xml_check_rest(text, len, token, err)
+			    : s3_xml_fail("it is no list of objects", err);
 	if (r == 0 && is_encoded)
 		r = s3_xml_decode_keys(objects, from, err);
 	if (r == 0)

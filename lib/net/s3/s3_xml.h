@@ -45,7 +45,7 @@ void s3_objects_done(struct s3_objects *objects);
 #define AUTO_S3_OBJECTS AUTO(s3_objects_done)
 
 /* A page of ListObjectsV2: its objects are added, *ret_token is what the next page begins with, or
- * NULL (the caller frees). E_S3_RESPONSE. */
+ * NULL (the caller frees). E_S3_RESPONSE, also where it is cut and names no next page. */
 int s3_xml_page(const char *text, size_t len, struct s3_objects *objects, char **ret_token,
 	struct err *err);
 

@@ -28,7 +28,7 @@ static void test_error(void **state)
 
 static const char page[] =
 	"<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
-	"<Name>b</Name><Prefix>p</Prefix><KeyCount>2</KeyCount>"
+	"<Name>b</Name><Prefix>p</Prefix><KeyCount>2</KeyCount><IsTruncated>true</IsTruncated>"
 	"<Contents><Key>a%2Bb/%C3%BC+x%0A</Key><LastModified>2026-08-01T12:00:00.000Z</LastModified>"
 	"<ETag>&quot;e1&quot;</ETag><Size>5</Size><Owner><ID>o</ID></Owner></Contents>"
 	"<Contents><Key>c</Key><Size>18446744073709551</Size></Contents>"
@@ -75,6 +75,9 @@ static void test_refused(void **state)
 		"<!DOCTYPE a><ListBucketResult/>", "<ListBucketResult>&evil;</ListBucketResult>",
 		"<ListBucketResult></Other>", "<", "<a", "</a>",
 		"<ListBucketResult>&#0;</ListBucketResult>", coded,
+		"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+		"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken/>"
+		"</ListBucketResult>",
 		"<a><a><a><a><a><a><a><a><a><a><a><a><a>"};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)

@@ -126,6 +126,27 @@ def test_objects_that_were_lost(w):
         check(w, s3, "second", address)
 
 
+def test_removals_that_were_cut(w):
+    """What is left goes by the whole name of the version."""
+    with S3Server(w.dir) as s3:
+        place(w, s3)
+        for name in "abc":
+            w.write(f"data/set/{name}", name)
+        first = push(w)
+        w.write("data/set/d", "d")
+        second = push(w)
+        lose(s3, first["version"], ".list")
+        w.refused("data", "rm", f"data/set@{first['version'][:-1]}", id="data.version", rc=5)
+        w.ok("data", "rm", f"data/set@{first['version']}")
+        assert len(keys(s3)) == 6 and not [key for key in keys(s3) if first["version"] in key], keys(s3)
+        assert [(v["version"], v["current"]) for v in versions(w)] == [(second["version"], True)]
+        w.refused("data", "rm", f"data/set@{first['version']}", id="data.version", rc=5)
+        # One without a list, of a place that has none.
+        lose(s3, second["version"], ".list")
+        w.ok("data", "rm", f"data/set@{second['version']}")
+        assert not keys(s3), keys(s3)
+
+
 def test_a_server_that_is_too_busy(w):
     """A part that has arrived is not sent again, also where a try that continues fails in its turn."""
     good, sent = 1, []

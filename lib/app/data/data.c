@@ -812,6 +812,24 @@ static int data_find_version(const struct data_place *place, size_t i,
 	return err_hint(err, "dlrun data ls -t %s", place->target->name);
 }
 
+/* err is E_DATA_VERSION: there is no such version, but a bucket may have the rest of one, by a push
+ * or a removal that was cut. */
+static int data_remove_rest(struct data_place *place, size_t i, const char *id, struct err *err)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf out = {0};
+	AUTO_ERR struct err error = {0};
+
+	if (!data_place_is_bucket(place, i) || !version_id_is(id))
+		return -(int)err->code;
+	data_words(&words, "rm", id);
+	int r = data_place_do(place, i, &words, &out, &error);
+	if (r < 0 && error.id == E_DATA_VERSION)
+		return r;
+	err_clear(err);
+	return r < 0 ? err_move(err, &error) : 0;
+}
+
 /* E_DATA_VERSION: it is not there, or is not one. */
 static int data_remove_one(struct data_place *place, size_t i, const char *id,
 	struct data_versions *ret, struct err *err)
@@ -825,7 +843,7 @@ static int data_remove_one(struct data_place *place, size_t i, const char *id,
 	if (r == 0 && id)
 		r = data_find_version(place, i, &there, id, &at, err);
 	if (r < 0)
-		return r;
+		return err->id == E_DATA_VERSION ? data_remove_rest(place, i, id, err) : r;
 	buf_init(&out, DATA_SAID_MAX);
 	size_t first = id ? at : 0, end = id ? at + 1 : there.ids.n;
 	r = data_check_unused(place, i, &there, first, end, err);

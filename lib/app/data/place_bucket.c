@@ -352,33 +352,50 @@ static int bucket_use(const struct data_place *place, const struct s3_address *a
  * Removal
  */
 
+struct bucket_emptying {
+	struct s3_objects objects;
+	size_t n_deleted;
+};
+
 static int bucket_start_delete(
 	struct bucket_batch *batch, struct bucket_slot *slot, struct err *err)
 {
-	const struct s3_objects *objects = batch->ctx;
-	const char *name = objects->v[slot->job].key + strlen(batch->address.key) + 1;
+	struct bucket_emptying *emptying = batch->ctx;
+	const char *key = emptying->objects.v[slot->job].key;
+	const char *name = key + strlen(batch->address.key) + 1;
 	AUTO_FREE char *id = mem_strndup(name, strcspn(name, "/"));
 
 	(void)err;
 	if (!version_id_is(id))
 		return 1;
-	slot->call = s3_delete(
-		batch->s3, batch->address.bucket, objects->v[slot->job].key, bucket_on_done, slot);
+	emptying->n_deleted++;
+	slot->call = s3_delete(batch->s3, batch->address.bucket, key, bucket_on_done, slot);
 	return 0;
 }
 
-/* Objects of versions behind the prefix. */
+/* Objects of versions behind the prefix; returns 1 if there were any. */
 static int bucket_empty(const struct data_place *place, const struct s3_address *address,
 	const char *prefix, struct err *err)
 {
-	AUTO_S3_OBJECTS struct s3_objects objects = {0};
-	struct bucket_one list = {.key = prefix, .objects = &objects};
-	struct bucket_batch batch = {
-		.address = *address, .start = bucket_start_delete, .ctx = &objects};
+	for (size_t n_deleted = 0;;) {
+		AUTO_ERR struct err error = {0};
+		struct bucket_emptying emptying = {0};
+		struct bucket_one list = {.key = prefix, .objects = &emptying.objects};
+		struct bucket_batch batch = {
+			.address = *address, .start = bucket_start_delete, .ctx = &emptying};
 
-	int r = bucket_do(place, address, &list, err);
-	batch.n = objects.n;
-	return r < 0 ? r : bucket_run(place, &batch, err);
+		int listed = bucket_do(place, address, &list, &error), r = 0;
+		batch.n = emptying.objects.n;
+		if (listed == 0 || error.id == E_DATA_LIMIT)
+			r = bucket_run(place, &batch, err);
+		s3_objects_done(&emptying.objects);
+		n_deleted += emptying.n_deleted;
+		if (r < 0 || listed == 0)
+			return r < 0 ? r : n_deleted > 0;
+		/* More than can be listed at once: the others come when these are gone. */
+		if (error.id != E_DATA_LIMIT || !emptying.n_deleted)
+			return err_move(err, &error);
+	}
 }
 
 static int bucket_remove_list(const struct data_place *place, const struct s3_address *address,
@@ -426,7 +443,7 @@ static int bucket_remove(const struct data_place *place, const struct s3_address
 	}
 	if (r == 0)
 		r = bucket_empty(place, address, prefix, err);
-	return r == 0 && id && !n ? DATA_NO_VERSION : r;
+	return r == 0 && id && !n ? DATA_NO_VERSION : r < 0 ? r : 0;
 }
 
 int place_bucket_run(struct data_place *place, size_t i, const struct strv *words, struct buf *out,

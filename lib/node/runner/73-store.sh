@@ -192,7 +192,9 @@ store_changed() {
 	(cd "$1" && {
 		xargs -0 -r sh -c 'find "$@" -mindepth 1 -maxdepth 1 -type l -printf "%p\\0%l\\0"' sh <"../$store_part.gone" 2>/dev/null ||
 			xargs -0 -r sh -c 'for link; do
-				[ ! -L "$link" ] || printf "%s\\0" "$link" "$(readlink "$link")"
+				[ -L "$link" ] || continue
+				target=$(readlink "$link" && echo .)
+				printf "%s\\0" "$link" "${target%??}"
 			done' sh <"../$store_part.other"
 	}) >"$store_part.links"
 	{

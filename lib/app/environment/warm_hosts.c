@@ -235,6 +235,8 @@ static void host_after_state(struct host *host)
 	} else if (state->state != RUN_SUCCEEDED) {
 		host_fail(host, state->text);
 	} else {
+		/* The response to its submit was lost, and it has run all the same. */
+		free(TAKE(host->why));
 		host->is_warm = true;
 		AUTO_FREE char *text = mem_printf(
 			"it is warm, after %s", duration_text(clock_ms() - host->begun_ms, took));

@@ -265,6 +265,30 @@ def test_a_cut_goes_on_where_it_was(w):
         gone(s)
 
 
+# It goes on when the first that waits to take what it makes has ended.
+FIRST_ENDS = """takes() {
+  for p in /proc/[0-9]*; do
+    tr '\\0' '\\n' 2>/dev/null <$p/cmdline | grep -qx take && grep -q 'PPid:.0$' $p/status && echo $p
+  done
+}
+until first=$(takes); [ "$first" ]; do sleep 0.2; done
+echo one waits; n=0
+while [ -d "$first" ]; do [ $((n += 1)) -lt 600 ] || exit 9; sleep 0.2; done
+sh setup.sh"""
+
+
+def test_a_cut_before_the_first_byte_leaves_nobody_who_waits(w):
+    with place(w, keys={"setup": {**SLOW["setup"], "run": FIRST_ENDS}}) as s, FaultProxy(s.cluster.address) as api:
+        w.env["KUBECONFIG"] = config_through(s, api.address)
+        process = started(w)
+        pod = builder_pod(s)
+        wait_for(lambda: "one waits" in s.cluster.kubectl("-n", s.namespace, "logs", pod, check=False), "the one who takes it", 60)
+        api.cut_all()
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0 and seen(s, out.strip())["lib"] == "numpy==1\n", err
+        gone(s)
+
+
 def test_key_files_that_change_meanwhile_are_an_error(w):
     """The run would have the new lock file and what the old one made."""
     with place(w, keys=SLOW) as s:

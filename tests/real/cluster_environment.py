@@ -391,7 +391,7 @@ def test_the_restricted_level(w):
 
 TOOL = """#!/bin/sh
 mkdir -p "$5/bin" "$5/conda-meta" "$CONDA_PKGS_DIRS" "$HOME/.conda" && cp "$7" "$CONDA_PKGS_DIRS/kept" || exit
-printf '#!/bin/sh\\necho "$0 of $CONDA_PREFIX, %s"\\n' "$(cat "$7")" >"$5/bin/tool"
+printf '#!/bin/sh\\necho "$0 of $CONDA_PREFIX$VIRTUAL_ENV, %s"\\n' "$(cat "$7")" >"$5/bin/tool"
 chmod 775 "$5/bin/tool" && touch "$5/conda-meta/history" && umask >"$5/umask"
 mkdir -p /opt/own && echo mine >/opt/own/key && chmod 440 /opt/own/key
 [ "$(cat "$7")" != unresolvable ] || { echo "nothing provides nosuch" >&2; exit 1; }
@@ -401,7 +401,7 @@ USED = "tool; stat -c %a -L .venv/bin/tool /opt/own/key; cat .venv/umask; find /
 
 def test_an_environment_of_conda(w):
     """A stand-in for micromamba in the tree makes it: conda.py has the real thing."""
-    keys = {"env": {"PATH": "/dlrun/src/tools:/usr/local/bin:/usr/bin:/bin"}}
+    keys = {"env": {"PATH": "/dlrun/src/tools:/usr/local/bin:/usr/bin:/bin", "VIRTUAL_ENV": "/outer"}}
     with place(w, keys=keys) as s:
         w.write("tools/micromamba", TOOL)
         (w.tree / "tools/micromamba").chmod(0o755)

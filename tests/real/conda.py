@@ -35,7 +35,7 @@ def served(w):
 
 def project(w, lock, text):
     w.repo({".gitignore": ".venv/\n", "look.py": LOOK, lock: text, "dlrun.yaml": f"environment: {{lock: {lock}}}\n"})
-    w.env.update(network())
+    w.env.update(network(), VIRTUAL_ENV="/outer")
 
 
 def environment_yml(url, *wanted):
@@ -98,7 +98,7 @@ def test_a_tool_of_the_host_makes_it(w):
             (tools / name).write_text(TOOL.replace("AT", at).replace("VERSION", version or "2.1"))
             (tools / name).chmod(0o755)
         project(w, lock, "x: 1\n" + " ".join(there))
-        done = w.ok("submit", "-f", "--", "sh", "-c", 'cat .venv/said; [ "$CONDA_PREFIX" = "$PWD/.venv" ] && echo active',
+        done = w.ok("submit", "-f", "--", "sh", "-c", 'cat .venv/said; [ "$CONDA_PREFIX" = "$PWD/.venv" ] && [ -z "${VIRTUAL_ENV-}" ] && echo active',
                     env={"PATH": f"{tools}:{w.env['PATH']}"})
         assert done.out == f"{expected}\nactive\n", (lock, there, done)
 

@@ -88,6 +88,7 @@ def test_a_tool_of_the_host_makes_it(w):
             ("environment.yml", ("conda", "mamba", "micromamba"), f"micromamba {made} environment.yml"),
             ("environment.yaml", ("conda", "mamba"), f"mamba {made} environment.yaml"),
             ("conda-lock.yml", ("conda", "conda-lock", "mamba 1.5"), "conda-lock install -p TREE/.venv conda-lock.yml"),
+            ("conda-lock.yaml", ("conda-lock",), "conda-lock install -p TREE/.venv conda-lock.yaml"),
             ("conda-lock.yml", ("micromamba", "conda-lock"), f"micromamba {made} conda-lock.yml"),
             ("pixi.lock", ("micromamba", "pixi"), "pixi install --frozen")):
         tools = w.dir / f"tools-{'-'.join(there)}-{lock}"

@@ -2,22 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Environments in a real cluster: what `setup:` makes is made once, and is in the images of all runs that need it."""
 
-import base64
 import contextlib
-import hashlib
-import io
 import json
 import shutil
 import statistics
 import subprocess
 import time
-import zipfile
 
 from cluster_away import config_through
 from harness import *  # noqa: F403
 from kube_images import layout, libraries
 from kubesite import site
-from pypi import tools, uv
+from pypi import tools, uv, wheel
 
 from faultproxy import FaultProxy
 
@@ -419,23 +415,6 @@ def test_an_environment_of_conda(w):
         assert s.output(run).split("\n") == ["/dlrun/src/.venv/bin/tool of /dlrun/src/.venv, first", "755", "440", "0022", ""], s.output(run)
         again = s.submit("--", "tool")
         assert "environment" not in s.said and s.ended(again)["state"] == "succeeded", s.why(again)
-
-
-def wheel(name, version):
-    """A wheel with one module of that name."""
-    files = {f"{name}.py": f"VERSION = '{version}'\n",
-             f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-             f"{name}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
-    rows = []
-    for path, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
-        rows.append(f"{path},sha256={digest},{len(text)}")
-    files[f"{name}-{version}.dist-info/RECORD"] = "\n".join([*rows, f"{name}-{version}.dist-info/RECORD,,"]) + "\n"
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-    return out.getvalue()
 
 
 PROJECT = """[project]

@@ -10,7 +10,7 @@ import threading
 
 from channel import channel, conda_lock, pixi_lock
 from harness import *  # noqa: F403
-from pypi import network
+from pypi import network, wheel
 
 LOOK = """import os, small, sys
 print(small.VERSION, sys.prefix == os.environ["CONDA_PREFIX"], os.path.realpath(sys.prefix) != sys.prefix, os.environ.get("VIRTUAL_ENV"))
@@ -48,8 +48,10 @@ def setups(w):
 
 def test_environment_yml(w):
     with served(w) as (url, _):
-        project(w, "environment.yml", environment_yml(url, "python", "small>=1", "tool=1.0"))
-        first = w.ok("submit", "-f", "--", "sh", "-c", "python look.py && tool")
+        project(w, "environment.yml", environment_yml(url, "python", "small>=1", "tool=1.0", {"pip": ["-r needed.txt  # by pip"]}))
+        w.write("needed.txt", "./extra-1-py3-none-any.whl\n")
+        w.write("extra-1-py3-none-any.whl", wheel("extra", "1"))
+        first = w.ok("submit", "-f", "--", "sh", "-c", "python look.py && python -c 'import extra' && tool")
         assert first.out.startswith("1.0 True True None\ntool of /") and first.out.endswith("/.venv\n"), first
         assert "not found" not in w.ok("submit", "-f", "--", "tool").err
         assert w.ok("submit", "-f", "--", "look.py").out == "1.0 True True None\n", "a script gets the interpreter of the environment"

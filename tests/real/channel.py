@@ -46,7 +46,8 @@ def package(there, name, files, links=(), depends=(), version="1.0", subdir="lin
 def channel(there):
     """python, small (a module) and tool (a program)."""
     packages = [
-        package(there, "python", {"pyvenv.cfg": "home = /usr/bin\n"}, {"bin/python": os.path.realpath(sys.executable)},
+        package(there, "python", {"pyvenv.cfg": f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n"},
+                {"bin/python": os.path.realpath(sys.executable)},
                 version="{}.{}.0".format(*sys.version_info)),
         package(there, "tool", {"bin/tool": f"#!/bin/sh\necho tool of {PREFIX}\n"}, depends=["python"]),
         package(there, "small", {"site-packages/small.py": "VERSION = '1.0'\n"}, depends=["python"], subdir="noarch", noarch="python"),

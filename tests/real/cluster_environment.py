@@ -2,22 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Environments in a real cluster: what `setup:` makes is made once, and is in the images of all runs that need it."""
 
-import base64
 import contextlib
-import hashlib
-import io
 import json
 import shutil
 import statistics
 import subprocess
 import time
-import zipfile
 
 from cluster_away import config_through
 from harness import *  # noqa: F403
 from kube_images import layout, libraries
 from kubesite import site
-from pypi import tools, uv
+from pypi import tools, uv, wheel
 
 from faultproxy import FaultProxy
 
@@ -265,6 +261,30 @@ def test_a_cut_goes_on_where_it_was(w):
         gone(s)
 
 
+# It goes on when the first that waits to take what it makes has ended.
+FIRST_ENDS = """takes() {
+  for p in /proc/[0-9]*; do
+    tr '\\0' '\\n' 2>/dev/null <$p/cmdline | grep -qx take && grep -q 'PPid:.0$' $p/status && echo $p
+  done
+}
+until first=$(takes); [ "$first" ]; do sleep 0.2; done
+echo one waits; n=0
+while [ -d "$first" ]; do [ $((n += 1)) -lt 600 ] || exit 9; sleep 0.2; done
+sh setup.sh"""
+
+
+def test_a_cut_before_the_first_byte_leaves_nobody_who_waits(w):
+    with place(w, keys={"setup": {**SLOW["setup"], "run": FIRST_ENDS}}) as s, FaultProxy(s.cluster.address) as api:
+        w.env["KUBECONFIG"] = config_through(s, api.address)
+        process = started(w)
+        pod = builder_pod(s)
+        wait_for(lambda: "one waits" in s.cluster.kubectl("-n", s.namespace, "logs", pod, check=False), "the one who takes it", 60)
+        api.cut_all()
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0 and seen(s, out.strip())["lib"] == "numpy==1\n", err
+        gone(s)
+
+
 def test_key_files_that_change_meanwhile_are_an_error(w):
     """The run would have the new lock file and what the old one made."""
     with place(w, keys=SLOW) as s:
@@ -367,7 +387,7 @@ def test_the_restricted_level(w):
 
 TOOL = """#!/bin/sh
 mkdir -p "$5/bin" "$5/conda-meta" "$CONDA_PKGS_DIRS" "$HOME/.conda" && cp "$7" "$CONDA_PKGS_DIRS/kept" || exit
-printf '#!/bin/sh\\necho "$0 of $CONDA_PREFIX, %s"\\n' "$(cat "$7")" >"$5/bin/tool"
+printf '#!/bin/sh\\necho "$0 of $CONDA_PREFIX$VIRTUAL_ENV, %s"\\n' "$(cat "$7")" >"$5/bin/tool"
 chmod 775 "$5/bin/tool" && touch "$5/conda-meta/history" && umask >"$5/umask"
 mkdir -p /opt/own && echo mine >/opt/own/key && chmod 440 /opt/own/key
 [ "$(cat "$7")" != unresolvable ] || { echo "nothing provides nosuch" >&2; exit 1; }
@@ -377,7 +397,7 @@ USED = "tool; stat -c %a -L .venv/bin/tool /opt/own/key; cat .venv/umask; find /
 
 def test_an_environment_of_conda(w):
     """A stand-in for micromamba in the tree makes it: conda.py has the real thing."""
-    keys = {"env": {"PATH": "/dlrun/src/tools:/usr/local/bin:/usr/bin:/bin"}}
+    keys = {"env": {"PATH": "/dlrun/src/tools:/usr/local/bin:/usr/bin:/bin", "VIRTUAL_ENV": "/outer"}}
     with place(w, keys=keys) as s:
         w.write("tools/micromamba", TOOL)
         (w.tree / "tools/micromamba").chmod(0o755)
@@ -395,23 +415,6 @@ def test_an_environment_of_conda(w):
         assert s.output(run).split("\n") == ["/dlrun/src/.venv/bin/tool of /dlrun/src/.venv, first", "755", "440", "0022", ""], s.output(run)
         again = s.submit("--", "tool")
         assert "environment" not in s.said and s.ended(again)["state"] == "succeeded", s.why(again)
-
-
-def wheel(name, version):
-    """A wheel with one module of that name."""
-    files = {f"{name}.py": f"VERSION = '{version}'\n",
-             f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-             f"{name}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
-    rows = []
-    for path, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
-        rows.append(f"{path},sha256={digest},{len(text)}")
-    files[f"{name}-{version}.dist-info/RECORD"] = "\n".join([*rows, f"{name}-{version}.dist-info/RECORD,,"]) + "\n"
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-    return out.getvalue()
 
 
 PROJECT = """[project]

@@ -10,7 +10,7 @@ import threading
 
 from channel import channel, conda_lock, pixi_lock
 from harness import *  # noqa: F403
-from pypi import network
+from pypi import network, wheel
 
 LOOK = """import os, small, sys
 print(small.VERSION, sys.prefix == os.environ["CONDA_PREFIX"], os.path.realpath(sys.prefix) != sys.prefix, os.environ.get("VIRTUAL_ENV"))
@@ -35,7 +35,7 @@ def served(w):
 
 def project(w, lock, text):
     w.repo({".gitignore": ".venv/\n", "look.py": LOOK, lock: text, "dlrun.yaml": f"environment: {{lock: {lock}}}\n"})
-    w.env.update(network())
+    w.env.update(network(), VIRTUAL_ENV="/outer")
 
 
 def environment_yml(url, *wanted):
@@ -48,8 +48,10 @@ def setups(w):
 
 def test_environment_yml(w):
     with served(w) as (url, _):
-        project(w, "environment.yml", environment_yml(url, "python", "small>=1", "tool=1.0"))
-        first = w.ok("submit", "-f", "--", "sh", "-c", "python look.py && tool")
+        project(w, "environment.yml", environment_yml(url, "python", "small>=1", "tool=1.0", {"pip": ["-r needed.txt  # by pip"]}))
+        w.write("needed.txt", "./extra-1-py3-none-any.whl\n")
+        w.write("extra-1-py3-none-any.whl", wheel("extra", "1"))
+        first = w.ok("submit", "-f", "--", "sh", "-c", "python look.py && python -c 'import extra' && tool")
         assert first.out.startswith("1.0 True True None\ntool of /") and first.out.endswith("/.venv\n"), first
         assert "not found" not in w.ok("submit", "-f", "--", "tool").err
         assert w.ok("submit", "-f", "--", "look.py").out == "1.0 True True None\n", "a script gets the interpreter of the environment"
@@ -88,6 +90,7 @@ def test_a_tool_of_the_host_makes_it(w):
             ("environment.yml", ("conda", "mamba", "micromamba"), f"micromamba {made} environment.yml"),
             ("environment.yaml", ("conda", "mamba"), f"mamba {made} environment.yaml"),
             ("conda-lock.yml", ("conda", "conda-lock", "mamba 1.5"), "conda-lock install -p TREE/.venv conda-lock.yml"),
+            ("conda-lock.yaml", ("conda-lock",), "conda-lock install -p TREE/.venv conda-lock.yaml"),
             ("conda-lock.yml", ("micromamba", "conda-lock"), f"micromamba {made} conda-lock.yml"),
             ("pixi.lock", ("micromamba", "pixi"), "pixi install --frozen")):
         tools = w.dir / f"tools-{'-'.join(there)}-{lock}"
@@ -98,7 +101,7 @@ def test_a_tool_of_the_host_makes_it(w):
             (tools / name).write_text(TOOL.replace("AT", at).replace("VERSION", version or "2.1"))
             (tools / name).chmod(0o755)
         project(w, lock, "x: 1\n" + " ".join(there))
-        done = w.ok("submit", "-f", "--", "sh", "-c", 'cat .venv/said; [ "$CONDA_PREFIX" = "$PWD/.venv" ] && echo active',
+        done = w.ok("submit", "-f", "--", "sh", "-c", 'cat .venv/said; [ "$CONDA_PREFIX" = "$PWD/.venv" ] && [ -z "${VIRTUAL_ENV-}" ] && echo active',
                     env={"PATH": f"{tools}:{w.env['PATH']}"})
         assert done.out == f"{expected}\nactive\n", (lock, there, done)
 

@@ -5,10 +5,14 @@ Downloads are kept in ~/.cache/dlrun-tests, so that only the first run on a mach
 them. Without an index the tests that need one are skipped, in CI they fail.
 """
 
+import base64
 import fcntl
+import hashlib
+import io
 import os
 import subprocess
 import sys
+import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -71,3 +75,20 @@ def pip_install(prefix, *words, cwd=None, timeout=300):
 def activated(w, prefix, **more):
     """The environment of a shell in which prefix/bin/activate was read."""
     return {**network(), "VIRTUAL_ENV": str(prefix), "PATH": f"{prefix}/bin:{w.env['PATH']}", **more}
+
+
+def wheel(name, version):
+    """A wheel with one module of that name."""
+    files = {f"{name}.py": f"VERSION = '{version}'\n",
+             f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+             f"{name}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    rows = []
+    for path, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+        rows.append(f"{path},sha256={digest},{len(text)}")
+    files[f"{name}-{version}.dist-info/RECORD"] = "\n".join([*rows, f"{name}-{version}.dist-info/RECORD,,"]) + "\n"
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return out.getvalue()

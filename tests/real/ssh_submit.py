@@ -191,7 +191,7 @@ def test_an_environment_of_conda_is_active(w):
         program.write_text('#!/bin/sh\nmkdir -p .venv/conda-meta .venv/bin\necho "echo $*" >.venv/bin/tool\nchmod 755 .venv/bin/tool\n')
         program.chmod(0o755)
         w.write("dlrun.yaml", json.dumps({"environment": {"lock": "environment.yml"}}))
-        done = s.follow("--", "sh", "-c", 'tool; [ "$CONDA_PREFIX" = "$PWD/.venv" ] && echo active')
+        done = s.follow("-e", "VIRTUAL_ENV=/outer", "--", "sh", "-c", 'tool; [ "$CONDA_PREFIX" = "$PWD/.venv" ] && [ -z "${VIRTUAL_ENV-}" ] && echo active')
         assert done.rc == 0 and done.out.startswith("env create -q -p /") and done.out.endswith("-f environment.yml\nactive\n"), done
 
 

@@ -76,6 +76,9 @@ def test_as_many_as_wanted(w):
         w.write("dlrun.yaml", json.dumps({**config, "resources": {"gpus": 1}}))
         done = w.ok("warm", "-t", "lab")
         assert "lab: 1 of 1 hosts are warm" in done.out, done
+        # Of two nodes each has GPUs of its own.
+        w.write("dlrun.yaml", json.dumps({**config, "resources": {"gpus": 2, "nodes": 2}}))
+        assert "lab: 1 of 1 hosts are warm" in w.ok("warm", "-t", "lab").out
         w.write("dlrun.yaml", json.dumps({**config, "resources": {"gpus": 9}}))
         done = w.run("warm", "-t", "lab")
         assert done.rc == 2 and "no host of target lab could take the run" in done.err and "target.unsupported" in done.err, done

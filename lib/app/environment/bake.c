@@ -311,9 +311,8 @@ static int bake_on_limit(void *ctx, struct err *err)
 	return 0;
 }
 
-/* Whether another waits in its pod, where n_own takes of this process were. What was killed counts,
- * too, until the setup is over. */
-static bool bake_is_wanted(const struct bake *bake, int n_own)
+/* Whether another waits in its pod. What was killed counts, too, until the setup is over. */
+static bool bake_is_wanted(const struct bake *bake)
 {
 	AUTO_STRV struct strv command = {0};
 	const struct target_exec_request request = {.command = &command, .fds = {-1, -1, -1}};
@@ -322,7 +321,7 @@ static bool bake_is_wanted(const struct bake *bake, int n_own)
 	int status = -1;
 
 	bake_add_words(bake, "wanted", &command);
-	strv_addf(&command, "%d", n_own);
+	strv_add(&command, bake->token);
 	struct loop_timer *timer = loop_add_timer(
 		loop, clock_ms() + WANTED_MS, bake_on_limit, (void *)(uintptr_t)&is_over);
 	target_exec(bake->target, bake->handle, &request, &status, &is_over, NULL);
@@ -341,11 +340,9 @@ static int bake_run(struct bake *bake, enum bake_result *ret, struct err *err)
 	AUTO(target_status_done) struct target_status status = {0};
 	const struct target_job job = bake_job(bake);
 	bool cannot = false;
-	int n_takes = 0;
 
 	int r = target_submit(bake->target, &job, SUBMIT_MS, err);
 	while (r >= 0 && (r = bake_wait(bake, &status, err)) == 1) {
-		n_takes++;
 		r = bake_take(bake, ret, err);
 		if (r != 0)
 			break;
@@ -360,7 +357,7 @@ static int bake_run(struct bake *bake, enum bake_result *ret, struct err *err)
 	}
 	if (r >= 0)
 		return 0;
-	if (err->id == E_CANCELED && bake_is_wanted(bake, n_takes))
+	if (err->id == E_CANCELED && bake_is_wanted(bake))
 		return r;
 	bake_remove(bake->submit, bake->request->key);
 	if (!cannot && !bake_is_cannot(err->id))

@@ -132,34 +132,45 @@ bake_send() {
 # AT TOKEN: send it without the first AT bytes, which the one with that token has. Whoever took it has a minute, and more
 # for much, until it may be taken again.
 bake_take() {
+	# Those of the same caller whose connection was cut, with their senders.
+	for bake_pid in /proc/[0-9]*; do
+		[ "$bake_pid" != /proc/$$ ] && bake_has "$bake_pid" -e "$2" >/dev/null && kill "${bake_pid#/proc/}" 2>/dev/null
+	done
 	until [ -e "$bake_dir/made" ]; do sleep 0.2 2>/dev/null || sleep 1; done
-	if [ "$1" -gt 0 ]; then
-		[ "$(cat "$bake_dir/taken/token" 2>/dev/null)" = "$2" ] || exit 4
-		kill "$(cat "$bake_dir/taken/pid")" 2>/dev/null
-	elif ! mkdir "$bake_dir/taken" 2>/dev/null; then
-		bake_pid=$(cat "$bake_dir/taken/pid" 2>/dev/null)
-		bake_until=$(cat "$bake_dir/taken/until" 2>/dev/null)
-		if [ "$bake_until" ]; then
-			[ "$(date +%s)" -gt "$bake_until" ] || exit 3
-		else
-			[ -z "$bake_pid" ] || ! kill -0 "$bake_pid" 2>/dev/null || exit 3
+	if [ "$(cat "$bake_dir/taken/token" 2>/dev/null)" != "$2" ]; then
+		[ "$1" -eq 0 ] || exit 4
+		if ! mkdir "$bake_dir/taken" 2>/dev/null; then
+			bake_pid=$(cat "$bake_dir/taken/pid" 2>/dev/null)
+			bake_until=$(cat "$bake_dir/taken/until" 2>/dev/null)
+			if [ "$bake_until" ]; then
+				[ "$(date +%s)" -gt "$bake_until" ] || exit 3
+			else
+				[ -z "$bake_pid" ] || ! kill -0 "$bake_pid" 2>/dev/null || exit 3
+			fi
 		fi
 	fi
+	bake_failed=$bake_dir/failed.$$
 	echo $$ >"$bake_dir/taken/pid"
 	echo "$2" >"$bake_dir/taken/token"
-	rm -f "$bake_dir/taken/until" "$bake_dir/failed"
-	{ bake_send || : >"$bake_dir/failed"; } | tail -c "+$(($1 + 1))" || exit 1
-	[ ! -e "$bake_dir/failed" ] || exit 1
+	rm -f "$bake_dir/taken/until" "$bake_failed"
+	{ bake_send || : >"$bake_failed"; } | tail -c "+$(($1 + 1))" || exit 1
+	[ ! -e "$bake_failed" ] || exit 1
 	echo $(($(date +%s) + 60 + $(wc -l <"$bake_dir/files") / 100)) >"$bake_dir/taken/until"
 }
 
-# N: 0 where more than N processes wait to take it.
+# PROCESS PATTERN...: which of its words they are.
+bake_has() {
+	bake_process=$1
+	shift
+	tr '\0' '\n' 2>/dev/null <"$bake_process/cmdline" | grep -x "$@"
+}
+
+# TOKEN: 0 where one without it waits to take it.
 bake_wanted() {
-	bake_found=0
 	for bake_pid in /proc/[0-9]*; do
-		! tr '\0' '\n' <"$bake_pid/cmdline" 2>/dev/null | grep -qx take || bake_found=$((bake_found + 1))
+		[ "$(bake_has "$bake_pid" -e take -e "$1")" != take ] || return 0
 	done
-	[ "$bake_found" -gt "$1" ]
+	return 1
 }
 
 "bake_$bake_verb" "$@"

@@ -151,8 +151,8 @@ static uint16_t baked_mode(const struct baked *baked, const struct tar_member *m
 {
 	unsigned mode = member->mode & 0777;
 
-	if (mode && member->is_root && !baked_in_tree(baked, baked_without_dot(member->path)))
-		return (uint16_t)mode;
+	if (member->is_root && !baked_in_tree(baked, baked_without_dot(member->path)))
+		return (uint16_t)(mode ? mode : 0400); /* 0: entry.h has no such one */
 	return mode & 0100 ? 0755 : 0644;
 }
 

@@ -188,8 +188,11 @@ static int image_data_send(struct data *data, const char *tag, char **ret_digest
 	if (r == 0)
 		r = push_to_registry(&submit, err);
 	submit.target = NULL; /* the caller's */
-	if (r < 0 && err->id == E_IMAGE_DEPTH)
-		err_hint(err, "dlrun data push %s -t %s", data->shown, for_submit->target->name);
+	if (r < 0 && err->id == E_IMAGE_DEPTH) {
+		AUTO_BUF struct buf quoted = buf_with(4 * strlen(data->shown) + 16);
+		str_shell_quote(&quoted, data->shown);
+		err_hint(err, "dlrun data push %s -t %s", quoted.data, for_submit->target->name);
+	}
 	if (r < 0)
 		return err_prefix(err, "data: %s", data->shown);
 	image_data_note_sent(data, &submit.image);

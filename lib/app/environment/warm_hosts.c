@@ -235,6 +235,8 @@ static void host_after_state(struct host *host)
 	} else if (state->state != RUN_SUCCEEDED) {
 		host_fail(host, state->text);
 	} else {
+		/* The response to its submit was lost, and it has run all the same. */
+		free(TAKE(host->why));
 		host->is_warm = true;
 		AUTO_FREE char *text = mem_printf(
 			"it is warm, after %s", duration_text(clock_ms() - host->begun_ms, took));
@@ -373,13 +375,28 @@ static int hosts_pack(struct hosts *hosts, struct err *err)
 	return r < 0 ? r : submit_pack(submit, err);
 }
 
+/* The most GPUs that one node of the run asks for. */
+static int hosts_gpus_of_node(const struct spec *spec)
+{
+	struct roles_part part;
+	int most = 0;
+
+	if (roles_gpus(spec) == RUNTIME_GPUS_AUTO)
+		return RUNTIME_GPUS_AUTO;
+	for (size_t i = 0; i < roles_count(spec); i++) {
+		roles_nth(spec, i, &part);
+		most = part.gpus > most ? part.gpus : most;
+	}
+	return most;
+}
+
 /* Of the run what it needs, and nothing of what its program does. */
 static void hosts_set_spec(struct hosts *hosts)
 {
 	struct spec *spec = &hosts->submit->spec;
 	struct runtime *runtime = &spec->runtime;
 
-	hosts->wanted.runtime.gpus = roles_gpus(spec);
+	hosts->wanted.runtime.gpus = hosts_gpus_of_node(spec);
 	roles_done(&hosts->wanted.roles);
 	hosts->wanted.roles = (struct roles){0};
 	hosts->wanted.resources.nodes = 1;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # LOCK PREFIX LIST: what conda.sh does without a tool of conda. LIST: a file for the requirements of pip.
-import asyncio, os, subprocess, sys
+import asyncio, os, re, shlex, subprocess, sys
 import rattler, yaml
 
 lock, prefix, requirements = sys.argv[1:]
@@ -35,6 +35,12 @@ def channel(name):
     return [f"https://repo.anaconda.com/pkgs/{part}" for part in ("main", "r")] if name == "defaults" else [name]
 
 
+def pip_wanted(line):
+    """pip looks for the files of -r and -c beside the list, which is elsewhere."""
+    found = re.match(r"(-r|-c|--requirement|--constraint)[\s=]*(?!\w+://)(\S.*)", line)
+    return f"{found[1]} {shlex.quote(os.path.abspath(shlex.split(found[2], comments=True)[0]))}" if found else line
+
+
 async def resolved():
     with open(lock) as file:
         document = yaml.safe_load(file)
@@ -42,7 +48,7 @@ async def resolved():
     channels = [c for name in document.get("channels") or ["conda-forge"] if name != "nodefaults" for c in channel(name)]
     virtual = rattler.VirtualPackage.detect(rattler.VirtualPackageOverrides.from_env())
     records = await rattler.solve(channels, [w for w in wanted if isinstance(w, str)], platforms=[here, "noarch"], virtual_packages=virtual)
-    return records, [], [line for w in wanted if isinstance(w, dict) for line in w.get("pip") or []]
+    return records, [], [pip_wanted(line) for w in wanted if isinstance(w, dict) for line in w.get("pip") or []]
 
 
 async def main():

@@ -23,7 +23,7 @@ conda_tool=
 for conda_name in pixi micromamba mamba conda-lock conda; do
 	conda_has $conda_name || continue
 	case $lock:$conda_name in
-	pixi.lock:pixi | *-lock.yml:conda-lock | environment.*:conda | *.y*ml:micromamba) ;;
+	pixi.lock:pixi | *-lock.y*ml:conda-lock | environment.*:conda | *.y*ml:micromamba) ;;
 	*.y*ml:mamba) case $(mamba --version 2>/dev/null) in 2.*) ;; *) continue ;; esac ;;
 	*) continue ;;
 	esac

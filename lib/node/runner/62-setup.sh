@@ -199,9 +199,9 @@ setup_python() {
 	{
 		quoted_of "$setup_tree/$setup_venv"
 		if [ -d "$setup_made/$setup_venv/conda-meta" ]; then
-			printf 'export CONDA_PREFIX=%s\n' "$quoted"
+			printf 'export CONDA_PREFIX=%s\nunset VIRTUAL_ENV\n' "$quoted"
 		else
-			printf 'export VIRTUAL_ENV=%s\ndefault UV_NO_SYNC 1\n' "$quoted"
+			printf 'export VIRTUAL_ENV=%s\nunset CONDA_PREFIX\ndefault UV_NO_SYNC 1\n' "$quoted"
 		fi
 		echo 'unset PYTHONHOME'
 		quoted_of "$setup_tree/$setup_venv/bin"

@@ -350,7 +350,9 @@ static int read_base(struct image_base *base, struct manifest *manifest, const c
 		return r;
 	err_set(err, E_IMAGE_DEPTH, "%s has %zu layers, more than %d", base->name, base->n_layers,
 		IMAGE_BASE_LAYERS_MAX);
-	return err_hint(err, "echo FROM %s | podman build --squash-all -t flat -", base->name);
+	AUTO_BUF struct buf quoted = buf_with(4 * strlen(base->name) + 16);
+	str_shell_quote(&quoted, base->name);
+	return err_hint(err, "echo FROM %s | podman build --squash-all -t flat -", quoted.data);
 }
 
 static int image_do_load(struct layout *layout, const char *name, const char *ref,

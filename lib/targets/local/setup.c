@@ -694,6 +694,7 @@ void setup_env(const struct setup *setup, const struct strv *env_before, struct 
 		mem_printf("%s=%s", setup->is_conda ? "CONDA_PREFIX" : "VIRTUAL_ENV", setup->venv);
 	put_first(ret, "PATH", bin);
 	env_set(ret, prefix, false);
+	env_unset(ret, setup->is_conda ? "VIRTUAL_ENV" : "CONDA_PREFIX");
 	env_unset(ret, "PYTHONHOME");
 	if (!setup->is_conda)
 		env_set(ret, "UV_NO_SYNC=1", true);

@@ -126,10 +126,11 @@ static void test_modes(void **state)
 		{"./dlrun/src/.venv/own", "a", .mode = 0600},
 		{"./etc/secret", "a", .mode = 0440},
 		{"./etc/set", "a", .mode = 04755},
+		{"./etc/shadow", "a", .mode = 010000}, /* 0000 in the tar */
 		{"./opt/group", "a", .mode = 0664},
 		{"./opt/of_user", "a", .mode = 0600, .uid = 1000},
 	};
-	static const unsigned expected[] = {0644, 0755, 0644, 0440, 0755, 0664, 0644};
+	static const unsigned expected[] = {0644, 0755, 0644, 0440, 0755, 0400, 0664, 0644};
 	AUTO(baked_done) struct baked baked = {0};
 	AUTO_ERR struct err err = {0};
 

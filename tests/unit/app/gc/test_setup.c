@@ -639,6 +639,7 @@ static void test_venv(void **state)
 	strv_add(&before, "PATH=/bin");
 	strv_add(&before, "PYTHONHOME=/x");
 	strv_add(&before, "VIRTUAL_ENV=/other");
+	strv_add(&before, "CONDA_PREFIX=/conda");
 	strv_add(&before, "PYTHONPATH=/y");
 	setup_env(setup, &before, &env);
 	AUTO_FREE char *path = mem_printf("%s/.venv/bin:/bin", place->run);
@@ -646,6 +647,7 @@ static void test_venv(void **state)
 	AUTO_FREE char *python_path = mem_printf("%s/src:/y", place->run);
 	expect_var(&env, "PATH", path);
 	expect_var(&env, "VIRTUAL_ENV", venv);
+	expect_var(&env, "CONDA_PREFIX", NULL);
 	expect_var(&env, "PYTHONPATH", python_path);
 	expect_var(&env, "PYTHONHOME", NULL);
 	expect_var(&env, "UV_NO_SYNC", "1");

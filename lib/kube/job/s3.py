@@ -52,6 +52,14 @@ def ask(url, method="GET", headers=None, data=None, timeout=30, direct=False):
         return response.headers, response.read()
 
 
+def body_of(response):
+    """Whole, as read(N) does not tell of one that was cut."""
+    body = response.read(BODY_MAX + 1) if response.length is None else response.read() if response.length <= BODY_MAX else None
+    if body is None or len(body) > BODY_MAX:
+        raise ValueError("the response is too long")
+    return body
+
+
 def text_of(path):
     with open(path) as f:
         return f.read().strip()
@@ -199,7 +207,7 @@ class Bucket:
                 response = made.getresponse()
                 if response.status >= 300:
                     raise Refused(response.status, response.headers, response.read(65536))
-                result = response.headers, sink(response) if sink else response.read(BODY_MAX)
+                result = response.headers, (sink or body_of)(response)
                 if self.keeps and response.isclosed():
                     self.own.kept = base, (made, before, login)
                 else:

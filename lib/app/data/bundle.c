@@ -121,11 +121,10 @@ static bool bundle_links(struct bundle_text *text, struct bundle_part *part)
  * carriage return. */
 static char *bundle_sum_name(const char *line, const char *name)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(BUNDLE_TEXT_MAX);
 
 	if (*line != '\\')
 		return mem_strdup(bundle_normal(name));
-	buf_init(&out, BUNDLE_TEXT_MAX);
 	for (const char *s = name; *s; s++) {
 		if (*s == '\\' && s[1] == 'n')
 			buf_addc(&out, '\n');
@@ -881,9 +880,8 @@ static int bundle_emit_text(
 static int bundle_emit_end(struct bundle *bundle, struct err *err)
 {
 	static const char zeros[2 * BUNDLE_TAR_BLOCK];
-	AUTO_BUF struct buf list = {0};
+	AUTO_BUF struct buf list = buf_with(VERSION_TEXT_MAX);
 
-	buf_init(&list, VERSION_TEXT_MAX);
 	version_print(bundle->now, clock_wall_ms(), bundle->host, false, &list);
 	version_id(bundle->now, bundle->id);
 	buf_addf(&bundle->script, "store_commit %s %zu%s\n", bundle->id, bundle->now->entries.n,

@@ -140,10 +140,9 @@ static bool data_read_list(const char *path, struct version *ret)
 static void data_write_list(const struct data_push *push, const char *path,
 	const struct version *version, bool with_stat)
 {
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(VERSION_TEXT_MAX);
 	AUTO_ERR struct err error = {0};
 
-	buf_init(&text, VERSION_TEXT_MAX);
 	version_print(version, push->begun_wall_ms, push->host, with_stat, &text);
 	if (buf_check(&text, "the list", &error) < 0 ||
 		fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, &error) < 0)
@@ -233,7 +232,7 @@ static int data_get_base(
 {
 	AUTO_FREE char *path = mem_printf("%s/%s.list", push->cache, id);
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(VERSION_TEXT_MAX);
 	char found[VERSION_ID_SIZE];
 
 	if (data_read_list(path, ret)) {
@@ -243,7 +242,6 @@ static int data_get_base(
 		version_done(ret);
 		*ret = (struct version){0};
 	}
-	buf_init(&text, VERSION_TEXT_MAX);
 	data_words(&words, "show", id);
 	int r = data_place_do(&push->place, 0, &words, &text, err);
 	if (r == 0)
@@ -327,31 +325,25 @@ struct data_sending {
 };
 
 /* In the thread. */
-static int data_produce(struct task *task, void *ctx, struct err *err)
+static int data_produce(struct task *task UNUSED, void *ctx, struct err *err UNUSED)
 {
 	struct data_sending *sending = ctx;
 
-	(void)task;
-	(void)err;
 	sending->r = bundle_write(sending->bundle, sending->fd, &sending->error);
 	close(sending->fd);
 	return 0;
 }
 
-static int data_produced(void *ctx, int r, struct err *error, struct err *err)
+static int data_produced(
+	void *ctx UNUSED, int r UNUSED, struct err *error UNUSED, struct err *err UNUSED)
 {
-	(void)ctx;
-	(void)r;
-	(void)error;
-	(void)err;
 	return 0;
 }
 
-static int data_tick(void *ctx, struct err *err)
+static int data_tick(void *ctx, struct err *err UNUSED)
 {
 	struct data_sending *sending = ctx;
 
-	(void)err;
 	if (sending->options->progress)
 		sending->options->progress(sending->options->ctx,
 			atomic_load_explicit(&sending->bundle->sent, memory_order_relaxed),
@@ -367,7 +359,7 @@ static int data_send(
 	struct data_sending sending = {
 		.bundle = bundle, .options = push->options, .loop = push->place.target->loop};
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(DATA_SAID_MAX);
 	struct task *task = NULL;
 	int fds[2];
 
@@ -379,7 +371,6 @@ static int data_send(
 	int r = fs_pipe(fds, 0, err);
 	if (r < 0)
 		return r;
-	buf_init(&out, DATA_SAID_MAX);
 	sending.fd = fds[1];
 	sending.timer =
 		loop_add_timer(sending.loop, clock_ms() + DATA_TICK_MS, data_tick, &sending);
@@ -421,7 +412,7 @@ static int data_put_bucket(
 {
 	AUTO_FREE char *notes = mem_printf("%s/%s.upload", push->cache, push->key);
 	AUTO_FREE char *path = mem_printf("%s/%s.list", push->cache, bundle->id);
-	AUTO_BUF struct buf list = {0};
+	AUTO_BUF struct buf list = buf_with(VERSION_TEXT_MAX);
 	struct bucket_put put = {.dir = push->from,
 		.now = &push->now,
 		.base = str_eq(bundle->base_id, bundle->id) ? NULL : bundle->base,
@@ -432,7 +423,6 @@ static int data_put_bucket(
 		.progress = push->options->progress,
 		.ctx = push->options->ctx};
 
-	buf_init(&list, VERSION_TEXT_MAX);
 	version_print(&push->now, push->begun_wall_ms, push->host, false, &list);
 	int r = buf_check(&list, "the list", err);
 	put.list = list.data;
@@ -462,12 +452,11 @@ static int data_hash_all(struct data_push *push, struct err *err)
 /* 1: once more, in another way. */
 static int data_put(struct data_push *push, struct bundle *bundle, struct err *err)
 {
-	AUTO_BUF struct buf said = {0};
+	AUTO_BUF struct buf said = buf_with(DATA_SAID_MAX);
 	AUTO_FREE char *path = NULL;
 
 	if (data_place_is_bucket(&push->place, 0))
 		return data_put_bucket(push, bundle, false, err);
-	buf_init(&said, DATA_SAID_MAX);
 	bundle->whole = push->way != DATA_SHARES;
 	int r = bundle_plan(bundle, err);
 	if (r < 0)
@@ -493,9 +482,8 @@ static int data_put(struct data_push *push, struct bundle *bundle, struct err *e
 static int data_tell(struct data_push *push, const char *verb, const char *word, struct err *err)
 {
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(DATA_SAID_MAX);
 
-	buf_init(&out, DATA_SAID_MAX);
 	data_words(&words, verb, word);
 	return data_place_do(&push->place, 0, &words, &out, err);
 }
@@ -553,11 +541,10 @@ static int data_push_once(struct data_push *push, struct err *err)
 	AUTO(bundle_part_done) struct bundle_part part = {0};
 	AUTO_VERSION struct version base = {0};
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(VERSION_TEXT_MAX);
 	uint8_t random[DATA_TOKEN_BYTES];
 	size_t n_changed = 0;
 
-	buf_init(&text, VERSION_TEXT_MAX);
 	random_bytes(random, sizeof(random));
 	hex_encode(random, sizeof(random), push->token);
 	AUTO_FREE char *part_name = mem_printf("part-%s-%s", push->key, push->token);
@@ -683,9 +670,8 @@ static int data_get_there(
 	struct data_place *place, size_t i, struct data_there *ret, struct err *err)
 {
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(VERSION_TEXT_MAX);
 
-	buf_init(&text, VERSION_TEXT_MAX);
 	data_words(&words, "list", NULL);
 	int r = data_place_do(place, i, &words, &text, err);
 	if (r == 0)
@@ -741,12 +727,11 @@ static int data_each(struct session *session, const struct data_options *options
 	return r == 0 && !n_done && err_is_set(&missing) ? err_move(err, &missing) : r;
 }
 
-static int data_list_one(struct data_place *place, size_t i, const char *id,
+static int data_list_one(struct data_place *place, size_t i, const char *id UNUSED,
 	struct data_versions *ret, struct err *err)
 {
 	AUTO(data_there_done) struct data_there there = {0};
 
-	(void)id;
 	int r = data_get_there(place, i, &there, err);
 	for (size_t k = 0; r == 0 && k < there.ids.n; k++)
 		data_add_version(place, i, &there, k, ret);
@@ -836,7 +821,7 @@ static int data_remove_one(struct data_place *place, size_t i, const char *id,
 {
 	AUTO(data_there_done) struct data_there there = {0};
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(DATA_SAID_MAX);
 	size_t at = 0;
 
 	int r = data_get_there(place, i, &there, err);
@@ -844,7 +829,6 @@ static int data_remove_one(struct data_place *place, size_t i, const char *id,
 		r = data_find_version(place, i, &there, id, &at, err);
 	if (r < 0)
 		return err->id == E_DATA_VERSION ? data_remove_rest(place, i, id, err) : r;
-	buf_init(&out, DATA_SAID_MAX);
 	size_t first = id ? at : 0, end = id ? at + 1 : there.ids.n;
 	r = data_check_unused(place, i, &there, first, end, err);
 	data_words(&words, "rm", id ? there.ids.v[at] : NULL);

@@ -59,14 +59,13 @@ static void place_add_volume(const struct json *data, struct strv *froms)
 	AUTO_JSON struct json *volume = json_clone(data);
 	const char *sub_path = json_get_str(data, "sub_path");
 	AUTO_FREE char *base = place_of_version(sub_path ? sub_path : "");
-	AUTO_BUF struct buf from = {0};
+	AUTO_BUF struct buf from = buf_with(PLACE_TEXT_MAX);
 
 	json_remove(volume, "read_only");
 	if (*base)
 		json_set_str(volume, "sub_path", base);
 	else
 		json_remove(volume, "sub_path");
-	buf_init(&from, PLACE_TEXT_MAX);
 	json_print(volume, &from);
 	strv_add(froms, from.data);
 }
@@ -283,9 +282,8 @@ int data_place_fail(
 int data_place_do(struct data_place *place, size_t i, const struct strv *words, struct buf *out,
 	struct err *err)
 {
-	AUTO_BUF struct buf said = {0};
+	AUTO_BUF struct buf said = buf_with(PLACE_SAID_MAX);
 
-	buf_init(&said, PLACE_SAID_MAX);
 	int status = data_place_run(place, i, words, -1, out, &said, err);
 	return status <= 0 ? status : data_place_fail(place, i, status, &said, err);
 }

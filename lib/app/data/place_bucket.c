@@ -128,13 +128,11 @@ static int bucket_on_data(void *ctx, const void *data, size_t len, struct err *e
 }
 
 static int bucket_on_done(
-	void *ctx, const struct s3_object *object, struct err *error, struct err *err)
+	void *ctx, const struct s3_object *object UNUSED, struct err *error, struct err *err UNUSED)
 {
 	struct bucket_slot *slot = ctx;
 	struct bucket_batch *batch = slot->batch;
 
-	(void)object;
-	(void)err;
 	slot->call = NULL;
 	batch->n_open--;
 	bool is_lost = err_is_set(error) && !(batch->failed && batch->failed(batch, slot, error));
@@ -173,7 +171,8 @@ struct bucket_one {
 	bool is_flat;
 };
 
-static int bucket_start_one(struct bucket_batch *batch, struct bucket_slot *slot, struct err *err)
+static int bucket_start_one(
+	struct bucket_batch *batch, struct bucket_slot *slot, struct err *err UNUSED)
 {
 	const struct bucket_one *one = batch->ctx;
 	const char *bucket = batch->address.bucket;
@@ -189,7 +188,6 @@ static int bucket_start_one(struct bucket_batch *batch, struct bucket_slot *slot
 		.done = bucket_on_done,
 		.ctx = slot};
 
-	(void)err;
 	if (one->objects && one->is_flat)
 		slot->call = s3_list_flat(batch->s3, bucket, one->key, BUCKET_VERSIONS_MAX,
 			one->objects, bucket_on_done, slot);
@@ -257,7 +255,8 @@ static int bucket_by_time(const void *a, const void *b)
 	return strcmp(one->id, other->id);
 }
 
-static int bucket_start_line(struct bucket_batch *batch, struct bucket_slot *slot, struct err *err)
+static int bucket_start_line(
+	struct bucket_batch *batch, struct bucket_slot *slot, struct err *err UNUSED)
 {
 	const struct bucket_versions *versions = batch->ctx;
 	AUTO_FREE char *key =
@@ -269,7 +268,6 @@ static int bucket_start_line(struct bucket_batch *batch, struct bucket_slot *slo
 		.done = bucket_on_done,
 		.ctx = slot};
 
-	(void)err;
 	slot->call = s3_get(batch->s3, &get);
 	return 0;
 }
@@ -289,7 +287,7 @@ static int bucket_find(const struct data_place *place, const struct s3_address *
 	AUTO_FREE char *prefix = mem_printf("%s@", address->key);
 	AUTO_FREE char *current = mem_printf("%scurrent", prefix);
 	struct bucket_one list = {.key = prefix, .objects = &objects, .is_flat = true};
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(BUCKET_LINE_MAX);
 	bool has_current = false;
 
 	int r = bucket_do(place, address, &list, err);
@@ -305,7 +303,6 @@ static int bucket_find(const struct data_place *place, const struct s3_address *
 		memcpy(version->id, id, sizeof(version->id));
 	}
 	vec_sort(&ret->list, bucket_by_time);
-	buf_init(&text, BUCKET_LINE_MAX);
 	struct bucket_one get = {.key = current, .out = &text};
 	if (r == 0 && has_current)
 		r = bucket_do(place, address, &get, err);
@@ -358,14 +355,13 @@ struct bucket_emptying {
 };
 
 static int bucket_start_delete(
-	struct bucket_batch *batch, struct bucket_slot *slot, struct err *err)
+	struct bucket_batch *batch, struct bucket_slot *slot, struct err *err UNUSED)
 {
 	struct bucket_emptying *emptying = batch->ctx;
 	const char *key = emptying->objects.v[slot->job].key;
 	const char *name = key + strlen(batch->address.key) + 1;
 	AUTO_FREE char *id = mem_strndup(name, strcspn(name, "/"));
 
-	(void)err;
 	if (!version_id_is(id))
 		return 1;
 	emptying->n_deleted++;
@@ -775,12 +771,10 @@ static int bucket_check_large(void *ctx, const char *sha256, struct err *err)
 }
 
 static int bucket_on_large(
-	void *ctx, const struct s3_object *object, struct err *error, struct err *err)
+	void *ctx, const struct s3_object *object UNUSED, struct err *error, struct err *err UNUSED)
 {
 	struct bucket_large *large = ctx;
 
-	(void)object;
-	(void)err;
 	err_move(&large->error, error);
 	loop_wait_done(&large->wait);
 	return 0;

@@ -156,8 +156,7 @@ static int place_pod_wait(struct data_place *place, void (*note)(void *ctx, cons
 				"the pod with the volumes has not begun: %s", text);
 		if (note && status.text && !str_eq(said, text)) {
 			note(ctx, text);
-			free(said);
-			said = mem_strdup(text);
+			REPLACE(said, mem_strdup(text));
 		}
 		r = loop_pause(place->target->loop, POD_POLL_MS, place->interrupted, err);
 		if (r < 0)

@@ -163,8 +163,7 @@ static void bake_report(struct bake *bake, const char *why)
 
 	if (str_empty(why) || str_eq(why, bake->why) || !events || !events->note)
 		return;
-	free(bake->why);
-	bake->why = mem_strdup(why);
+	REPLACE(bake->why, mem_strdup(why));
 	AUTO_FREE char *text = mem_printf("environment: %s", why);
 	events->note(events->ctx, text);
 }
@@ -198,14 +197,11 @@ static int bake_wait(struct bake *bake, struct target_status *ret, struct err *e
  * The end of its pod
  */
 
-static int bake_add_log(
-	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+static int bake_add_log(void *ctx, int rank UNUSED, const char *data, size_t len,
+	int64_t time_ms UNUSED, struct err *err UNUSED)
 {
 	struct buf *text = ctx;
 
-	(void)rank;
-	(void)time_ms;
-	(void)err;
 	if (text->len + len < TAIL_BYTES)
 		buf_add(text, data, len);
 	return 0;
@@ -304,9 +300,8 @@ static int bake_take(struct bake *bake, enum bake_result *ret, struct err *err)
 	return status == 0 || status == EXIT_BUSY ? 1 : bake_take_failed(bake, status, err);
 }
 
-static int bake_on_limit(void *ctx, struct err *err)
+static int bake_on_limit(void *ctx, struct err *err UNUSED)
 {
-	(void)err;
 	*(volatile int *)ctx = 1;
 	return 0;
 }

@@ -9,6 +9,7 @@
 
 #include "base/os/fs.h"
 #include "base/util/auto.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/api/kinds.h"
 #include "oci/layer/tar_stream.h"
@@ -84,9 +85,8 @@ static const char *baked_target(struct baked *baked, const struct tar_member *me
 	if (!baked_in_tree(baked, path) || *member->target == '/' || !strstr(member->target, ".."))
 		return arena_strdup(&baked->arena, member->target);
 	AUTO_FREE char *dir = fs_dirname(path);
-	AUTO_BUF struct buf target;
+	AUTO_BUF struct buf target = buf_with(LIST_MAX);
 
-	buf_init(&target, LIST_MAX);
 	baked_walk(&target, dir);
 	baked_walk(&target, member->target);
 	return arena_strdup(&baked->arena, target.len ? target.data : "/");
@@ -238,11 +238,10 @@ static int baked_take_data(void *ctx, const void *data, size_t len, struct err *
 	return baked_check_secrets(baked, data, len, err);
 }
 
-static int baked_take_end(void *ctx, struct err *err)
+static int baked_take_end(void *ctx, struct err *err UNUSED)
 {
 	struct baked *baked = ctx;
 
-	(void)err;
 	if (!baked->list)
 		digest_end(&baked->digest, baked->files.v[baked->files.n - 1].entry.sha256);
 	return 0;

@@ -128,12 +128,10 @@ static int environment_make_key(struct environment *environment, struct err *err
  * Signals
  */
 
-static int environment_on_signal(void *ctx, int sig, struct err *err)
+static int environment_on_signal(void *ctx, int sig UNUSED, struct err *err UNUSED)
 {
 	struct environment *environment = ctx;
 
-	(void)sig;
-	(void)err;
 	environment->interrupted = 1;
 	return 0;
 }
@@ -311,10 +309,9 @@ static void environment_refuse(struct environment *environment, const struct err
 static bool environment_is_refused(struct environment *environment)
 {
 	AUTO_FREE char *path = environment_refusal(environment);
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(REFUSAL_MAX);
 	struct stat st;
 
-	buf_init(&text, REFUSAL_MAX);
 	if (fs_read_regular(path, REFUSAL_MAX, &text, &st, NULL, NULL) < 0 ||
 		clock_wall_ms() - (int64_t)st.st_mtime * 1000 > REFUSAL_MS)
 		return false;
@@ -432,8 +429,7 @@ static int environment_use(struct environment *environment, struct err *err)
 /* The run's next base does not have it. */
 static void environment_leave(struct runtime_setup *setup)
 {
-	free(setup->baked);
-	setup->baked = NULL;
+	free(TAKE(setup->baked));
 }
 
 int environment_push(struct submit *submit, struct err *err)

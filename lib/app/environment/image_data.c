@@ -234,8 +234,7 @@ static void image_data_set_digest(struct data *data)
 {
 	struct submit *submit = data->submit;
 
-	free(data->runtime->digest);
-	data->runtime->digest = mem_strdup(data->snapshot->id);
+	REPLACE(data->runtime->digest, mem_strdup(data->snapshot->id));
 	if (!submit->is_held)
 		return;
 	AUTO_JSON struct json *spec = spec_to_json(&submit->spec);

@@ -18,11 +18,10 @@ struct tagged {
 	struct err error;
 };
 
-static int tagged_found(void *ctx, const char *digest, struct err *error, struct err *err)
+static int tagged_found(void *ctx, const char *digest, struct err *error, struct err *err UNUSED)
 {
 	struct tagged *tagged = ctx;
 
-	(void)err;
 	if (digest)
 		tagged->digest = mem_strdup(digest);
 	else

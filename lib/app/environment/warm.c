@@ -208,8 +208,7 @@ static void warm_report(struct warm *warm, const char *why)
 		clock_ms() - warm->reported_ms < WARM_REPORT_MS)
 		return;
 	warm->reported_ms = clock_ms();
-	free(warm->why);
-	warm->why = mem_strdup(why);
+	REPLACE(warm->why, mem_strdup(why));
 	AUTO_FREE char *text = mem_printf("warm: %s", why);
 	tagged_note(warm->submit, text);
 }
@@ -258,12 +257,10 @@ static int warm_wait(struct warm *warm, struct err *err)
 	}
 }
 
-static int warm_on_signal(void *ctx, int sig, struct err *err)
+static int warm_on_signal(void *ctx, int sig UNUSED, struct err *err UNUSED)
 {
 	struct warm *warm = ctx;
 
-	(void)sig;
-	(void)err;
 	warm->interrupted = 1;
 	return 0;
 }

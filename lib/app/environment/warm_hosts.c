@@ -165,8 +165,7 @@ static void host_report(struct host *host, const char *text)
 {
 	if (str_empty(text) || str_eq(text, host->text))
 		return;
-	free(host->text);
-	host->text = mem_strdup(text);
+	REPLACE(host->text, mem_strdup(text));
 	AUTO_FREE char *line = mem_printf("warm: %s: %s", host->name, text);
 	tagged_note(host->all->submit, line);
 }
@@ -331,12 +330,10 @@ static int hosts_run(struct hosts *hosts, int64_t end_ms, struct err *err)
 	return r;
 }
 
-static int hosts_on_signal(void *ctx, int sig, struct err *err)
+static int hosts_on_signal(void *ctx, int sig UNUSED, struct err *err UNUSED)
 {
 	struct hosts *hosts = ctx;
 
-	(void)sig;
-	(void)err;
 	hosts->interrupted = 1;
 	return 0;
 }

@@ -115,9 +115,8 @@ static int gc_each(struct gc *gc, const char *dir, gc_entry_fn *fn, void *ctx, s
 }
 
 static int gc_drop_if_temporary(
-	struct gc *gc, const char *path, const char *name, void *ctx, struct err *err)
+	struct gc *gc, const char *path, const char *name, void *ctx UNUSED, struct err *err)
 {
-	(void)ctx;
 	return str_starts(name, FS_TEMP_PREFIX) ? gc_drop(gc, path, &gc->report->files, err) : 0;
 }
 
@@ -231,9 +230,9 @@ static bool is_stray(const struct gc *gc, const char *dir, const char *id)
 	       gc_is_missing(attempts);
 }
 
-static int drop_stray(struct gc *gc, const char *path, const char *name, void *ctx, struct err *err)
+static int drop_stray(
+	struct gc *gc, const char *path, const char *name, void *ctx UNUSED, struct err *err)
 {
-	(void)ctx;
 	return is_stray(gc, path, name) ? gc_drop(gc, path, &gc->report->files, err) : 0;
 }
 
@@ -350,11 +349,10 @@ static int gc_blobs(struct gc *gc, struct err *err)
  * Repositories
  */
 
-static int gc_repositories(struct gc *gc, struct err *err)
+static int gc_repositories(struct gc *gc, struct err *err UNUSED)
 {
 	struct map seen = {0};
 
-	(void)err;
 	vec_foreach (struct run *, run, &gc->runs) {
 		AUTO_FREE char *root = words_get_one(json_get((*run)->doc, "origin"), "root");
 		if (root && !gc->dry_run && !map_put(&seen, root, gc))
@@ -406,13 +404,11 @@ static int drop_plan(struct gc *gc, const char *path, struct err *err)
 }
 
 /* The names of plans, of which any of the three files may be missing. */
-static int find_plan(struct gc *gc, const char *path, const char *entry, void *ctx, struct err *err)
+static int find_plan(struct gc *gc UNUSED, const char *path UNUSED, const char *entry, void *ctx,
+	struct err *err UNUSED)
 {
 	AUTO_FREE char *name = mem_strndup(entry, strcspn(entry, "."));
 
-	(void)gc;
-	(void)path;
-	(void)err;
 	if (gc_is_hex(name, SHA256_HEX_SIZE - 1))
 		map_put(ctx, name, ctx);
 	return 0;
@@ -497,9 +493,8 @@ static int gc_stat_caches(struct gc *gc, struct err *err)
 
 /* `dlrun data push` remembers directories and versions there: all of it can be asked for anew. */
 static int gc_drop_data_list(
-	struct gc *gc, const char *path, const char *name, void *ctx, struct err *err)
+	struct gc *gc, const char *path, const char *name, void *ctx UNUSED, struct err *err)
 {
-	(void)ctx;
 	return (str_ends(name, ".list") || str_ends(name, ".stat")) && gc_is_old(gc, path)
 		       ? gc_drop(gc, path, &gc->report->files, err)
 		       : 0;
@@ -518,9 +513,8 @@ static int gc_data_lists(struct gc *gc, struct err *err)
  */
 
 static int drop_old_file(
-	struct gc *gc, const char *path, const char *name, void *ctx, struct err *err)
+	struct gc *gc, const char *path, const char *name, void *ctx UNUSED, struct err *err)
 {
-	(void)ctx;
 	if (strcspn(name, ".") != SHA256_HEX_SIZE - 1 || !gc_is_old(gc, path))
 		return 0;
 	return gc_drop(gc, path, &gc->report->files, err);
@@ -546,12 +540,12 @@ static int gc_registries(struct gc *gc, struct err *err)
  * Mirrors of event files (mirror.h): one directory for each run
  */
 
-static int drop_mirror(struct gc *gc, const char *dir, const char *name, void *ctx, struct err *err)
+static int drop_mirror(
+	struct gc *gc, const char *dir, const char *name, void *ctx UNUSED, struct err *err)
 {
 	AUTO_FREE char *lock = fs_join(dir, MIRROR_OWN "/lock");
 	AUTO_FREE char *own = fs_join(dir, MIRROR_OWN);
 
-	(void)ctx;
 	if (!run_id_is_valid(name) || map_get(&gc->ids, name) || !gc_is_old(gc, own) ||
 		fs_is_locked(lock))
 		return 0;
@@ -731,11 +725,10 @@ struct host_cleaning {
 	struct err err;
 };
 
-static int on_cleaned(void *ctx, int status, struct err *error, struct err *err)
+static int on_cleaned(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct host_cleaning *cleaning = ctx;
 
-	(void)err;
 	cleaning->status = status;
 	if (status < 0)
 		err_move(&cleaning->err, error);

@@ -128,9 +128,8 @@ static int after_poll_lock(struct after_waiter *waiter, struct err *err)
  * Waiting
  */
 
-static void after_on_alarm(int sig)
+static void after_on_alarm(int sig UNUSED)
 {
-	(void)sig;
 }
 
 /* The signal comes again and again, so that one that came too early does no harm. */

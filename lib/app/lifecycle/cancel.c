@@ -39,10 +39,8 @@ struct canceling {
 	struct cancels *cancels;
 };
 
-static void cancel_on_kept(struct target_call *call, int status, struct err *err)
+static void cancel_on_kept(struct target_call *call UNUSED, int status UNUSED, struct err *err)
 {
-	(void)call;
-	(void)status;
 	err_clear(err);
 }
 
@@ -156,10 +154,8 @@ static int cancels_run(struct session *session, struct cancels *cancels, int64_t
 enum { HELD_LOCK_MS = 15000 }; /* a sender may be about to find that nobody answers */
 
 /* First, so that a sender that is at work sends it no more, or ends it. */
-static int cancel_mark_held(void *ctx, struct run *run, struct err *err)
+static int cancel_mark_held(void *ctx UNUSED, struct run *run, struct err *err UNUSED)
 {
-	(void)ctx;
-	(void)err;
 	if (!run_is_held(run) || run_cancelling(run))
 		return 0;
 	json_set_bool(run->doc, "cancelling", true);
@@ -167,10 +163,8 @@ static int cancel_mark_held(void *ctx, struct run *run, struct err *err)
 }
 
 /* First as well: who moves it to another place does not send it there. */
-static int cancel_mark_moving(void *ctx, struct run *run, struct err *err)
+static int cancel_mark_moving(void *ctx UNUSED, struct run *run, struct err *err UNUSED)
 {
-	(void)ctx;
-	(void)err;
 	if (run_cancelling(run) || (!run_is_moving(run) && !run_may_move(run)))
 		return 0;
 	json_set_bool(run->doc, "cancelling", true);
@@ -178,11 +172,10 @@ static int cancel_mark_moving(void *ctx, struct run *run, struct err *err)
 }
 
 /* *ctx: the number of its attempts, none of which has begun. */
-static int cancel_held(void *ctx, struct run *run, struct err *err)
+static int cancel_held(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const int *attempts = ctx;
 
-	(void)err;
 	if (!run_is_held(run) || run_attempts(run) != *attempts)
 		return 0;
 	held_end(run);
@@ -240,10 +233,8 @@ static int cancel_take_back(
 }
 
 /* Of one study, whose members nobody sends while the lock is held. */
-static int cancel_unsent(void *ctx, struct run *run, struct err *err)
+static int cancel_unsent(void *ctx UNUSED, struct run *run, struct err *err UNUSED)
 {
-	(void)ctx;
-	(void)err;
 	if (!run_is_unsent(run))
 		return 0;
 	held_end(run);

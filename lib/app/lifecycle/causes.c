@@ -168,12 +168,11 @@ static int causes_start(void *ctx, size_t i, struct target_call *call, struct er
 	return r;
 }
 
-static void causes_on_done(void *ctx, size_t i, int status, struct err *err)
+static void causes_on_done(void *ctx, size_t i, int status, struct err *err UNUSED)
 {
 	struct causes_logs *all = ctx;
 	struct causes_log *log = &all->logs[i % CALLS_AT_ONCE];
 
-	(void)err;
 	if (status == 0) {
 		all->lens[i] = log->tail.len;
 		all->tails[i] = buf_take(&log->tail);
@@ -215,9 +214,8 @@ void runs_causes(struct session *session, const struct run_list *runs, struct ca
 	vec_foreach (struct run *, run, runs) {
 		bool is_read = at < all.runs.n && all.runs.v[at] == *run;
 		const char *tail = is_read ? all.tails[at] : NULL;
-		AUTO_BUF struct buf text;
+		AUTO_BUF struct buf text = buf_with(TEXT_MAX);
 
-		buf_init(&text, TEXT_MAX);
 		bool is_exact = run_cause(
 			&session->dirs, *run, tail ? tail : "", tail ? all.lens[at] : 0, &text);
 		causes_add(ret, *run, text.len ? text.data : NULL, is_exact);

@@ -331,8 +331,7 @@ static void take_frame(const struct failure_facts *facts, const char *line,
 	file = own_file(facts, frame);
 	if (!file || (frame->is_newest_first && open->raised.file))
 		return;
-	free(open->raised.file);
-	open->raised.file = TAKE(file);
+	REPLACE(open->raised.file, TAKE(file));
 	open->raised.line = frame->line;
 }
 
@@ -484,10 +483,9 @@ static const struct signal_word *failure_signal_of(const struct run_exit *exit)
 /* Add foreign text on one line, cut at a character. */
 static void add_clean(const char *text, size_t max, struct buf *out)
 {
-	AUTO_BUF struct buf clean = {0};
+	AUTO_BUF struct buf clean = buf_with((size_t)FAILURE_TAIL * 8);
 	size_t n = 0, len;
 
-	buf_init(&clean, (size_t)FAILURE_TAIL * 8);
 	term_clean(text, strlen(text), true, &clean);
 	while (clean.len && clean.data[clean.len - 1] == ' ')
 		buf_truncate(&clean, clean.len - 1);

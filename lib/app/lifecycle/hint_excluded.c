@@ -79,8 +79,7 @@ static const struct excluded *excluded_at(
 	for (size_t i = 0; i < parts.n; i++) {
 		AUTO_FREE char *longer = mem_printf("%s%s", at_dir, parts.v[i]);
 		const struct excluded *row = excluded_row(paths, longer, false);
-		free(at_dir);
-		at_dir = mem_printf("%s/", longer);
+		REPLACE(at_dir, mem_printf("%s/", longer));
 		if (!row)
 			row = excluded_row(paths, at_dir, false);
 		found = row ? row : found;
@@ -388,14 +387,13 @@ int excluded_write(const struct dirs *dirs, const struct run *run, const struct 
 	struct err *err)
 {
 	AUTO_JSON struct json *json = NULL;
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(FILE_MAX);
 
 	if (!snapshot)
 		return copy_from(dirs, run, json_get_str(run->doc, "parent"), err);
 	if (snapshot->paths.excluded.n == 0)
 		return 0;
 	json = to_json(snapshot);
-	buf_init(&text, FILE_MAX);
 	json_print(json, &text);
 	int r = buf_check(&text, RUN_EXCLUDED, err);
 	return r < 0 ? r : hint_excluded_write_text(dirs, run, &text, err);

@@ -226,8 +226,7 @@ static int lifecycle_restart_carry_over(
 	int r = carry_over_make(submit->session, submit->target, submit->run, &ref, ret_notes, err);
 	if (r < 0 || !ref)
 		return r;
-	free(submit->ref);
-	submit->ref = ref;
+	REPLACE(submit->ref, ref);
 	submit->carries_over = true;
 	return 0;
 }
@@ -502,10 +501,8 @@ int run_retry(struct session *session, struct run *run, char **ret_text, struct 
 	return err_move(err, &error);
 }
 
-static int lifecycle_restart_stop(void *ctx, struct run *run, struct err *err)
+static int lifecycle_restart_stop(void *ctx UNUSED, struct run *run, struct err *err UNUSED)
 {
-	(void)ctx;
-	(void)err;
 	if (!run_wants_retry(run))
 		return 0;
 	json_set_bool(run->doc, RUN_RETRIES_STOPPED, true);

@@ -68,13 +68,12 @@ static int results_query_take_text(void *ctx, const void *data, size_t len, stru
 
 static void results_query_read_next(struct results_query *query);
 
-static void on_params(void *ctx, int status, struct err *error)
+static void on_params(void *ctx, int status, struct err *error UNUSED)
 {
 	struct results_query *query = ctx;
 	const char *path = query->params[query->at++]->path;
 	AUTO_JSON struct json *params = NULL;
 
-	(void)error;
 	query->call = NULL;
 	if (status == 0)
 		params = params_read(path, query->text.data, query->text.len);
@@ -99,10 +98,9 @@ static void add_input_warning(struct results_query *query, struct json *warnings
 {
 	AUTO_EXCLUDED struct excluded_paths paths = {0};
 	AUTO_ERR struct err err = {0};
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(TEXT_MAX);
 	const struct excluded *found;
 
-	buf_init(&text, TEXT_MAX);
 	if (excluded_read(&query->asker->session->dirs, query->run, &paths, &err) < 0)
 		return;
 	found = excluded_made_anew(&paths, &query->files);

@@ -131,7 +131,7 @@ static int judge_write(const struct study_judge *judge, struct err *err)
 {
 	AUTO_JSON struct json *json = json_object();
 	struct json *list = json_array();
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(JUDGED_BYTES_MAX);
 
 	json_set_str(json, "schema", JUDGED_SCHEMA);
 	vec_foreach (struct stop_judgement, each, &judge->judgements) {
@@ -144,7 +144,6 @@ static int judge_write(const struct study_judge *judge, struct err *err)
 		json_add(list, judged);
 	}
 	json_set(json, "judged", list);
-	buf_init(&text, JUDGED_BYTES_MAX);
 	json_print(json, &text);
 	int r = buf_check(&text, "the judgements", err);
 	return r < 0 ? r : fs_replace(judge->path, text.data, text.len, 0600, FS_SYNC_FULL, err);
@@ -178,8 +177,7 @@ static int judge_poll(struct study_judge *judge, size_t index, struct err *err)
 		return 0;
 	if (!str_eq(dir, member->dir)) {
 		series_free(member->series);
-		free(member->dir);
-		member->dir = TAKE(dir);
+		REPLACE(member->dir, TAKE(dir));
 		member->series = series_new(member->dir);
 	}
 	int r = series_poll(member->series, &is_new, err);
@@ -211,9 +209,8 @@ static char *judge_sentence(const struct study_judge *judge, const struct stop_j
 {
 	const struct stop_rule *rule = &judge->rule;
 	AUTO_FREE char *metric = str_escaped(rule->metric);
-	AUTO_BUF struct buf number;
+	AUTO_BUF struct buf number = buf_with(64);
 
-	buf_init(&number, 64);
 	columns_add_double(judged->value, &number);
 	AUTO_FREE char *not_of =
 		rule->kind == STOP_MEDIAN
@@ -223,9 +220,8 @@ static char *judge_sentence(const struct study_judge *judge, const struct stop_j
 		(long long)stop_rule_step(rule, judged->rung), not_of);
 }
 
-static int judge_mark(void *ctx, struct run *run, struct err *err)
+static int judge_mark(void *ctx, struct run *run, struct err *err UNUSED)
 {
-	(void)err;
 	if (run_state_is_final(run_state(run)) || json_get_str(run->doc, STUDY_STOPPED))
 		return 0;
 	json_set_str(run->doc, STUDY_STOPPED, ctx);

@@ -241,14 +241,11 @@ void run_why(const struct run *run, struct buf *sentence, struct buf *hint)
  */
 
 /* Keeps the last FAILURE_TAIL bytes, in at most twice the room. */
-static int keep_tail(
-	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+static int keep_tail(void *ctx, int rank UNUSED, const char *data, size_t len,
+	int64_t time_ms UNUSED, struct err *err UNUSED)
 {
-	(void)rank;
 	struct buf *tail = ctx;
 
-	(void)time_ms;
-	(void)err;
 	if (len > FAILURE_TAIL) {
 		data += len - FAILURE_TAIL;
 		len = FAILURE_TAIL;
@@ -368,12 +365,11 @@ bool run_why_said(const struct dirs *dirs, const struct run *run, const char *ou
 {
 	AUTO_FREE char *attempt = dirs_attempt(dirs, run_id(run), run_attempts(run));
 	AUTO_FREE char *tree = fs_join(attempt, ATTEMPT_TREE);
-	AUTO_BUF struct buf tail = {0};
+	AUTO_BUF struct buf tail = buf_with((size_t)2 * FAILURE_TAIL);
 
 	run_why(run, sentence, hint);
 	if (!lifecycle_why_has_failed(run))
 		return false;
-	buf_init(&tail, (size_t)2 * FAILURE_TAIL);
 	if (has_begun(run))
 		keep_tail(&tail, 0, output, len, 0, NULL);
 	else
@@ -386,9 +382,8 @@ bool run_why_all(
 	struct session *session, const struct run *run, struct buf *sentence, struct buf *hint)
 {
 	AUTO_ERR struct err err = {0};
-	AUTO_BUF struct buf tail;
+	AUTO_BUF struct buf tail = buf_with((size_t)2 * FAILURE_TAIL);
 
-	buf_init(&tail, (size_t)2 * FAILURE_TAIL);
 	if (lifecycle_why_has_failed(run) && has_begun(run) &&
 		lifecycle_why_read_tail(session, run, &tail, &err) < 0) {
 		run_why(run, sentence, hint);

@@ -103,9 +103,8 @@ static int proxy_status_of(const struct err *err)
 
 void request_fail(struct request *request, const struct err *err)
 {
-	AUTO_BUF struct buf hint;
+	AUTO_BUF struct buf hint = buf_with(TEXT_MAX);
 
-	buf_init(&hint, TEXT_MAX);
 	for (size_t i = 0; i < err->n_evidence; i++)
 		buf_addf(&hint, "%s%s", hint.len ? "; " : "", err->evidence[i]);
 	if (err->hint)
@@ -253,9 +252,8 @@ static void respond_drawn(struct request *request)
 	AUTO_STRV struct strv metrics = {0};
 	struct proxy_runs chosen = {0};
 	struct proxy_media_list media = {0};
-	AUTO_BUF struct buf html;
+	AUTO_BUF struct buf html = buf_with(PROXY_PAGE_MAX);
 
-	buf_init(&html, PROXY_PAGE_MAX);
 	proxy_view_parse(request->target, &view);
 	choose_listed(proxy, &view, &chosen);
 	proxy_index_metrics(&chosen, &view, &metrics);
@@ -323,9 +321,8 @@ static void respond_index(struct request *request)
 static void respond_json(struct request *request)
 {
 	AUTO_STRV struct strv headers = {0};
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(2 * PROXY_PAGE_MAX);
 
-	buf_init(&text, 2 * PROXY_PAGE_MAX);
 	proxy_page_json(&request->proxy->listed, &text);
 	const struct page_policy policy = {.files = "'none'"};
 	add_page_headers(&headers, "application/json", &policy);
@@ -387,11 +384,10 @@ static int proxy_add_unfinished(struct store *store, struct run_list *list, stru
 	return r;
 }
 
-static int proxy_on_listed(void *ctx, int status, struct err *err)
+static int proxy_on_listed(void *ctx, int status, struct err *err UNUSED)
 {
 	struct proxy *proxy = ctx;
 
-	(void)err;
 	proxy->listing = NULL;
 	if (status < 0)
 		return status;
@@ -426,7 +422,7 @@ static int proxy_list_runs(struct proxy *proxy, struct err *err)
 /* /run/ID: its page has a name of its own, because that of its files must be of the same site. */
 static void redirect_to_run(struct request *request, const char *run)
 {
-	AUTO_BUF struct buf url = {0};
+	AUTO_BUF struct buf url = buf_with(URL_MAX);
 	struct proxy_name name = {.kind = PROXY_RUN};
 
 	AUTO_FREE char *id = mem_strndup(run, strcspn(run, "/?"));
@@ -436,7 +432,6 @@ static void redirect_to_run(struct request *request, const char *run)
 		return;
 	}
 	memcpy(name.run, id, strlen(id) + 1);
-	buf_init(&url, URL_MAX);
 	proxy_url_add(&name, &request->proxy->here, "/", &url);
 	request_redirect(request, url.data);
 }
@@ -532,12 +527,11 @@ static void go_to_run(struct request *request)
 static bool redirect_to_whole(struct request *request)
 {
 	struct proxy_name whole = request->name;
-	AUTO_BUF struct buf url = {0};
+	AUTO_BUF struct buf url = buf_with(HTTPD_HEAD_MAX);
 
 	if (str_eq(request->name.run, request->place->id) || !request->is_read)
 		return false;
 	memcpy(whole.run, request->place->id, sizeof(whole.run));
-	buf_init(&url, HTTPD_HEAD_MAX);
 	proxy_url_add(&whole, &request->proxy->here, request->target, &url);
 	request_redirect(request, url.data);
 	return true;
@@ -612,9 +606,8 @@ static void proxy_on_request(
 	route(request);
 }
 
-static void on_refused(void *ctx, const char *text)
+static void on_refused(void *ctx UNUSED, const char *text)
 {
-	(void)ctx;
 	log_note("%s", text);
 }
 

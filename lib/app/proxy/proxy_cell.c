@@ -29,9 +29,8 @@ char *cell_column(const struct run *run, const char *column, int64_t now_ms)
 
 char *cell_scalar(const struct json *json)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(CELL_MAX);
 
-	buf_init(&text, CELL_MAX);
 	if (json)
 		columns_add_scalar(json, &text);
 	return buf_take(&text);
@@ -80,10 +79,9 @@ char *cell_url(const struct run *run, enum proxy_kind kind, uint16_t port, const
 char *cell_origin(const struct run *run, enum proxy_kind kind, const struct proxy_here *here)
 {
 	struct proxy_name name;
-	AUTO_BUF struct buf origin = {0};
+	AUTO_BUF struct buf origin = buf_with(CELL_URL_MAX);
 
 	cell_name_of(run, kind, 0, &name);
-	buf_init(&origin, CELL_URL_MAX);
 	proxy_origin_add(&name, here, &origin);
 	return buf_take(&origin);
 }

@@ -119,12 +119,11 @@ void curves_stop(void *reading_ptr)
 	free(reading);
 }
 
-static int curves_on_turn(void *ctx, struct err *err)
+static int curves_on_turn(void *ctx, struct err *err UNUSED)
 {
 	struct curves_reading *reading = ctx;
 	struct proxy *proxy = reading->proxy;
 
-	(void)err;
 	reading->timer = NULL;
 	if (reading->at == reading->ids.n) {
 		reading->done(reading->request);

@@ -61,11 +61,10 @@ void files_stop(void *reading_ptr)
 	free(reading);
 }
 
-static int files_on_end(void *ctx, struct err *err)
+static int files_on_end(void *ctx, struct err *err UNUSED)
 {
 	struct files_reading *reading = ctx;
 
-	(void)err;
 	reading->timer = NULL;
 	reading->done(reading->request);
 	return 0;
@@ -80,12 +79,10 @@ static void files_end_at(struct files_reading *reading, int64_t at_ms)
 }
 
 /* A list that could not be read whole is shown as far as it came. */
-static void files_on_listed(void *ctx, int status, struct err *error)
+static void files_on_listed(void *ctx, int status UNUSED, struct err *error UNUSED)
 {
 	struct files_item *item = ctx;
 
-	(void)status;
-	(void)error;
 	item->call = NULL;
 	place_set_files(item->place, &item->found);
 	if (--item->reading->n_open == 0)

@@ -55,9 +55,8 @@ static bool index_matches(
 	const struct run *run, const struct columns *columns, const char *query, int64_t now_ms)
 {
 	AUTO_FREE char *words = mem_strdup(query);
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(INDEX_TEXT_MAX);
 
-	buf_init(&text, INDEX_TEXT_MAX);
 	vec_foreach (const struct column, column, columns) {
 		AUTO_COLUMN_VALUE struct column_value value = {0};
 
@@ -334,9 +333,8 @@ static void index_add_head(struct buf *out, const struct proxy_view *view,
 	AUTO_FREE char *down = mem_printf("-%s", column->name);
 	bool is_up = str_eq(view->sort, column->name), is_down = str_eq(view->sort, down);
 	bool best_is_high = compare_goal_of(column->name) == COMPARE_MAX;
-	AUTO_BUF struct buf url;
+	AUTO_BUF struct buf url = buf_with(INDEX_TEXT_MAX);
 
-	buf_init(&url, INDEX_TEXT_MAX);
 	proxy_view_add_sorted(
 		view, is_up || (best_is_high && !is_down) ? down : column->name, &url);
 	buf_addf(out, "<th scope=\"col\"%s%s>", is_numeric ? " class=\"n\"" : "",
@@ -539,10 +537,8 @@ static void index_study_make(const struct proxy_page_index *page, const struct p
 		index_study_add(ret, runs, metric, page->now_ms);
 	ret->has_metric = ret->n > before;
 	ret->is_low_better = !metric || compare_goal_of(metric) != COMPARE_MAX;
-	if (page->view->x || !ret->x_name) {
-		free(ret->x_name);
-		ret->x_name = mem_strdup(page->view->x ? page->view->x : "age");
-	}
+	if (page->view->x || !ret->x_name)
+		REPLACE(ret->x_name, mem_strdup(page->view->x ? page->view->x : "age"));
 	ret->y_name = mem_strdup(page->view->y ? page->view->y : metric ? metric : "duration");
 	bool has_x = index_axis_make(runs, ret->x_name, page->now_ms, &ret->x);
 	bool has_y = index_axis_make(runs, ret->y_name, page->now_ms, &ret->y);

@@ -181,9 +181,8 @@ static void media_add_figure(struct buf *out, const struct run *run, const struc
 	};
 	const struct outputs_file *file = media->file;
 	char time[CLOCK_TEXT_SIZE];
-	AUTO_BUF struct buf url = {0};
+	AUTO_BUF struct buf url = buf_with(MEDIA_URL_MAX);
 
-	buf_init(&url, MEDIA_URL_MAX);
 	proxy_media_url_add(run, file, &url);
 	clock_format(file->mtime_ns / 1000000, time);
 	html_addf(out, "<figure title=\"%s, %s\">", file->path, time);

@@ -156,14 +156,13 @@ void proxy_url_add(const struct proxy_name *name, const struct proxy_here *here,
 	struct buf *out)
 {
 	char token[HTTPD_TOKEN_SIZE];
-	AUTO_BUF struct buf host = {0};
+	AUTO_BUF struct buf host = buf_with(HOST_MAX);
 
 	proxy_origin_add(name, here, out);
 	if (!here->token) {
 		buf_adds(out, target);
 		return;
 	}
-	buf_init(&host, HOST_MAX);
 	proxy_name_add(name, &host);
 	httpd_token_of(here->token, host.data, token);
 	AUTO_FREE char *whole = url_add_param(target, HTTPD_TOKEN_PARAM, token);

@@ -156,13 +156,12 @@ static void proxy_page_add_ports(struct buf *out, const struct proxy_page_run *p
 
 char *proxy_page_ports(const struct run *run, const struct proxy_here *here)
 {
-	AUTO_BUF struct buf urls = {0};
+	AUTO_BUF struct buf urls = buf_with(URLS_MAX);
 	struct ports ports;
 
 	ports_from_json(json_get(run->doc, "ports"), &ports);
 	if (!ports.n)
 		return NULL;
-	buf_init(&urls, URLS_MAX);
 	for (size_t i = 0; i < ports.n; i++) {
 		AUTO_FREE char *url = cell_url(run, PROXY_PORT, ports.v[i], "/", here);
 		buf_addf(&urls, "%s%s", i ? "  " : "", url);
@@ -232,9 +231,8 @@ static void proxy_page_choose(const struct outputs_files *files, bool text, stru
 
 static char *file_url(const struct proxy_page_run *page, const struct outputs_file *file)
 {
-	AUTO_BUF struct buf target = {0};
+	AUTO_BUF struct buf target = buf_with(PROXY_PAGE_MAX);
 
-	buf_init(&target, PROXY_PAGE_MAX);
 	buf_addc(&target, '/');
 	html_path(&target, file->path);
 	return cell_url(page->run, PROXY_FILES, 0, target.data, page->here);

@@ -248,11 +248,10 @@ static void proxy_place_take_run(struct place *place, struct run *run)
 		place->ended_ms = place->refreshed_ms;
 }
 
-static int proxy_place_on_refreshed(void *ctx, int status, struct err *err)
+static int proxy_place_on_refreshed(void *ctx, int status, struct err *err UNUSED)
 {
 	struct place_refresh *batch = ctx;
 
-	(void)err;
 	batch->refresh = NULL;
 	if (status < 0)
 		return status;

@@ -130,13 +130,12 @@ static void respond_if_whole(struct show *show)
 		respond_show(show);
 }
 
-static int proxy_show_on_late(void *ctx, struct err *err)
+static int proxy_show_on_late(void *ctx, struct err *err UNUSED)
 {
 	struct show *show = ctx;
 	struct err *const errors[] = {&show->log_error, &show->files_error};
 	const bool waits[] = {show->has_log, show->has_files};
 
-	(void)err;
 	show->timer = NULL;
 	for (size_t i = 0; i < ARRAY_LEN(errors); i++)
 		if (waits[i])
@@ -150,14 +149,11 @@ static int proxy_show_on_late(void *ctx, struct err *err)
  * Output of the run
  */
 
-static int proxy_show_on_log(
-	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+static int proxy_show_on_log(void *ctx, int rank UNUSED, const char *data, size_t len,
+	int64_t time_ms UNUSED, struct err *err UNUSED)
 {
 	struct show *show = ctx;
 
-	(void)rank;
-	(void)time_ms;
-	(void)err;
 	if (len > TAIL_MAX) {
 		data += len - TAIL_MAX;
 		len = TAIL_MAX;
@@ -367,11 +363,10 @@ static void proxy_show_begin(struct send *send)
 	httpd_on_writable(send->request->exchange, on_writable, send);
 }
 
-static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct err *err)
+static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct err *err UNUSED)
 {
 	struct send *send = ctx;
 
-	(void)err;
 	if (!send->is_begun)
 		proxy_show_begin(send);
 	if (len > send->range.n)
@@ -476,9 +471,8 @@ static void proxy_show_on_list(void *ctx, int status, struct err *error)
 	} else {
 		const struct proxy_name index = {.kind = PROXY_INDEX};
 		AUTO_FREE char *path = mem_printf("/run/%s", send->place->id);
-		AUTO_BUF struct buf hint = {0};
+		AUTO_BUF struct buf hint = buf_with(HINT_MAX);
 
-		buf_init(&hint, HINT_MAX);
 		proxy_url_add(&index, &send->request->proxy->here, path, &hint);
 		request_refuse(send->request, 404, "the run has no such file", hint.data);
 	}

@@ -64,9 +64,8 @@ static bool view_is_text(const char *text, size_t len)
 /* A value as forms write it ("+" is a blank); NULL: it is empty, or no text. The caller frees. */
 static char *view_decode(const char *text, size_t len)
 {
-	AUTO_BUF struct buf out = {0};
+	AUTO_BUF struct buf out = buf_with(PROXY_VIEW_VALUE_MAX);
 
-	buf_init(&out, PROXY_VIEW_VALUE_MAX);
 	for (size_t i = 0; i < len; i++) {
 		uint8_t byte;
 

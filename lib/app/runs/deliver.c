@@ -81,7 +81,7 @@ void deliver_explain(struct session *session, const struct run *run, struct targ
 {
 	AUTO_FREE char *path = deliver_path(session, run, DELIVER_ERROR), *text = NULL;
 	AUTO_ERR struct err error = {0};
-	AUTO_BUF struct buf line = {0};
+	AUTO_BUF struct buf line = buf_with(REPLY_MAX);
 	bool is_missing;
 
 	if (!status->waits_for_code || !status->text)
@@ -91,7 +91,6 @@ void deliver_explain(struct session *session, const struct run *run, struct targ
 		deliver_replace(&status->text, TAKE(text));
 		return;
 	}
-	buf_init(&line, REPLY_MAX);
 	if (fs_read(path, REPLY_MAX, &line, &is_missing, NULL) < 0 || is_missing || !line.len)
 		return;
 	int r = reply_parse(line.data, line.len, "it", NULL, &error);

@@ -285,10 +285,9 @@ int held_mark_after(
 	const struct dirs *dirs, const char *id, const struct after_list *list, struct err *err)
 {
 	AUTO_FREE char *dir = held_dir(dirs), *path = fs_join(dir, id);
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(MARK_MAX);
 	int r = fs_mkdirs(dir, 0700, err);
 
-	buf_init(&text, MARK_MAX);
 	for (size_t i = 0; list && i < list->n; i++)
 		buf_addf(&text, "%s\n", list->v[i].id);
 	if (r == 0)
@@ -340,10 +339,9 @@ bool held_any(const struct dirs *dirs, struct strv *ret_ids)
 
 static int64_t kick_pause_ms(const char *path)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(KICKED_MAX);
 	int64_t ms;
 
-	buf_init(&text, KICKED_MAX);
 	if (fs_read(path, KICKED_MAX, &text, NULL, NULL) < 0 ||
 		str_to_int(text.data, KICK_MS, KICK_MAX_MS, "pause", &ms, NULL) < 0)
 		return KICK_MS;
@@ -427,9 +425,8 @@ void held_kick(struct session *session)
 /* Whether the mark of a held run names one of these, or the study of one. */
 static bool held_waits_for(const char *path, const struct run_list *runs)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(MARK_MAX);
 
-	buf_init(&text, MARK_MAX);
 	if (fs_read(path, MARK_MAX, &text, NULL, NULL) < 0 || !text.len)
 		return false;
 	vec_foreach (struct run *, run, runs) {

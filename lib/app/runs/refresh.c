@@ -665,9 +665,8 @@ struct refresh *refresh_start(struct session *session, struct run_list *runs, in
 	return refresh;
 }
 
-static int refresh_on_waited(void *ctx, int status, struct err *err)
+static int refresh_on_waited(void *ctx, int status, struct err *err UNUSED)
 {
-	(void)err;
 	loop_wait_done(ctx);
 	return status;
 }

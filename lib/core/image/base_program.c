@@ -52,11 +52,10 @@ int base_lookup_init(
 	return r == 0 ? make_layout(lookup, env_get(session->env.env, "TMPDIR"), err) : r;
 }
 
-static int on_base(void *ctx, const char *digest, struct err *error, struct err *err)
+static int on_base(void *ctx, const char *digest, struct err *error, struct err *err UNUSED)
 {
 	struct base_lookup *lookup = ctx;
 
-	(void)err;
 	lookup->digest = mem_strdup(digest);
 	if (error)
 		err_move(&lookup->error, error);
@@ -327,9 +326,8 @@ static const struct entry *base_program_lookup(const struct entry_list *entries,
 {
 	enum { LINKS_MAX = 40 };
 	AUTO_FREE char *rest = mem_strdup(path);
-	AUTO_BUF struct buf at;
+	AUTO_BUF struct buf at = buf_with(PATH_MAX);
 
-	buf_init(&at, PATH_MAX);
 	for (int links = 0; links < LINKS_MAX && !at.full && strlen(rest) < PATH_MAX;) {
 		const char *name = rest + strspn(rest, "/");
 		size_t len = strcspn(name, "/"), parent = at.len;
@@ -346,8 +344,7 @@ static const struct entry *base_program_lookup(const struct entry_list *entries,
 		}
 		char *next = found ? mem_printf("%s%s%s", found->target, *below ? "/" : "", below)
 				   : mem_strdup(below);
-		free(rest);
-		rest = next;
+		REPLACE(rest, next);
 	}
 	return NULL;
 }

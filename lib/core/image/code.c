@@ -132,10 +132,9 @@ static int code_end_request(struct pull *pull, struct err *error)
  * Manifest and configuration
  */
 
-static int code_on_found(void *ctx, const char *digest, struct err *error, struct err *err)
+static int code_on_found(
+	void *ctx, const char *digest UNUSED, struct err *error, struct err *err UNUSED)
 {
-	(void)digest;
-	(void)err;
 	return code_end_request(ctx, error);
 }
 
@@ -164,10 +163,9 @@ static int code_on_data(void *ctx, const void *data, size_t len, struct err *err
 	return blob_stage_write(&pull->stage, data, len, err);
 }
 
-static int on_layer(void *ctx, struct http_response *response, struct err *error, struct err *err)
+static int on_layer(
+	void *ctx, struct http_response *response UNUSED, struct err *error, struct err *err UNUSED)
 {
-	(void)response;
-	(void)err;
 	return code_end_request(ctx, error);
 }
 
@@ -436,9 +434,8 @@ static void spot_done(struct spot *spot)
 static int fail_spot(const struct run *run, const char *dir, const char *why, struct err *err)
 {
 	AUTO_FREE char *shown = str_escaped(dir);
-	AUTO_BUF struct buf id;
+	AUTO_BUF struct buf id = buf_with(ENTRY_PATH_MAX);
 
-	buf_init(&id, ENTRY_PATH_MAX);
 	str_shell_quote(&id, run_id(run));
 	err_set(err, E_CHECKOUT_DIR, "%s %s", shown, why);
 	/* An image in the place of a run has its reference as id. */

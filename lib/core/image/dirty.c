@@ -101,9 +101,8 @@ bool dirty_add(struct dirty *dirty, const struct path *const *paths, size_t n)
 
 int dirty_save(const char *path, const struct dirty *dirty, struct err *err)
 {
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(FILE_MAX);
 
-	buf_init(&text, FILE_MAX);
 	vec_foreach (const struct dirty_file, file, &dirty->now)
 		buf_addf(&text, "%s %s\n", file->mark, file->path);
 	if (text.full)

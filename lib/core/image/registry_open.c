@@ -168,8 +168,7 @@ void registry_client_learn(const struct registry *registry, struct registry_cach
 	if (!registry_has_responded(registry))
 		return;
 	if (!str_eq(challenge, cache->challenge)) {
-		free(cache->challenge);
-		cache->challenge = mem_strdup(challenge);
+		REPLACE(cache->challenge, mem_strdup(challenge));
 		cache->changed = true;
 	}
 	cache->changed |= cache->http != http || cache->open != !challenge;
@@ -289,12 +288,11 @@ struct waiting {
 };
 
 static int registry_open_on_done(
-	void *ctx, struct http_response *response, struct err *error, struct err *err)
+	void *ctx, struct http_response *response, struct err *error, struct err *err UNUSED)
 {
 	struct waiting *waiting = ctx;
 	const struct registry_call *call = waiting->call;
 
-	(void)err;
 	waiting->call = NULL;
 	if (!error && (response->status == 401 || response->status == 403)) {
 		registry_call_error(call, response, &waiting->error);

@@ -24,9 +24,8 @@ static const struct json *flat_find(const struct json *env, const char *name)
 /* A value as Kubernetes would expand it. */
 static void flat_add_value(struct buf *out, const char *value)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(JOB_FLAT_MAX);
 
-	buf_init(&text, JOB_FLAT_MAX);
 	for (; *value; value++) {
 		buf_addc(&text, *value);
 		if (value[0] == '$' && value[1] == '$')

@@ -145,7 +145,7 @@ static int job_secret(const struct kube_run *run, struct json **ret, struct err 
 		const char *pair = run->secret_env->v[i];
 		AUTO_FREE char *key = mem_strndup(pair, strcspn(pair, "="));
 		const char *value = pair + strlen(key) + (pair[strlen(key)] == '=');
-		AUTO_BUF struct buf encoded = {0};
+		AUTO_BUF struct buf encoded = buf_with(SECRET_MAX * 2);
 
 		size += strlen(value);
 		if (size > SECRET_MAX)
@@ -157,7 +157,6 @@ static int job_secret(const struct kube_run *run, struct json **ret, struct err 
 			return err_set(err, E_SECRET,
 				"the value of %s is not UTF-8, and no variable of a pod can be",
 				key);
-		buf_init(&encoded, SECRET_MAX * 2);
 		base64_encode(value, strlen(value), &encoded);
 		json_set_str(data, key, encoded.data);
 	}
@@ -501,10 +500,9 @@ static int job_flat_env(const struct job *job, struct json *container, struct er
 static int job_flat_lines(const struct job *job, char **ret, struct err *err)
 {
 	AUTO_JSON struct json *first = json_object();
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(JOB_FLAT_MAX);
 	int r = job_flat_env(job, first, err);
 
-	buf_init(&out, JOB_FLAT_MAX);
 	for (size_t i = 0; r == 0 && i < job->run->n_roles; i++) {
 		struct kube_run own;
 		struct job role = {0};
@@ -692,7 +690,7 @@ static int job_pod(struct job *job, struct json **ret, struct err *err)
 
 	struct json *metadata = json_sub(pod, "metadata");
 	struct json *notes = json_sub(metadata, "annotations");
-	AUTO_BUF struct buf hosts;
+	AUTO_BUF struct buf hosts = buf_with(128 << 10);
 
 	job_set_labels(job->run, metadata);
 	job_set_role(job, metadata);
@@ -706,7 +704,6 @@ static int job_pod(struct job *job, struct json **ret, struct err *err)
 			mem_printf("%lld", (long long)(job->run->linger_ms + 999) / 1000);
 		json_set_str(notes, KUBE_ANNOTATION_LINGER, text);
 	}
-	buf_init(&hosts, 128 << 10);
 	for (int i = 0; i < job->run->nodes; i++) {
 		AUTO_FREE char *host = job_host(job, i);
 		buf_addf(&hosts, "%s\n", host);
@@ -800,9 +797,8 @@ static int job_check_size(const struct kube_run *run, struct err *err)
 
 static void set_roles(const struct kube_run *run, struct json *annotations)
 {
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(NOTES_MAX);
 
-	buf_init(&text, NOTES_MAX);
 	for (size_t i = 0; i < run->n_roles; i++)
 		buf_addf(&text, "%s%s %d", i ? "," : "", run->roles[i].name, run->roles[i].nodes);
 	json_set_str(annotations, KUBE_ANNOTATION_ROLES, text.data);
@@ -1152,7 +1148,7 @@ static void job_code_objects(const struct kube_run *run, struct kube_objects *ob
 	for (size_t i = 0; i < run->n_code; i++)
 		for (uint64_t at = 0, part = 0; at < run->code[i].size; part++) {
 			const char *data = run->code[i].data;
-			AUTO_BUF struct buf encoded = {0};
+			AUTO_BUF struct buf encoded = buf_with(2 * KUBE_CODE_EACH);
 			uint64_t left = run->code[i].size - at;
 			AUTO_FREE char *key = mem_printf("%zu.%03d", i, (int)part);
 
@@ -1163,7 +1159,6 @@ static void job_code_objects(const struct kube_run *run, struct kube_objects *ob
 				room = KUBE_CODE_EACH;
 			}
 			size_t size = left < room ? (size_t)left : room;
-			buf_init(&encoded, 2 * KUBE_CODE_EACH);
 			if (data)
 				base64_encode(data + at, size, &encoded);
 			json_set_str(json_sub(objects->code[n - 1], "binaryData"), key,

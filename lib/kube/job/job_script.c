@@ -237,9 +237,8 @@ static void add_nodes(struct env_list *env)
 	const struct job *job = env->job;
 	AUTO_FREE char *first = job_host(job, 0);
 	AUTO_FREE char *default_port = mem_printf("%d", KUBE_MASTER_PORT);
-	AUTO_BUF struct buf all;
+	AUTO_BUF struct buf all = buf_with(1 << 20);
 
-	buf_init(&all, 1 << 20);
 	for (int i = 0; i < job->run->nodes; i++) {
 		AUTO_FREE char *host = job_host(job, i);
 		buf_addf(&all, "%s%s", i ? "," : "", host);
@@ -414,9 +413,8 @@ static void add_test(struct buf *out, const char *what, const char *pattern)
 /* A path as a pattern that means nothing else. */
 static char *escaped_pattern(const char *path)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(SCRIPT_MAX);
 
-	buf_init(&out, SCRIPT_MAX);
 	for (; *path; path++) {
 		if (strchr("*?[\\", *path))
 			buf_adds(&out, "\\");
@@ -460,9 +458,8 @@ static char *job_collector(const struct job *job)
 	const struct kube_run *run = job->run;
 	unsigned long long most = run->collect_bytes < INT64_MAX ? run->collect_bytes : INT64_MAX;
 	AUTO_FREE char *rank = job_rank(job);
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(SCRIPT_MAX);
 
-	buf_init(&out, SCRIPT_MAX);
 	buf_addf(&out, "i=%s", run->n_members ? "0" : rank);
 	buf_adds(&out, " a=" KUBE_ATTEMPT_DIR " o=" KUBE_OUTPUT_DIR "\n"
 		       "m=" MARKS "/rank-$i t=" MARKS "/new-$i\n");
@@ -662,9 +659,8 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
 		return job_upload_words(job, container, err);
 	const struct kube_run *run = job->run;
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf script;
+	AUTO_BUF struct buf script = buf_with(SCRIPT_MAX);
 
-	buf_init(&script, SCRIPT_MAX);
 	buf_addf(&script, wait_lines, (int)POLLS_MAX,
 		is_conditional(job) ? "elif ! [ -e " WANTED " ]; then\n\texit 0\n" : "",
 		(long long)((run->linger_ms + 999) / 1000));
@@ -1114,9 +1110,8 @@ static char *make_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 	AUTO_FREE char *rank = job_rank(job);
-	AUTO_BUF struct buf script;
+	AUTO_BUF struct buf script = buf_with(SCRIPT_MAX);
 
-	buf_init(&script, SCRIPT_MAX);
 	if (run->n_members)
 		job_add_member_lines(run, &script);
 	if (job->is_flat)

@@ -204,9 +204,8 @@ static int member_add_line(const struct kube_run *run, const struct kube_member 
 /* false: they are too large. */
 static bool member_add_params(const struct kube_run *run, size_t size, struct json *data)
 {
-	AUTO_BUF struct buf lines;
+	AUTO_BUF struct buf lines = buf_with(LINES_MAX);
 
-	buf_init(&lines, LINES_MAX);
 	for (size_t i = 0; i < run->n_members; i++) {
 		if (run->members[i].params)
 			json_print(run->members[i].params, &lines);
@@ -252,10 +251,9 @@ static void member_add_cancelled(const struct kube_run *run, struct json *data)
 int job_members(const struct job *job, struct json *data, struct err *err)
 {
 	const struct kube_run *run = job->run;
-	AUTO_BUF struct buf lines;
+	AUTO_BUF struct buf lines = buf_with(LINES_MAX + 1);
 	size_t size = 0;
 
-	buf_init(&lines, LINES_MAX + 1);
 	for (size_t i = 0; i < run->n_members; i++) {
 		int r = member_add_line(run, &run->members[i], &lines, err);
 		if (r < 0)
@@ -302,10 +300,9 @@ static char *member_line(const struct json *config, const char *entry, int index
 static char *member_take_word(const char **at)
 {
 	static const char newline[] = "\"$_nl\"", quote[] = "\\'";
-	AUTO_BUF struct buf word;
+	AUTO_BUF struct buf word = buf_with(LINES_MAX);
 	const char *text = *at;
 
-	buf_init(&word, LINES_MAX);
 	while (*text && *text != ' ' && *text != ';') {
 		size_t len = *text == '\'' ? strcspn(text + 1, "'") : 0;
 		if (*text == '\'' && text[1 + len]) {

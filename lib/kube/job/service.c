@@ -46,11 +46,10 @@ int kube_service_parse(const char *text, struct kube_service_port *ret, struct e
 char *kube_service_selector(const struct json *service)
 {
 	const struct json *labels = kube_at(service, "spec.selector");
-	AUTO_BUF struct buf text = {0};
+	AUTO_BUF struct buf text = buf_with(SELECTOR_MAX);
 
 	if (!labels || !json_first(labels))
 		return NULL;
-	buf_init(&text, SELECTOR_MAX);
 	for (const struct json *label = json_first(labels); label; label = json_next(label))
 		buf_addf(&text, "%s%s=%s", text.len ? "," : "", json_key(label),
 			json_str(label) ? json_str(label) : "");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/util/clock.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/s3/s3_impl.h"
 #include "net/stream/field.h"
@@ -110,10 +111,9 @@ struct s3_call *s3_head(
 	return call;
 }
 
-static int s3_delete_ended(
-	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
+static int s3_delete_ended(struct s3_exchange *x, struct http_response *response UNUSED,
+	struct err *error, struct err *err)
 {
-	(void)response;
 	if (error->id == E_S3_NOT_FOUND && !strstr(error->message, "NoSuchBucket"))
 		err_clear(error);
 	return s3_call_end(x->ctx, NULL, error, err);
@@ -312,10 +312,9 @@ struct s3_call *s3_put(struct s3 *s3, const struct s3_put *put)
  * Copies
  */
 
-static int s3_copied(
-	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
+static int s3_copied(struct s3_exchange *x, struct http_response *response UNUSED,
+	struct err *error, struct err *err)
 {
-	(void)response;
 	return s3_call_end(x->ctx, NULL, error, err);
 }
 

@@ -85,8 +85,7 @@ void s3_object_read(const struct http_response *response, struct s3_object *ret)
 	const char *size = range && strchr(range, '/') ? strchr(range, '/') + 1
 						       : field_find(headers, "content-length");
 
-	free(ret->etag);
-	ret->etag = mem_strdup(etag);
+	REPLACE(ret->etag, mem_strdup(etag));
 	ret->size = 0;
 	if (size)
 		field_number(size, &ret->size);
@@ -95,9 +94,8 @@ void s3_object_read(const struct http_response *response, struct s3_object *ret)
 
 void s3_add_source(struct strv *headers, const char *bucket, const char *key)
 {
-	AUTO_BUF struct buf path;
+	AUTO_BUF struct buf path = buf_with(URL_MAX);
 
-	buf_init(&path, URL_MAX);
 	/* Some servers leave %40 as it is there. */
 	url_add_escaped(&path, key, strlen(key), "/@");
 	strv_addf(headers, "x-amz-copy-source: /%s/%s", bucket, path.data);

@@ -134,9 +134,8 @@ static int s3_exchange_url(const struct s3_exchange *x, struct url *ret, struct 
 	bool in_host = !s3->has_endpoint && !strchr(x->bucket, '.');
 	AUTO_FREE char *query = s3_query(&x->params);
 	AUTO_FREE char *host = NULL;
-	AUTO_BUF struct buf path;
+	AUTO_BUF struct buf path = buf_with(URL_MAX);
 
-	buf_init(&path, URL_MAX);
 	if (s3->has_endpoint) {
 		host = url_authority(&s3->endpoint);
 		buf_adds(&path, s3->endpoint.path);

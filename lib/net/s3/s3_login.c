@@ -11,6 +11,7 @@
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/s3/s3_xml.h"
 
@@ -376,9 +377,8 @@ static int s3_login_web(struct s3_login *login, struct err *err)
 				      : mem_printf("https://sts.%s.amazonaws.com%s/", region,
 						str_starts(region, "cn-") ? ".cn" : "");
 	AUTO_STRV struct strv headers = {0};
-	AUTO_BUF struct buf form;
+	AUTO_BUF struct buf form = buf_with(4 * S3_LOGIN_BODY_MAX);
 
-	buf_init(&form, 4 * S3_LOGIN_BODY_MAX);
 	int r = s3_login_token(login, "AWS_WEB_IDENTITY_TOKEN_FILE", NULL, &token, err);
 	if (r < 0)
 		return r;
@@ -404,13 +404,12 @@ static int s3_login_web(struct s3_login *login, struct err *err)
  * Programs
  */
 
-static int s3_login_work(struct task *task, void *ctx, struct err *err)
+static int s3_login_work(struct task *task UNUSED, void *ctx, struct err *err)
 {
 	struct s3_login *login = ctx;
 	const char *const argv[] = {"sh", "-c", login->command, NULL};
 	int status = 0;
 
-	(void)task;
 	int r = proc_capture(argv, NULL, S3_LOGIN_PROGRAM_MS, &login->output, &status, err);
 	if (r == 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
 		r = err_set(err, E_S3_CREDENTIALS, "%s failed with exit status %d", login->shown,
@@ -450,9 +449,8 @@ static void s3_login_process(struct s3_login *login)
 		login->command = mem_strdup(command);
 		login->shown = mem_strdup("credential_process");
 	} else {
-		AUTO_BUF struct buf words;
+		AUTO_BUF struct buf words = buf_with(S3_FILE_MAX);
 
-		buf_init(&words, S3_FILE_MAX);
 		buf_adds(&words,
 			"exec aws configure export-credentials --format process --profile ");
 		str_shell_quote(&words, login->profile->name);

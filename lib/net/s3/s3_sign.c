@@ -54,9 +54,8 @@ char *s3_query(const struct strv *params)
 	vec_foreach (char *, param, params) {
 		size_t len = strcspn(*param, "=");
 		const char *value = *param + len + ((*param)[len] == '=');
-		AUTO_BUF struct buf out;
+		AUTO_BUF struct buf out = buf_with(SIZE_MAX / 2);
 
-		buf_init(&out, SIZE_MAX / 2);
 		url_add_escaped(&out, *param, len, "");
 		buf_addc(&out, '=');
 		url_add_escaped(&out, value, strlen(value), "");
@@ -79,12 +78,11 @@ static int s3_compare_headers(const void *a, const void *b)
 static char *s3_canonical(const struct s3_sign *sign, const struct strv *headers, char **ret_names)
 {
 	AUTO_STRV struct strv sorted = {0}, names = {0};
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(SIZE_MAX / 2);
 
 	strv_copy(&sorted, headers);
 	strv_addf(&sorted, "host: %s", sign->host);
 	vec_sort(&sorted, s3_compare_headers);
-	buf_init(&out, SIZE_MAX / 2);
 	buf_addf(&out, "%s\n%s\n%s\n", sign->method, sign->path, sign->query);
 	vec_foreach (char *, header, &sorted) {
 		size_t len = strcspn(*header, ":");

@@ -80,9 +80,8 @@ static int s3_upload_end(struct s3_upload *upload, const struct s3_object *objec
 static void s3_upload_note(struct s3_upload *upload)
 {
 	AUTO_JSON struct json *notes = json_object();
-	AUTO_BUF struct buf text;
+	AUTO_BUF struct buf text = buf_with(S3_UPLOAD_NOTES_MAX);
 
-	buf_init(&text, S3_UPLOAD_NOTES_MAX);
 	if (!upload->put.noted)
 		return;
 	json_set_str(notes, "upload", upload->id);

@@ -6,6 +6,7 @@
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/enc.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/stream/field.h"
 
@@ -236,9 +237,8 @@ void s3_objects_done(struct s3_objects *objects)
 /* With encoding-type=url, which keeps what XML cannot hold; NULL: it holds a NUL. */
 static char *s3_xml_decode(const char *text)
 {
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = buf_with(S3_XML_TEXT_MAX);
 
-	buf_init(&out, S3_XML_TEXT_MAX);
 	for (const char *at = text; *at; at++) {
 		uint8_t byte = 0;
 
@@ -257,11 +257,9 @@ static void s3_xml_object(struct s3_object *object, const char *name, const char
 	AUTO_ERR struct err ignored = {0};
 
 	if (str_eq(name, "Key")) {
-		free(object->key);
-		object->key = mem_strdup(text);
+		REPLACE(object->key, mem_strdup(text));
 	} else if (str_eq(name, "ETag")) {
-		free(object->etag);
-		object->etag = mem_strdup(text);
+		REPLACE(object->etag, mem_strdup(text));
 	} else if (str_eq(name, "Size")) {
 		field_number(text, &object->size);
 	} else if (str_eq(name, "LastModified")) {
@@ -278,8 +276,7 @@ static int s3_xml_decode_keys(struct s3_objects *objects, size_t from, struct er
 
 		if (!key)
 			return s3_xml_fail("a key with a NUL", err);
-		free(objects->v[i].key);
-		objects->v[i].key = key;
+		REPLACE(objects->v[i].key, key);
 	}
 	return 0;
 }
@@ -316,8 +313,7 @@ int s3_xml_page(
 		} else if (str_eq(path, "ListBucketResult/EncodingType")) {
 			is_encoded = str_eq(xml.text.data, "url");
 		} else if (str_eq(path, "ListBucketResult/NextContinuationToken")) {
-			free(token);
-			token = mem_strdup(xml.text.data);
+			REPLACE(token, mem_strdup(xml.text.data));
 		} else if (str_eq(path, "ListBucketResult")) {
 			is_page = true;
 		}

@@ -448,11 +448,10 @@ static char *stop_job_path(const struct kube_stop *stop)
  * All that is left of a study
  */
 
-static int stop_on_last(void *ctx, struct kube_response *response, struct err *err)
+static int stop_on_last(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct kube_stop *stop = ctx;
 
-	(void)err;
 	stop->call = NULL;
 	if (err_is_set(&response->error))
 		stop_fail(stop, &response->error);
@@ -593,12 +592,11 @@ static void stop_take_back(const struct kube_stop *stop)
 	kube_start_detached(stop->kube->cluster->client, &change);
 }
 
-static int stop_on_removed(void *ctx, struct kube_response *response, struct err *err)
+static int stop_on_removed(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct stop_removal *removal = ctx;
 	struct kube_stop *stop = removal->stop;
 
-	(void)err;
 	removal->call = NULL;
 	if (err_is_set(&response->error))
 		stop_fail(stop, &response->error);
@@ -666,14 +664,13 @@ static int stop_on_counted(void *ctx, struct kube_response *response, struct err
 	return 0;
 }
 
-static int stop_on_pods(void *ctx, struct kube_response *response, struct err *err)
+static int stop_on_pods(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct kube_stop *stop = ctx;
 	AUTO_FREE bool *ends = mem_alloc((size_t)stop->n + 1, sizeof(*ends));
 	AUTO_FREE char *path = stop_config_path(stop);
 	AUTO_JSON struct json *body = json_object();
 
-	(void)err;
 	stop->call = NULL;
 	if (err_is_set(&response->error))
 		stop_fail(stop, &response->error);
@@ -789,12 +786,11 @@ static int stop_sync_marks(const struct kube_stop *stop, struct err *err)
 }
 
 /* Not before logs that are saved meanwhile have begun: they end with their pods. */
-static int stop_begin(void *ctx, struct err *err)
+static int stop_begin(void *ctx, struct err *err UNUSED)
 {
 	struct kube_stop *stop = ctx;
 	AUTO_FREE char *path = stop_job_path(stop);
 
-	(void)err;
 	if (kube_logs_are_opening(stop->kube, &stop->handle)) {
 		stop->timer = loop_add_timer(
 			stop->kube->target.loop, clock_ms() + LOGS_MS, stop_begin, stop);
@@ -837,12 +833,11 @@ static struct stopping *stop_member(struct target_kube *kube, struct kube_reconc
 
 static void send_rest(struct kube_reconcile *repair);
 
-static int on_step(void *ctx, struct kube_response *response, struct err *err)
+static int on_step(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct step *step = ctx;
 	struct kube_reconcile *repair = step->repair;
 
-	(void)err;
 	step->call = NULL;
 	if (kube_reconcile_is_error(step, &response->error) && !err_is_set(&repair->error))
 		err_move(&repair->error, &response->error);
@@ -881,12 +876,11 @@ static void remove_job(struct kube_reconcile *repair, bool in_foreground)
 }
 
 /* Logs end with the pods that are removed. */
-static int remove_when_logged(void *ctx, struct err *err)
+static int remove_when_logged(void *ctx, struct err *err UNUSED)
 {
 	struct kube_reconcile *repair = ctx;
 	struct loop *loop = repair->kube->target.loop;
 
-	(void)err;
 	repair->timer = NULL;
 	if (kube_logs_are_opening(repair->kube, &repair->handle))
 		repair->timer =

@@ -124,24 +124,12 @@ static int environment_make_key(struct environment *environment, struct err *err
 	return r < 0 ? r : environment_read_key(environment, environment->key, err);
 }
 
-/*
- * Signals
- */
-
-static int environment_on_signal(void *ctx, int sig UNUSED, struct err *err UNUSED)
-{
-	struct environment *environment = ctx;
-
-	environment->interrupted = 1;
-	return 0;
-}
-
 /* While another has it, a moment passes before this returns. */
 static int environment_bake(const struct bake_request *request, struct environment *environment,
 	enum bake_result *ret, struct err *err)
 {
 	struct loop *loop = environment->submit->target->loop;
-	int r = loop_add_interrupts(loop, environment_on_signal, environment, err);
+	int r = loop_flag_interrupts(loop, &environment->interrupted, err);
 
 	if (r == 0)
 		r = bake_make(request, ret, err);

@@ -257,14 +257,6 @@ static int warm_wait(struct warm *warm, struct err *err)
 	}
 }
 
-static int warm_on_signal(void *ctx, int sig UNUSED, struct err *err UNUSED)
-{
-	struct warm *warm = ctx;
-
-	warm->interrupted = 1;
-	return 0;
-}
-
 static int warm_all(struct warm *warm, int n_nodes, struct err *err)
 {
 	struct submit *submit = warm->submit;
@@ -277,7 +269,7 @@ static int warm_all(struct warm *warm, int n_nodes, struct err *err)
 	result->ref = mem_strdup(submit->code_apart ? submit->base_ref : submit->ref);
 	r = warm_init(warm, n_nodes, err);
 	if (r == 0)
-		r = loop_add_interrupts(submit->target->loop, warm_on_signal, warm, err);
+		r = loop_flag_interrupts(submit->target->loop, &warm->interrupted, err);
 	if (r < 0)
 		return r;
 	r = warm_start(warm, err);

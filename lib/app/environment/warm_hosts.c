@@ -330,18 +330,10 @@ static int hosts_run(struct hosts *hosts, int64_t end_ms, struct err *err)
 	return r;
 }
 
-static int hosts_on_signal(void *ctx, int sig UNUSED, struct err *err UNUSED)
-{
-	struct hosts *hosts = ctx;
-
-	hosts->interrupted = 1;
-	return 0;
-}
-
 static int hosts_warm(struct hosts *hosts, struct err *err)
 {
 	struct loop *loop = hosts->submit->target->loop;
-	int r = loop_add_interrupts(loop, hosts_on_signal, hosts, err);
+	int r = loop_flag_interrupts(loop, &hosts->interrupted, err);
 
 	if (r < 0)
 		return r;

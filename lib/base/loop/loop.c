@@ -344,6 +344,17 @@ int loop_add_interrupts(struct loop *loop, loop_signal_fn *fn, void *ctx, struct
 	return r;
 }
 
+static int loop_on_interrupt(void *ctx, int sig UNUSED, struct err *err UNUSED)
+{
+	*(volatile int *)ctx = 1;
+	return 0;
+}
+
+int loop_flag_interrupts(struct loop *loop, volatile int *interrupted, struct err *err)
+{
+	return loop_add_interrupts(loop, loop_on_interrupt, (void *)interrupted, err);
+}
+
 void loop_remove_interrupts(struct loop *loop)
 {
 	for (size_t i = 0; i < ARRAY_LEN(loop_interrupts); i++)

@@ -46,6 +46,8 @@ void loop_remove_signal(struct loop *loop, int sig);
 /* The same for each signal that ends a command: SIGINT, SIGTERM, SIGHUP. A failure leaves no
  * source. */
 int loop_add_interrupts(struct loop *loop, loop_signal_fn *fn, void *ctx, struct err *err);
+/* The same where each only sets *interrupted to 1, for struct loop_wait and loop_pause. */
+int loop_flag_interrupts(struct loop *loop, volatile int *interrupted, struct err *err);
 void loop_remove_interrupts(struct loop *loop);
 
 /* Run until loop_stop, an error, or nothing is left to wait for: no timer, no signal source, and no

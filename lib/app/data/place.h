@@ -78,8 +78,8 @@ int place_bucket_run(struct data_place *place, size_t i, const struct strv *word
 	struct err *err);
 void place_bucket_close(struct place_bucket *bucket);
 
-/* A version whose files all have digests; base: another one that is there, or NULL. Blocks. 1: it
- * is known, and nothing of it is missing, or has another size. */
+/* Send a version whose files all have digests. base: another version that the bucket has, or NULL.
+ * Blocks. Returns 1 where the version is known and no object is missing or has another size. */
 struct bucket_put {
 	const char *dir;
 	const struct version *now, *base;

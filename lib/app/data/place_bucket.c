@@ -403,7 +403,7 @@ static int bucket_remove_list(const struct data_place *place, const struct s3_ad
 	return bucket_do(place, address, &remove, err);
 }
 
-/* The one that runs get when id is gone: the newest of the others, if it is another one now. */
+/* Another version becomes current where id is the current one: the newest of the others. */
 static int bucket_use_next(const struct data_place *place, const struct s3_address *address,
 	const struct bucket_versions *versions, const char *id, struct err *err)
 {
@@ -463,8 +463,7 @@ int place_bucket_run(struct data_place *place, size_t i, const struct strv *word
 		return 0;
 	AUTO_FREE char *key = mem_printf("%s@%s.list", address.key, word);
 	struct bucket_one get = {.key = key, .out = out};
-	r = bucket_do(place, &address, &get, err);
-	return r;
+	return bucket_do(place, &address, &get, err);
 }
 
 /*

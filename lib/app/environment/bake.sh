@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # An environment in a container that is there for it: sh -c THIS dlrun VERB SCRATCH TREE ARGUMENT...
-# SCRATCH: a directory on a volume of its own. Ends with 3 where another has taken it, 4 where the part that came is of another pod, 45 where a tool is missing, 46
-# where the setup has written to a home that is no part of the image, 125 where the setup has failed.
+# SCRATCH: a directory on a volume of its own. Ends with 3 where another has taken it, 4 where the part that came is of
+# another pod, 45 where a tool is missing, 46 where the setup has written to a home that is no part of the image, 125
+# where the setup has failed.
 # Options are those that GNU, busybox and toybox have in common; one file system: what is mounted is no part of it.
 bake_verb=$1 bake_dir=$2/bake bake_tree=$3
 shift 3
@@ -129,8 +130,8 @@ bake_send() {
 		(cd / && sed 's,^/,./,' "$bake_dir/files" | tr '\n' '\0' | xargs -0 -n 500 tar $bake_plain -cf -)
 }
 
-# AT TOKEN: send it without the first AT bytes, which the one with that token has. Whoever took it has a minute, and more
-# for much, until it may be taken again.
+# AT TOKEN: send it without the first AT bytes, which the client with that token has. The client that took it has a
+# minute, and more for much, until another may take it.
 bake_take() {
 	# Those of the same caller whose connection was cut, with their senders.
 	for bake_pid in /proc/[0-9]*; do

@@ -20,13 +20,13 @@ enum {
 	HOSTS_LOCK_MS = 60000,
 	HOSTS_ROOM_MS = 20000,
 	HOSTS_SUBMIT_MS = 120000,
-	HOSTS_ANSWER_MS = 20000,
+	HOSTS_RESPONSE_MS = 20000,
 	HOSTS_STOP_MS = 15000,
 	HOSTS_POLL_MS = 500,
 	HOSTS_SILENT_MS = 2 * 60 * 1000,
 };
 
-/* The request that a host has; its response decides about the next one. */
+/* The request that a host is sent; its response decides about the next request. */
 enum hosts_step {
 	HOST_WAITS,
 	HOST_ROOM,
@@ -46,7 +46,7 @@ struct host {
 	const char *name;
 	struct target *target; /* that host alone */
 	enum hosts_step step;
-	bool has_answered;
+	bool has_response;
 	int status;
 	struct err error; /* of the step */
 	struct target_room room;
@@ -96,7 +96,7 @@ static void host_on_done(struct target_call *call, int status, struct err *error
 {
 	struct host *host = (struct host *)call;
 
-	host->has_answered = true;
+	host->has_response = true;
 	host->status = status;
 	if (status < 0)
 		err_move(&host->error, error);
@@ -130,9 +130,9 @@ static void host_begin(struct host *host, enum hosts_step step)
 	static const int64_t limits[] = {
 		[HOST_ROOM] = HOSTS_ROOM_MS,
 		[HOST_SUBMIT] = HOSTS_SUBMIT_MS,
-		[HOST_STATE] = HOSTS_ANSWER_MS,
-		[HOST_CANCEL] = HOSTS_ANSWER_MS,
-		[HOST_FORGET] = HOSTS_ANSWER_MS,
+		[HOST_STATE] = HOSTS_RESPONSE_MS,
+		[HOST_CANCEL] = HOSTS_RESPONSE_MS,
+		[HOST_FORGET] = HOSTS_RESPONSE_MS,
 		[HOST_OVER] = 0,
 	};
 	struct target *target = host->target;
@@ -142,7 +142,7 @@ static void host_begin(struct host *host, enum hosts_step step)
 
 	err_clear(err);
 	host->step = step;
-	host->has_answered = false;
+	host->has_response = false;
 	host->call = (struct target_call){
 		.deadline_ms = clock_ms() + limits[step], .done = host_on_done};
 	if (step == HOST_ROOM)
@@ -156,7 +156,7 @@ static void host_begin(struct host *host, enum hosts_step step)
 	else if (step == HOST_FORGET)
 		r = ops->forget(target, host->handle, true, &host->call, err);
 	if (r < 0) {
-		host->has_answered = true;
+		host->has_response = true;
 		host->status = r;
 	}
 }
@@ -244,7 +244,7 @@ static void host_after_state(struct host *host)
 	host_begin(host, HOST_FORGET);
 }
 
-/* An attempt of which nobody knows whether it came is ended. */
+/* An attempt that may have arrived or not is ended. */
 static void host_after_submit(struct host *host)
 {
 	host->heard_ms = clock_ms();
@@ -257,7 +257,7 @@ static void host_go_on(struct host *host)
 {
 	if (host->step == HOST_PAUSE && clock_ms() >= host->next_ms)
 		host_begin(host, HOST_STATE);
-	if (!host->has_answered)
+	if (!host->has_response)
 		return;
 	if (host->step == HOST_ROOM)
 		host_after_room(host);

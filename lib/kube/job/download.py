@@ -5,8 +5,8 @@
 #
 # What lies in TOP is shared with other pods, if it is not the pod's own:
 #	KEY/objects/XX/NAME  a whole object of that PATH. NAME follows from key, size and ETag, or from the content
-#	KEY/parts/NAME       one that comes, of the size that it will have; .got: pieces of it that have come. Locked
-#	                     while somebody fetches it
+#	KEY/parts/NAME       an object that is being fetched, of its final size; .got: its pieces that are there. Locked
+#	                     by the process that fetches it
 #	KEY/lock             held while it is decided what comes and what goes
 #	runs/POD/N           the tree of the N-th data for that pod: hard links to the files above
 #	runs/POD/state/lock  held by this program, and then by the pod's own. started: it was. A run whose lock is free
@@ -220,7 +220,7 @@ class Data:
             st = os.stat(path)
         except FileNotFoundError:
             return False
-        # Whoever has changed it has changed that, too.
+        # A change of the content changes its time, too.
         if st.st_size == entry.size and st.st_mtime == MTIME:
             return True
         os.unlink(path)
@@ -343,7 +343,7 @@ class Data:
                     fcntl.flock(fd, how)
                 except BlockingIOError:
                     return False
-                # The one who had it has made an object of it.
+                # The process that had the lock has made an object of the part.
                 try:
                     if os.fstat(fd).st_ino != os.stat(part).st_ino:
                         continue
@@ -488,7 +488,7 @@ class Data:
     # Many at once.
 
     def fetch_all(self, mine, n):
-        """Those entries whose number is mine: first what nobody else fetches."""
+        """Fetch the entries whose number is mine, those that no other process fetches first."""
         self.segments = concurrent.futures.ThreadPoolExecutor(THREADS)
         free = threading.Semaphore(2 * THREADS)
         errors, busy = [], []

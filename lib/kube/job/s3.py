@@ -53,7 +53,7 @@ def ask(url, method="GET", headers=None, data=None, timeout=30, direct=False):
 
 
 def body_of(response):
-    """Whole, as read(N) does not tell of one that was cut."""
+    """The whole body: read(N) does not tell that a body was cut."""
     body = response.read(BODY_MAX + 1) if response.length is None else response.read() if response.length <= BODY_MAX else None
     if body is None or len(body) > BODY_MAX:
         raise ValueError("the response is too long")

@@ -44,7 +44,8 @@ int s3_address_parse(const char *text, struct s3_address *ret, struct err *err)
 		key_len--;
 	if (!s3_is_bucket(bucket, len))
 		return err_set(err, E_S3_CONFIG,
-			"%s names no bucket: that has at least 3 letters, digits, . _ or -", shown);
+			"%s names no bucket: a bucket has a name of at least 3 letters, digits, . _ or -",
+			shown);
 	if (key_len > S3_KEY_MAX || !str_is_utf8(key, key_len) || *key == '/')
 		return err_set(err, E_S3_CONFIG, "%s does not name a path in a bucket", shown);
 	ret->bucket = mem_strndup(bucket, len);

@@ -35,7 +35,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from gotools import go_tool
-from harness import Missing, busy_s, needs, wait_for
+from harness import Missing, busy_s, needs, pause_s, wait_for
 from kube_api import Api, ApiError, write_kubeconfig
 from kube_host import CNI
 from registries import free_port, listens
@@ -373,18 +373,19 @@ class Cluster:
         with contextlib.suppress(ApiError):
             self.api("DELETE", path_of(kind, name, namespace), **query)
 
-    def wait(self, predicate, what="a state of the cluster", seconds=STEP_S, pause_s=POLL_S):
+    def wait(self, predicate, what="a state of the cluster", seconds=STEP_S, least=POLL_S):
         """Polls until the predicate's value is true, and returns it; errors of the API are none."""
         seconds = busy_s(seconds)
         end, value = time.monotonic() + seconds, None
         while time.monotonic() < end:
+            began = time.monotonic()
             try:
                 value = predicate()
                 if value:
                     return value
             except (OSError, ApiError, LookupError) as wrong:
                 value = wrong
-            time.sleep(pause_s)
+            time.sleep(pause_s(began, least))
         raise AssertionError(f"did not happen within {seconds} s: {what}; last: {value!r}"[:2000])
 
     def phase(self, namespace, name, *wanted, seconds=STEP_S):
@@ -401,7 +402,7 @@ class Cluster:
             self.apply(job(f"floor-{turn}", image, "echo", "line", **spec), namespace=namespace)
             while not (name := self.started(namespace, f"floor-{turn}")):
                 time.sleep(0.01)
-            self.wait(lambda: self.api("GET", path_of("Pod", f"{name}/log", namespace)), "a line of a log", pause_s=0.01)
+            self.wait(lambda: self.api("GET", path_of("Pod", f"{name}/log", namespace)), "a line of a log", least=0.01)
             took = time.monotonic() - begin
             spec["nodeName"] = self.get("Pod", name, namespace)["spec"]["nodeName"]
         return took

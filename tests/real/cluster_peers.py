@@ -164,7 +164,7 @@ def test_ps_of_many_jobs(w):
         on_fake_nodes(s)
         run = s.submit("--", "true")
         ids = copies(s, run, JOBS - 1)
-        s.cluster.wait(lambda: sum(j["status"].get("succeeded", 0) for j in s.jobs()) == JOBS, "the end of all", 300, pause_s=1)
+        s.cluster.wait(lambda: sum(j["status"].get("succeeded", 0) for j in s.jobs()) == JOBS, "the end of all", 300, least=1)
         pages, jobsets = -(-JOBS // PAGE), 1
         first, again = listed(s, {run, *ids}, 2 * pages + jobsets), listed(s, {run, *ids}, pages + jobsets)
         print(f"ps of {JOBS} Jobs: {first[0]:.2f} s and {first[1]} requests where they were not known yet, then {again[0]:.2f} s and "

@@ -85,7 +85,7 @@ def running(s, n, **labels):
     def found():
         pods = s.cluster.get("Pod", namespace=s.namespace, labelSelector=",".join(f"{k}={v}" for k, v in labels.items()))
         return sum(p["status"]["phase"] == "Running" for p in pods) == n
-    s.cluster.wait(found, f"{n} pods that run", 300, pause_s=0.5)
+    s.cluster.wait(found, f"{n} pods that run", 300, least=0.5)
 
 
 def gang(s, n):

@@ -221,9 +221,9 @@ class World:
         return json.loads(self.ok("show", run, "--json").out)
 
     def close(self):
-        for run in (self.state / "runs").glob("*/attempts/*"):
-            subprocess.run(["pkill", "-KILL", "-f", f"__supervise.*{run.parent.parent.name}"],
-                           capture_output=True)
+        runs = {attempt.parent.parent.name for attempt in (self.state / "runs").glob("*/attempts/*")}
+        if runs:
+            subprocess.run(["pkill", "-KILL", "-f", f"__supervise.*({'|'.join(runs)})"], capture_output=True)
         subprocess.run(["chmod", "-R", "u+rwx", str(self.dir)], capture_output=True)
         shutil.rmtree(self.dir, ignore_errors=True)
 
@@ -384,15 +384,22 @@ def busy_s(seconds):
     return 4 * seconds if seconds >= 20 else seconds
 
 
+def pause_s(began, least=0.01):
+    """How long to wait before one asks anew, of a question that was asked at that moment: one that takes a program each time would
+    keep a core busy, and other tests waiting for it."""
+    return min(max(least, 3 * (time.monotonic() - began)), 0.5)
+
+
 def wait_for(condition, what, seconds=30):
     """Poll until condition() is true; no test sleeps for a fixed time."""
     seconds = busy_s(seconds)
     end = running_time() + seconds
     while running_time() < end:
+        began = time.monotonic()
         value = condition()
         if value:
             return value
-        time.sleep(0.01)
+        time.sleep(pause_s(began))
     raise AssertionError(f"did not happen within {seconds} s: {what}")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the steps of tests/run: what they need is built first, then two go at a time, the longest first; a step that mostly waits
-has a track of its own beside them.
+"""Runs the steps of tests/run: what they need is built first, then the longest first, so many at a time as keep the cores busy: steps
+differ in how much of their time they wait. The clusters' step has a track of its own beside them.
 
     tests/run [--no-install] [--all] [NAME…]     NAME: only the steps whose names contain it, and only what they need is built
     tests/run --list                             the steps, what each needs, and how many seconds it is expected to take
@@ -41,7 +41,9 @@ from pypi import CACHE  # noqa: E402
 
 AGAIN_MAX = 10
 SLOWEST = 20
-AT_A_TIME = 2
+# How many at a time on the common track: one always, up to that many as long as what runs needs no more than the cores.
+LEAST, MOST = 1, 4
+CORES = os.cpu_count() or 2
 LIMIT_S = 4500  # Of one step, several times what the longest needs on an idle machine: tests have limits of their own.
 LEAVE_S = 60    # For one that was told to end.
 OUT = ROOT / "build-test"
@@ -76,9 +78,11 @@ class Step:
     argv: list
     builds: dict = field(default_factory=dict)  # name: the targets it needs
     seconds: int = 15                           # expected, where no earlier run has told
+    load: float = 0.5                           # cores that it keeps busy where it has them for itself
     tools: tuple = ()                           # of tests/real/gotools.py
     env: dict = field(default_factory=dict)
     own_track: bool = False
+    makes: str = None                           # of BUILDS
 
 
 def python(*argv):
@@ -89,7 +93,7 @@ def real(name, seconds, *argv, build="release", targets=("dlrun", "real-tools"),
     title = f"real {name}" if build == "release" else f"real {name}, portable"
     env = {} if build == "release" else {"DLRUN_OS": "portable"}
     return Step(title, python(ROOT / f"tests/real/{name}.py", *(argv or (OUT / build / "dlrun",))), {build: targets}, seconds,
-                env=env, **more)
+                LOAD.get(name, Step.load), env=env, **more)
 
 
 # Seconds on two cores with nothing else; the cluster's files are one step, as they share a cluster.
@@ -99,6 +103,12 @@ REAL = {
     "typed": 15, "ended": 10, "projects": 60, "httpd": 30, "proxy": 40, "push_matrix": 90, "push_cuts": 60, "push_hostile": 15,
     "push_names": 10, "push_logins": 10, "world": 25, "world_bad": 20, "conda": 40, "canary": 20, "push": 60, "runner": 60, "runner_collect": 30,
     "runner_extras": 40, "runner_slots": 60, "runner_pool": 60, "family": 30, "ranks": 60, "roles": 40, "s3": 90, "s3_data": 60, "study": 15, "sweep": 60,
+}
+# Of those that wait most of the time, or compute all the time.
+LOAD = {
+    "after": 0.5, "attempts": 1, "conda": 0.1, "ranks": 0.2, "roles": 0.3, "runner": 0.4, "runner_pool": 0.2, "runner_slots": 0.2,
+    "held": 0.4, "projects": 0.6, "proxy": 0.2, "push": 0.6, "push_cuts": 0.9, "push_matrix": 0.7, "recipe": 0.3, "s3_data": 0.7,
+    "ssh_gang": 0.3, "ssh_gpus": 0.2, "ssh_home": 0.35, "ssh_keywords": 0.35, "ssh_logins": 0.8, "sweep": 0.5, "usage": 0.3,
 }
 CRANE, REGISTRY, CLUSTER = ("crane",), ("crane", "registry"), ("kubernetes", "etcd", "coredns", "kwok", "jobset")
 TOOLS = {"image": CRANE, "push": REGISTRY, "push_cuts": REGISTRY, "push_matrix": REGISTRY, "push_hostile": REGISTRY}
@@ -112,7 +122,8 @@ def ssh_steps():
 
 
 def units(build, names=()):
-    argv = ["meson", "test", "-C", str(OUT / build), "--print-errorlogs", "--no-rebuild", *names]
+    argv = ["meson", "test", "-C", str(OUT / build), "--print-errorlogs", "--no-rebuild", "--num-processes",
+            str((os.cpu_count() or 2) + 1), *names]
     return argv, {build: tuple(rooms.targets(names)) or ("meson-test-prereq",)}
 
 
@@ -124,8 +135,8 @@ def checks(whole):
     yield Step("check notes", python("tests/check/notes.py", OUT / "release/dlrun"), {"release": ("dlrun",)})
     yield Step("check docs", python("tests/check/docs.py"))
     yield Step("check format", ["clang-format", "--dry-run", "--Werror", *rooms.sources()])
-    yield Step("check cppcheck", ["tests/check/cppcheck", *some], seconds=30)
-    yield Step("check analyzer", ["tests/check/analyzer", *some, str(OUT / "analyzer")], seconds=60)
+    yield Step("check cppcheck", ["tests/check/cppcheck", *some], seconds=30, load=1)
+    yield Step("check analyzer", ["tests/check/analyzer", *some, str(OUT / "analyzer")], seconds=60, load=1.5)
     yield Step("check manuals", python("tests/check/manuals.py", OUT / "release/dlrun"), {"release": ("dlrun",)})
 
 
@@ -134,7 +145,7 @@ def steps(whole):
     dlrun, snap_tool = OUT / "release/dlrun", OUT / "release/tests/real/snap_tool"
     yield from checks(whole)
     argv, builds = units("dev")
-    yield Step("unit and fuzz corpora, dev", argv, {"dev": (*EVERYTHING, LEFT_OUT)}, 120)
+    yield Step("unit and fuzz corpora, dev", argv, {"dev": (*EVERYTHING, LEFT_OUT)}, 120, load=1)
     other = "portable" if whole else "other"
     argv, builds = units(other, () if whole else [n for n in rooms.tests_of_system() if n != "os_family"])
     targets = EVERYTHING if whole else ("dlrun", OBJECTS, LEFT_OUT, *builds[other])
@@ -151,7 +162,7 @@ def steps(whole):
         yield real(name, 40)
     cluster = sorted((tests / "real").glob("cluster_*.py"))
     yield Step("real cluster", python(tests / "real/on_cluster.py", dlrun, *cluster), {"release": ("dlrun", "real-tools")}, 900,
-               tools=CLUSTER, own_track=True)
+               load=1.4, tools=CLUSTER, own_track=True)
     for name in PORTABLE if whole else PORTABLE_SOME:
         yield real(name, REAL[name], build=other)
     yield Step("example digits", ["tests/real/digits.sh"])
@@ -327,7 +338,8 @@ def failure_lines(lines):
 def build_step(name, targets):
     """The step that makes the targets of one build; the work is done by this file, in a process of its own."""
     argv = [sys.executable, str(Path(__file__)), "--build", name, *sorted(targets)]
-    return Step(BUILDS[name].title, argv, seconds=90, env=compiler.environment(BUILDS[name].compiler))
+    return Step(BUILDS[name].title, argv, seconds=90, load=1.5, env=compiler.environment(BUILDS[name].compiler),
+                makes=name)
 
 
 def make(name, targets):
@@ -344,20 +356,22 @@ def make(name, targets):
 
 class Schedule:
     """Which step is next: builds in the order of BUILDS, one at a time, as they use all cores; else the longest whose builds are
-    there. What depends on a build that failed is never begun."""
+    there and whose load fits beside what runs. What depends on a build that failed is never begun."""
 
     def __init__(self, builds, chosen, expected):
         self.changed = threading.Condition()
         self.builds = list(builds.items())
         self.steps = sorted(chosen, key=lambda step: -expected(step))
         self.made, self.broken, self.is_building = set(), set(), False
-        self.outcomes = []
+        self.running, self.outcomes = [], []
 
     def take(self, own_track):
-        """The next for this track, None: no more. Waits where one may become ready."""
+        """The next for this track, None: no more. Waits where one may become ready, or fit."""
         with self.changed:
             while not children.is_over:
                 found = self._next(own_track)
+                if found:
+                    self.running.append(found)
                 if found or not self._may_come(own_track):
                     return found
                 self.changed.wait()
@@ -369,31 +383,33 @@ class Schedule:
     def _next(self, own_track):
         if not own_track and self.builds and not self.is_building:
             self.is_building = True
-            return self.builds.pop(0)
+            return build_step(*self.builds.pop(0))
         for step in self._mine(own_track):
-            if set(step.builds) <= self.made:
+            if set(step.builds) <= self.made and (own_track or self._fits(step)):
                 self.steps.remove(step)
                 return step
         return None
+
+    def _fits(self, step):
+        beside = [s for s in self.running if not s.own_track]
+        return len(beside) < LEAST or len(beside) < MOST and sum(s.load for s in self.running) + step.load <= CORES
 
     def _may_come(self, own_track):
         return bool(self._mine(own_track)) or not own_track and bool(self.builds)
 
     def work(self, own_track):
-        while (taken := self.take(own_track)):
-            if isinstance(taken, Step):
-                outcome = run(taken)
-            else:
-                outcome = run(build_step(*taken))
+        while (step := self.take(own_track)):
+            outcome = run(step)
             with self.changed:
-                if not isinstance(taken, Step):
-                    (self.broken if outcome.counts[1] else self.made).add(taken[0])
+                self.running.remove(step)
+                if step.makes:
+                    (self.broken if outcome.counts[1] else self.made).add(step.makes)
                     self.is_building = False
                 self.outcomes.append(outcome)
                 self.changed.notify_all()
 
     def run(self):
-        tracks = [False] * AT_A_TIME + [True] * any(s.own_track for s in self.steps)
+        tracks = [False] * MOST + [True] * any(s.own_track for s in self.steps)
         with concurrent.futures.ThreadPoolExecutor(len(tracks)) as pool:
             list(pool.map(self.work, tracks))
         for step in self.steps:

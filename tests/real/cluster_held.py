@@ -19,7 +19,6 @@ from kubesite import site
 from faultproxy import FaultProxy
 
 RUNS = 5
-POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "12"))
 LINE = ["sh", "-c", "echo ran-$DLRUN_RUN_ID"]
 
 
@@ -136,15 +135,26 @@ def test_a_sender_is_killed_anywhere(w):
         seen = (w.dir / "count").read_text().splitlines()
         first = seen[0].split()[0]
         total = sum(line.startswith(first + " ") for line in seen)
-        for n in range(1, total + 1, max(1, total // POINTS)):
+        def left_at(n):
             runs.append(hold())
             sender("-e", f"inject={kill.CALLS}:signal=SIGKILL:when={n}")
+            left = left_by_sender(w, s, runs[-1], runs[-1])
             w.ok("queue", "--send")
             assert waiting(w) == []
+            return left
+        left = kill.closing_in(total, 40, left_at)
         for run in runs:
             assert s.ended(run)["state"] == "succeeded", w.show(run)
         assert owners(s) == sorted(runs)
-        print(f"held: a sender killed at {len(runs) - 1} of {total} calls", flush=True)
+        print(f"held: a sender killed at {len(runs) - 1} of {total} calls: {dict(left)}", flush=True)
+        assert {"not there", "there"} <= set(left), left
+
+
+def left_by_sender(w, s, run, job):
+    """What one that was killed had done with it: nothing there yet, there and not known here, both."""
+    if run not in waiting(w):
+        return "sent"
+    return "there" if job in owners(s) else "not there"
 
 
 def test_after_another_run(w):
@@ -324,21 +334,25 @@ def test_a_sender_of_a_study_is_killed_anywhere(w):
         seen = (w.dir / "count").read_text().splitlines()
         process = seen[0].split()[0]
         total = sum(line.startswith(process + " ") for line in seen)
-        for i, n in enumerate(range(1, total + 1, max(1, total // POINTS))):
+        def left_at(n):
             name, runs = hold()
             sender("-e", f"inject={kill.CALLS}:signal=SIGKILL:when={n}")
-            if i % 2:
+            left = left_by_sender(w, s, runs[0], name)
+            if len(studies) % 2:
                 w.run("cancel", runs[1])
                 cancelled.append(runs[1])
             w.ok("queue", "--send")
             assert not [run for run in waiting(w) if run not in cancelled], (n, waiting(w))
             studies.append(name)
-            all_runs += runs
+            all_runs.extend(runs)
+            return left
+        left = kill.closing_in(total, 40, left_at)
         ends = all_end(w, all_runs)
         assert all(ends[run] == "succeeded" for run in ends if run not in cancelled), ends
         assert owners(s) == sorted(studies)
         assert all(w.ok("logs", run).out == f"ran-{run}\n" for run in ends if run not in cancelled)
-        print(f"held: a sender killed at {len(studies) - 1} of {total} calls", flush=True)
+        print(f"held: a sender killed at {len(studies) - 1} of {total} calls: {dict(left)}", flush=True)
+        assert {"not there", "there"} <= set(left), left
 
 
 def test_a_study_after_a_run(w):

@@ -21,7 +21,6 @@ import kill
 
 ENDED = ("succeeded", "failed", "cancelled", "lost")
 RUNS = 20
-POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "60"))
 # Each start of a program leaves a line with its id and the moment, in the home of the host.
 ONCE = ["sh", "-c", 'echo "$DLRUN_RUN_ID $(date +%s%N)" >>~/began']
 
@@ -261,10 +260,6 @@ def test_two_serve_one_sends(w):
             assert server.wait(30) in (0, 130, -15), server.stderr.read()
 
 
-def points(total):
-    return range(1, total + 1, max(1, total // POINTS))
-
-
 def test_a_submit_is_killed_anywhere(w):
     """What was accepted is sent once, what was not never runs; nothing is in between."""
     needs("strace")
@@ -273,7 +268,8 @@ def test_a_submit_is_killed_anywhere(w):
         s["gpu1"].stop(sessions=True)
         words = ["submit", "-d", "-t", "ssh:gpu1", "--", *ONCE]
         total = kill.count(w, *words)
-        for n in points(total):
+        where = kill.points(total, 24, 120)
+        for n in where:
             kill.killed(w, n, *words)
         no_sender(w)
         held = waiting(w)
@@ -284,8 +280,9 @@ def test_a_submit_is_killed_anywhere(w):
         states = {r["id"]: r["state"] for r in w.runs()}
         assert all(states[run] == "succeeded" for run in held), states
         assert sorted(began(s)) == sorted(held), (began(s), held)
-        assert held and not [p for p in (w.state / "queue").iterdir() if p.name not in ("lock", "kicked")]
-        print(f"held: {len(held)} of {len(points(total))} submits were accepted, {total} calls", flush=True)
+        # Killed before it was accepted, and behind that.
+        assert 0 < len(held) < len(where) and not [p for p in (w.state / "queue").iterdir() if p.name not in ("lock", "kicked")]
+        print(f"held: {len(held)} of {len(where)} submits were accepted, {total} calls", flush=True)
 
 
 def test_a_sender_is_killed_anywhere(w):
@@ -299,19 +296,31 @@ def test_a_sender_is_killed_anywhere(w):
         s["gpu1"].start()
         total = kill.count(w, "queue", "--send")
         runs = []
-        for n in points(total):
+
+        def left_at(n):
             s["gpu1"].stop(sessions=True)
             runs.append(w.ok(*words).out.strip())
             no_sender(w)
             s["gpu1"].start()
             kill.killed(w, n, "queue", "--send")
+            left = left_by_sender(w, s, runs[-1])
             w.ok("queue", "--send")
             assert waiting(w) == []
+            return left
+        left = kill.closing_in(total, 120, left_at)
         all_end(w, runs)
         states = {r["id"]: r["state"] for r in w.runs()}
         ran = began(s)
         assert all(ran.count(run) == 1 for run in runs), [(run, states[run], ran.count(run)) for run in runs if ran.count(run) != 1]
-        print(f"held: a sender killed at {len(runs)} of {total} calls", flush=True)
+        print(f"held: a sender killed at {len(runs)} of {total} calls: {dict(left)}", flush=True)
+        assert {"not there", "there"} <= set(left), left
+
+
+def left_by_sender(w, s, run):
+    """What one that was killed had done with it: nothing there yet, there and not known here, both."""
+    if run not in waiting(w):
+        return "sent"
+    return "there" if any(s["gpu1"].homes.glob(f"*/.dlrun/on/gpu1/runs/{run}")) else "not there"
 
 
 def test_a_cancel_while_it_is_sent(w):
@@ -333,7 +342,7 @@ def test_a_cancel_while_it_is_sent(w):
         s["gpu1"].start()
         total = kill.count(w, "queue", "--send")
         runs = []
-        for n in range(1, total + 1, max(1, total // 12)):
+        for n in kill.points(total, 8, 48):
             s["gpu1"].stop(sessions=True)
             runs.append(w.ok(*words).out.strip())
             no_sender(w)
@@ -462,7 +471,7 @@ def test_a_sweep_is_killed_anywhere(w):
     with site(w) as s:
         s["gpu1"].stop(sessions=True)
         total = kill.count(w, *study_words(n=3))
-        kills = range(1, total + 1, max(1, total // (POINTS // 2)))
+        kills = kill.points(total, 12, 60)
         for n in kills:
             kill.killed(w, n, *study_words(n=3))
         no_sender(w)
@@ -489,7 +498,7 @@ def test_a_sender_of_a_study_is_killed_anywhere(w):
         s["gpu1"].start()
         total = kill.count(w, "queue", "--send")
         runs, cancelled = [], []
-        for i, n in enumerate(range(1, total + 1, max(1, total // (POINTS // 3)))):
+        for i, n in enumerate(kill.points(total, 8, 40)):
             s["gpu1"].stop(sessions=True)
             made = [r["id"] for r in members(w, w.ok(*study_words(n=3)).out.strip())]
             no_sender(w)

@@ -7,6 +7,7 @@ was (but for refs/dlrun and new objects), no run is there twice, `ps` shows only
 and after `rm` and `gc` nothing is left.
 """
 
+import collections
 import os
 import subprocess
 
@@ -15,8 +16,28 @@ from harness import *  # noqa: F403
 # Calls that change something outside of the process.
 CALLS = ("openat,openat2,write,pwrite64,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,fsync,fdatasync,ftruncate,"
          "link,linkat,symlinkat,clone,clone3,fork,vfork,execve,flock,fcntl,fchmod,close,pipe2,utimensat,chdir")
-# How many kill points are tried: all of a short submit would take too long for every CI run.
-POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "300"))
+
+
+def points(total, few, many):
+    """At which of so many calls: at as many, from the first to the last at equal distances. few: in CI, where the test says which
+    ends it has to see; many: with --all. DLRUN_KILL_POINTS: another number."""
+    n = max(2, min(total, int(os.environ.get("DLRUN_KILL_POINTS", many if ALL else few))))
+    return [1 + i * (total - 1) // (n - 1) for i in range(n)]
+
+
+def closing_in(total, many, left_at):
+    """Kills at calls that close in on the one before which the other side has it and nobody here knows: left_at(n) kills at the
+    n-th and says what was left, "not there" before. With --all at many points instead. How often which was left."""
+    left = collections.Counter()
+    if ALL or "DLRUN_KILL_POINTS" in os.environ:
+        left.update(left_at(n) for n in points(total, 0, many))
+    first, last = 1, total
+    while first < last:
+        n = (first + last) // 2
+        found = left_at(n)
+        left[found] += 1
+        first, last = (n + 1, last) if found == "not there" else (first, n)
+    return left
 
 
 def prepared(w):
@@ -50,6 +71,7 @@ def git_is_untouched(before, after):
 
 
 def kill_at(w, n):
+    """What came of the run."""
     before = hash_dir(w.tree / ".git")
     runs_before = {r["id"] for r in w.runs()}
     w.command(["strace", "-qq", "-o", "/dev/null", "-e", f"trace={CALLS}",
@@ -63,6 +85,7 @@ def kill_at(w, n):
         assert doc["state"] in ("succeeded", "failed", "cancelled", "lost"), doc["state"]
         w.ok("rm", run["id"])
     assert w.git("fsck", "--strict", check=False).rc == 0
+    return doc["state"] if new else "no run"
 
 
 def test_sigkill_at_each_call(w):
@@ -70,10 +93,9 @@ def test_sigkill_at_each_call(w):
     prepared(w)
     total = count(w, "submit", "-d", "--", "true")
     w.ok("wait", "@")
-    step = max(1, total // POINTS)
-    points = range(1, total + 1, step)
-    for n in points:
-        kill_at(w, n)
+    ends = collections.Counter(kill_at(w, n) for n in points(total, 80, total))
+    # Killed before there was a row, with a row and no program, and when the program had begun.
+    assert {"no run", "failed", "succeeded"} <= set(ends), ends
     for run in w.runs():
         w.ok("rm", run["id"])
     w.ok("submit", "-f", "--", "true")
@@ -85,7 +107,7 @@ def test_sigkill_at_each_call(w):
     assert not left, left
     temporary = [p for p in (w.tree / ".git").rglob("*") if "tmp" in p.name]
     assert not temporary, temporary
-    print(f"kill: {len(points)} of {total} points", flush=True)
+    print(f"kill: {sum(ends.values())} of {total} points: {dict(ends)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from ssh_gpus import holding
 import held
 import kill
 
-POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "20"))
 
 
 @contextlib.contextmanager
@@ -158,7 +157,7 @@ def test_a_sender_is_killed_anywhere(w):
             return run
         runs = [away()]
         total = kill.count(w, "queue", "--send")
-        for i, n in enumerate(range(2, total + 1, max(1, total // POINTS))):
+        for i, n in enumerate(kill.points(total, 10, 60)):
             runs.append(away(("gpu1", "gpu2")[i % 2]))
             kill.killed(w, n, "queue", "--send")
             for name in ("gpu1", "gpu2"):
@@ -237,7 +236,8 @@ def test_a_refused_submit_is_killed_anywhere(w):
         words = ("submit", "-d", "-t", "lab,eu", "--", *held.ONCE)
         total = kill.count(w, *words)
         held.no_sender(w)
-        for n in range(2, total + 1, max(1, total // POINTS)):
+        where = kill.points(total, 14, 80)
+        for n in where:
             kill.killed(w, n, *words)
             w.ok("queue", "--send")
         rows = [r["id"] for r in w.runs()]
@@ -246,7 +246,9 @@ def test_a_refused_submit_is_killed_anywhere(w):
         ends = {run: w.show(run)["state"] for run in rows}
         assert began(s, "gpu1") == [] and len(set(ran)) == len(ran), ran
         assert all((ends[run] == "succeeded") == (run in ran) for run in set(rows) - set(rows[-2:])), ends
-        print(f"places: a refused submit killed at {POINTS} of {total} calls, {len(ran)} went on", flush=True)
+        print(f"places: a refused submit killed at {len(where)} of {total} calls, {len(ran)} went on", flush=True)
+        # Killed before it had a row, and behind that.
+        assert 0 < len(ran) < len(where), ran
 
 
 def test_here_and_there(w):

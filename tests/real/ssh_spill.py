@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs that wait in one of several targets without room, and go on to the next: each runs once, whatever dies.
-DLRUN_SPILLS: how many are moved while answers are lost and movers killed (12; DLRUN_TESTS=all: 200).
+DLRUN_SPILLS: how many are moved while answers are lost and movers killed (6; DLRUN_TESTS=all: 200).
 
     tests/real/ssh_spill.py DLRUN [NAME…]
 """
 
+import collections
 import contextlib
 import json
 import os
@@ -17,9 +18,8 @@ from sshsite import site
 from held import ENDED, ONCE, all_end, no_sender, offline
 import kill
 
-POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "40"))
-CUTS = int(os.environ.get("DLRUN_SPILLS", "200" if ALL else "12"))
-GANGS = 12
+CUTS = int(os.environ.get("DLRUN_SPILLS", "200" if ALL else "6"))
+GANGS = 12 if ALL else 6
 
 
 @contextlib.contextmanager
@@ -283,18 +283,22 @@ def test_a_mover_is_killed_anywhere(w):
         no_sender(w)
         total = kill.count(w, "queue", "--send")
         runs = [run]
-        for n in range(1, total + 1, max(1, total // POINTS)):
+        targets = collections.Counter()
+        for n in kill.points(total, 12, 120):
             run = submit(w)
             runs.append(run)
             queued(w, run)
             no_sender(w)
             kill.killed(w, n, "queue", "--send")
+            targets[where(w, run)] += 1
         settle(w, runs, 300)
         ran = began(s)
         states = {r["id"]: r["state"] for r in w.runs()}
         assert sorted(ran) == sorted(runs), [(run, states[run], ran.count(run)) for run in runs if ran.count(run) != 1]
         assert began(s, "gpu1") == []
-        print(f"spill: a mover killed at {len(runs) - 1} of {total} calls", flush=True)
+        print(f"spill: a mover killed at {len(runs) - 1} of {total} calls: {dict(targets)}", flush=True)
+        # Before it had left the first, and behind that.
+        assert set(targets) == {"lab", "eu"}, targets
 
 
 def test_a_cancel_during_the_move(w):
@@ -306,7 +310,7 @@ def test_a_cancel_during_the_move(w):
         no_sender(w)
         total = kill.count(w, "queue", "--send")
         runs = []
-        for n in range(1, total + 1, max(1, total // 12)):
+        for n in kill.points(total, 8, 48):
             run = submit(w)
             queued(w, run)
             no_sender(w)

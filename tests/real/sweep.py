@@ -7,13 +7,12 @@ import shlex
 import signal
 import subprocess
 
+import kill
 from harness import *  # noqa: F403
 
 # Calls that change something outside of the process.
 CALLS = ("openat,openat2,write,pwrite64,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,fsync,fdatasync,ftruncate,"
          "link,linkat,clone,clone3,vfork,execve,flock,fchmod,close,pipe2")
-# How many kill points are tried: all of a short sweep would take too long for every CI run.
-POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "60"))
 
 
 def sweep(w, *words, **more):
@@ -204,8 +203,11 @@ def test_sigkill_at_each_call(w):
                       "--", "true", "{i}"])
     assert done.rc == 0, done
     total = len(log.read_text().splitlines())
-    resumed = sum(kill_at(w, n) for n in range(1, total + 1, max(1, total // POINTS)))
-    assert resumed > 5, resumed
+    where = kill.points(total, 24, 240)
+    resumed = sum(kill_at(w, n) for n in where)
+    print(f"sweep: killed at {len(where)} of {total} calls, {resumed} went on", flush=True)
+    # Before its code was kept, and behind that.
+    assert 3 < resumed < len(where), resumed
 
 
 # A program that writes scalars as TensorFlow does, slowly: the value of step s is 1 / s + its first argument.

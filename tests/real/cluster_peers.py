@@ -78,15 +78,14 @@ def configure(s, keys):
 
 
 def test_the_python_client_reads_all_of_it(w):
-    prefix = pypi.venv(w.dir / "venv")
-    pypi.pip_install(prefix, "kubernetes")
+    python = pypi.made_once("kubernetes-client", "kubernetes")
     with site(w) as s:
         on_fake_nodes(s)
         few_gpus(s)
         for keys, words in RUNS.values():
             configure(s, keys)
             s.submit(*words)
-        done = w.command([prefix / "bin/python", "-c", READ, w.env["KUBECONFIG"], s.namespace])
+        done = w.command([python, "-c", READ, w.env["KUBECONFIG"], s.namespace])
         assert done.rc == 0, done
         read, count = json.loads(done.out), 0
         for kind in KINDS:

@@ -72,6 +72,17 @@ def pip_install(prefix, *words, cwd=None, timeout=300):
     build(tools() / "python", "-m", "pip", "--python", prefix / "bin/python", "install", "-q", *words, cwd=cwd, timeout=timeout)
 
 
+def made_once(name, *words):
+    """The Python of an environment with these packages, which outlives the tests."""
+    there = CACHE / "{}-{}.{}".format(name, *sys.version_info)
+    with only_one(name):
+        if not (there / "whole").exists():
+            build(sys.executable, "-m", "venv", "--clear", "--without-pip", there)
+            pip_install(there, *words, timeout=600)
+            (there / "whole").touch()
+    return there / "bin/python"
+
+
 def activated(w, prefix, **more):
     """The environment of a shell in which prefix/bin/activate was read."""
     return {**network(), "VIRTUAL_ENV": str(prefix), "PATH": f"{prefix}/bin:{w.env['PATH']}", **more}

@@ -8,15 +8,13 @@ import pickle
 import re
 import socket
 import subprocess
-import sys
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
 from harness import Missing, wait_for
-from pypi import CACHE, build, only_one, pip_install
+from pypi import made_once
 
-MOTO = CACHE / "moto-5.2.1-{}.{}".format(*sys.version_info)
 PROGRAMS = Path(__file__).resolve().parents[2] / "lib/kube/job"
 # Any key will do until the server is told to check.
 ANY = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/{}/aws4_request, SignedHeaders=host, Signature=x"
@@ -34,14 +32,6 @@ main(sys.argv[1:])
 """
 
 
-def moto():
-    with only_one("moto"):
-        if not (MOTO / "bin/moto_server").exists():
-            build(sys.executable, "-m", "venv", "--clear", "--without-pip", MOTO)
-            pip_install(MOTO, "moto[s3,server]==5.2.1", timeout=600)
-    return MOTO / "bin/python"
-
-
 class S3Server:
     """`env`: what a client needs; `bucket` is there, and `secret` is what must be seen nowhere."""
 
@@ -53,7 +43,8 @@ class S3Server:
             self.port = probe.getsockname()[1]
         self.address, self.log = f"{host}:{self.port}", directory / f"moto-{self.port}.log"
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([moto(), "-c", LAUNCH, "-H", host, "-p", str(self.port)], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen([made_once("moto-5.2.1", "moto[s3,server]==5.2.1"), "-c", LAUNCH, "-H", host, "-p", str(self.port)],
+                                            stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
             wait_for(self.responds, "moto", 60)
             self.iam(Action="CreateUser", UserName="u")

@@ -453,7 +453,7 @@ def test_64_runs_race_for_two_gpus(w):
     w.repo({"hold.py": HOLDER})
     fake_gpus(w, 2)
     (w.dir / "held").mkdir()
-    for _ in range(int(os.environ.get("DLRUN_GPU_ROUNDS", "2"))):
+    for _ in range(int(os.environ.get("DLRUN_GPU_ROUNDS", "4" if ALL else "1"))):
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             runs = list(pool.map(lambda i: submit(w, "python3", "hold.py", str(w.dir / "held"),
                                                   options=["-n", "race", "-g", "2"] if i % 16 == 5 else ["-n", "race"]), range(64)))

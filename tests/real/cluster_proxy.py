@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Ports of pods as URLs in a real cluster: requests, WebSockets, JupyterLab whose kernel lives on while tunnels are reset.
-DLRUN_PROXY_RESETS: how often (10)."""
+DLRUN_PROXY_RESETS: how often (4; DLRUN_TESTS=all: 10)."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from kubesite import site
 from proxysite import SERVER, proxy
 from registries import FaultProxy
 
-RESETS = int(os.environ.get("DLRUN_PROXY_RESETS", "10"))
+RESETS = int(os.environ.get("DLRUN_PROXY_RESETS", "10" if ALL else "4"))
 
 
 def behind_wire(w, s):

@@ -13,8 +13,8 @@ from pathlib import Path
 from harness import *  # noqa: F403
 from kubesite import site
 
-GANGS = (50, 100, 200) if ALL else (10, 20, 40)
-MEMBERS, AT_ONCE = (5000, 50) if ALL else (1000, 20)
+GANGS = (50, 100, 200) if ALL else (10, 40)
+MEMBERS, AT_ONCE = (5000, 50) if ALL else (400, 20)
 GPUS = 8
 LINES = "first line\nlast line\n"
 MEMORY = 48 << 20

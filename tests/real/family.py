@@ -81,6 +81,11 @@ KINDS = [(hide, place) for hide in HIDES for place in PLACES]
 PYTHON = os.path.realpath(sys.executable)
 
 
+def third(kinds, turn):
+    """Each way to hide and each place, in a third of their pairs, which differs from turn to turn; with --all in all pairs."""
+    return kinds if ALL else kinds[turn % 3::3]
+
+
 def name_of(kind):
     return "-".join(kind)
 
@@ -161,26 +166,26 @@ def left_on(node, kinds):
         assert programs.left(few) == {}
 
 
-def on_nodes(function, kinds, prepare, name, shells=SHELLS):
-    def make(shell):
+def on_nodes(function, kinds, prepare, name, shells=SHELLS, turn=0):
+    def make(shell, some_kinds):
         def test(w):
             node = Node(w, shell)
             try:
                 prepare(node)
-                function(node, kinds)
+                function(node, some_kinds)
             finally:
                 node.close()
         return test
-    for shell in shells:
-        globals()[f"test_{name}_{shell}"] = make(shell)
+    for i, shell in enumerate(shells):
+        globals()[f"test_{name}_{shell}"] = make(shell, third(kinds, turn + i))
 
 
 LEAVES = [kind for kind in KINDS if kind[1] != "here"]
 # Without a perl nobody is told of those who leave their session and hide their environment.
 FOUND = [kind for kind in KINDS if kind[1] not in ("daemon", "twice") or kind[0] in ("deaf", "none")]
 on_nodes(cancel_on, KINDS, lambda node: needs_perl(), "cancel_on_a_node")
-on_nodes(limit_on, KINDS, lambda node: needs_perl(), "limit_on_a_node", ["dash"])
-on_nodes(left_on, LEAVES, lambda node: needs_perl(), "left_on_a_node", ["busybox"])
+on_nodes(limit_on, KINDS, lambda node: needs_perl(), "limit_on_a_node", ["dash"], 1)
+on_nodes(left_on, LEAVES, lambda node: needs_perl(), "left_on_a_node", ["busybox"], 2)
 on_nodes(cancel_on, FOUND, without_perl, "cancel_without_perl", ["dash", "busybox"])
 
 
@@ -191,7 +196,7 @@ def submit_here(w, kind, programs, *words):
 def test_cancel_here(w):
     w.write("file")
     programs = Programs(w)
-    for few in some(KINDS):
+    for few in some(third(KINDS, 0)):
         for kind in few:
             submit_here(w, kind, programs)
         programs.are_up(few)
@@ -202,7 +207,7 @@ def test_cancel_here(w):
 def test_limit_here(w):
     w.write("file")
     programs = Programs(w)
-    for few in some(KINDS):
+    for few in some(third(KINDS, 1)):
         for kind in few:
             submit_here(w, kind, programs, "--timeout", "5s")
         for kind in few:

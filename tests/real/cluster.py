@@ -224,7 +224,8 @@ class Cluster:
         self.kill(part, signal.SIGCONT)
 
     def restart(self, part, *args):
-        self.kill(part)
+        if self.parts().get(part, {"status": 0})["status"] is None:
+            self.kill(part)
         self.start(part, *args)
         if part in ("apiserver", "etcd"):
             self.wait_ready()

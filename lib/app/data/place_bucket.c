@@ -780,8 +780,8 @@ static int bucket_on_large(
 }
 
 /* *ret_is_stuck: nothing has arrived of an upload that was to be continued. */
-static int bucket_send_large(struct bucket_push *push, const struct bucket_file *file,
-	bool *ret_is_stuck, struct err *err)
+static int bucket_send_large(
+	struct bucket_push *push, struct bucket_file *file, bool *ret_is_stuck, struct err *err)
 {
 	AUTO_FREE char *full = fs_join(push->put->dir, file->entry->path);
 	AUTO_FREE char *key =
@@ -795,6 +795,7 @@ static int bucket_send_large(struct bucket_push *push, const struct bucket_file 
 			.interrupted = push->place->interrupted}};
 	AUTO_BUF struct buf notes = {0};
 	AUTO_FD int fd = -1;
+	bool is_whole = false;
 
 	int r = scan_open(full, file->entry, &fd, err);
 	if (r < 0)
@@ -810,6 +811,7 @@ static int bucket_send_large(struct bucket_push *push, const struct bucket_file 
 		.noted = bucket_on_noted,
 		.pieces = file->pieces.v,
 		.n_pieces = file->pieces.n,
+		.ret_is_whole = &is_whole,
 		.check = bucket_check_large,
 		.done = bucket_on_large,
 		.ctx = &large};
@@ -821,6 +823,11 @@ static int bucket_send_large(struct bucket_push *push, const struct bucket_file 
 		r = err_move(err, &large.error);
 	err_done(&large.error);
 	*ret_is_stuck = has_notes && !large.has_noted;
+	if (r == 0 && is_whole) {
+		push->put->n_sent += file->from != NULL;
+		push->total += file->entry->size - file->sent;
+		file->sent = file->entry->size;
+	}
 	if (r == 0) {
 		unlink(push->put->notes);
 		bucket_report(push, file->sent);
@@ -828,8 +835,8 @@ static int bucket_send_large(struct bucket_push *push, const struct bucket_file 
 	return r;
 }
 
-/* Some servers copy no parts of objects, or the base has lost the object: then all of it is sent.
- * Some fail where an upload that is to be continued is not there any more: then it begins anew. */
+/* Some servers fail where an upload that is to be continued is not there any more: then it begins
+ * anew. */
 static int bucket_send(struct bucket_push *push, struct bucket_file *file, struct err *err)
 {
 	AUTO_ERR struct err error = {0};
@@ -838,17 +845,9 @@ static int bucket_send(struct bucket_push *push, struct bucket_file *file, struc
 	int r = bucket_send_large(push, file, &is_stuck, &error);
 	if (r < 0 && is_stuck && error.id == E_S3_BUSY && unlink(push->put->notes) == 0) {
 		err_clear(&error);
-		r = bucket_send_large(push, file, &is_stuck, &error);
+		return bucket_send_large(push, file, &is_stuck, err);
 	}
-	bool needs_all = error.id == E_S3_NOT_FOUND ||
-			 (error.id == E_S3_RESPONSE && strstr(error.message, "NotImplemented"));
-	if (r == 0 || !file->pieces.n || !needs_all)
-		return r < 0 ? err_move(err, &error) : 0;
-	push->put->n_sent += file->from != NULL;
-	push->total += file->entry->size - file->sent;
-	file->sent = file->entry->size;
-	file->pieces.n = 0;
-	return bucket_send_large(push, file, &is_stuck, err);
+	return r < 0 ? err_move(err, &error) : 0;
 }
 
 int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put, struct err *err)

@@ -118,6 +118,8 @@ struct s3_put {
 	 * n_pieces 0: all is sent. */
 	const struct s3_piece *pieces;
 	size_t n_pieces;
+	/* Set: the server could not copy one of the pieces, and all is sent. NULL: not wanted. */
+	bool *ret_is_whole;
 	/* All is read, and the object about to appear; negative: the put ends with that error.
 	 * sha256: of all, in hex; NULL: it goes in parts. */
 	int (*check)(void *ctx, const char *sha256, struct err *err);

@@ -74,6 +74,49 @@ static int s3_upload_end(struct s3_upload *upload, const struct s3_object *objec
 }
 
 /*
+ * The plan
+ */
+
+static uint64_t s3_upload_part_size(const struct s3_put *put)
+{
+	uint64_t least = put->size / S3_PARTS_MAX + 1;
+
+	return (least + S3_PART_SIZE - 1) / S3_PART_SIZE * S3_PART_SIZE;
+}
+
+static void s3_upload_plan(struct s3_upload *upload)
+{
+	const struct s3_put *put = &upload->put;
+	uint64_t size = s3_upload_part_size(put), at = 0;
+
+	upload->plan = (int64_t)size;
+	for (size_t i = 0; i < put->n_pieces; i++) {
+		const struct s3_piece *piece = &put->pieces[i];
+		*vec_push(&upload->parts) = (struct s3_part){.at = at,
+			.len = piece->len,
+			.from = piece->from,
+			.from_offset = piece->offset};
+		at += piece->len;
+		upload->plan = (upload->plan * 31 + (int64_t)(piece->len % 1000003) +
+				       (piece->from ? (int64_t)(piece->offset % 1000003) : 7)) %
+			       1000000007;
+	}
+	for (; at < put->size; at += size)
+		*vec_push(&upload->parts) = (struct s3_part){
+			.at = at, .len = put->size - at < size ? put->size - at : size};
+}
+
+/* No part has an ETag. */
+static void s3_upload_plan_whole(struct s3_upload *upload)
+{
+	vec_done(&upload->parts);
+	upload->put.n_pieces = 0;
+	if (upload->put.ret_is_whole)
+		*upload->put.ret_is_whole = true;
+	s3_upload_plan(upload);
+}
+
+/*
  * Notes
  */
 
@@ -114,9 +157,13 @@ static void s3_upload_recall(struct s3_upload *upload)
 			     &notes, NULL) < 0)
 		return;
 	const char *id = json_get_str(notes, "upload"), *nonce = json_get_str(notes, "nonce");
+	int64_t plan = json_get_int(notes, "plan", -1);
 	if (str_empty(id) || !nonce || strlen(nonce) != S3_NONCE_SIZE - 1 ||
-		json_get_int(notes, "size", -1) != (int64_t)upload->put.size ||
-		json_get_int(notes, "plan", -1) != upload->plan)
+		json_get_int(notes, "size", -1) != (int64_t)upload->put.size)
+		return;
+	if (plan != upload->plan && plan == (int64_t)s3_upload_part_size(&upload->put))
+		s3_upload_plan_whole(upload);
+	if (plan != upload->plan)
 		return;
 	for (size_t i = 0; i < upload->parts.n; i++) {
 		AUTO_FREE char *number = mem_printf("%zu", i);
@@ -135,8 +182,8 @@ static void s3_upload_recall(struct s3_upload *upload)
 
 static void s3_upload_begin(struct s3_upload *upload);
 
-/* The server has forgotten it: all is sent, as if there had been no notes. */
-static void s3_upload_restart(struct s3_upload *upload)
+/* As if there had been no notes; is_whole: and no pieces. */
+static void s3_upload_restart(struct s3_upload *upload, bool is_whole)
 {
 	upload->is_resumed = false;
 	free(TAKE(upload->id));
@@ -149,6 +196,8 @@ static void s3_upload_restart(struct s3_upload *upload)
 	upload->n_open = 0;
 	vec_foreach (struct s3_part, part, &upload->parts)
 		free(TAKE(part->etag));
+	if (is_whole)
+		s3_upload_plan_whole(upload);
 	s3_upload_begin(upload);
 }
 
@@ -170,7 +219,7 @@ static int s3_upload_headed(
 	bool is_ours = str_eq(nonce, upload->nonce);
 
 	if (upload->is_resumed && (response ? !is_ours : error->id == E_S3_NOT_FOUND)) {
-		s3_upload_restart(upload);
+		s3_upload_restart(upload, false);
 		return 0;
 	}
 	if (response && !is_ours)
@@ -259,11 +308,16 @@ static int s3_upload_part_ended(
 	AUTO_FREE char *etag = s3_upload_etag(part, response);
 
 	if (!response && s3_upload_is_gone(upload, error)) {
-		s3_upload_restart(upload);
+		s3_upload_restart(upload, false);
 		return 0;
 	}
 	if (response && str_empty(etag))
 		err_set(error, E_S3_RESPONSE, "%s gave no ETag of a part", x->s3->host);
+	/* Some servers copy no parts of objects, and the object may be gone. */
+	if (part->from && (error->id == E_S3_RESPONSE || error->id == E_S3_NOT_FOUND)) {
+		s3_upload_restart(upload, true);
+		return 0;
+	}
 	if (err_is_set(error))
 		return s3_upload_end(upload, NULL, error, err);
 	part->etag = TAKE(etag);
@@ -372,30 +426,6 @@ static void s3_upload_begin(struct s3_upload *upload)
 	strv_add(&x->params, "uploads");
 	strv_addf(&x->headers, "%s: %s", s3_nonce_header, upload->nonce);
 	s3_exchange_start(x, "POST", s3_upload_begun, upload);
-}
-
-static void s3_upload_plan(struct s3_upload *upload)
-{
-	const struct s3_put *put = &upload->put;
-	uint64_t least = put->size / S3_PARTS_MAX + 1;
-	uint64_t size = (least + S3_PART_SIZE - 1) / S3_PART_SIZE * S3_PART_SIZE;
-	uint64_t at = 0;
-
-	upload->plan = (int64_t)size;
-	for (size_t i = 0; i < put->n_pieces; i++) {
-		const struct s3_piece *piece = &put->pieces[i];
-		*vec_push(&upload->parts) = (struct s3_part){.at = at,
-			.len = piece->len,
-			.from = piece->from,
-			.from_offset = piece->offset};
-		at += piece->len;
-		upload->plan = (upload->plan * 31 + (int64_t)(piece->len % 1000003) +
-				       (piece->from ? (int64_t)(piece->offset % 1000003) : 7)) %
-			       1000000007;
-	}
-	for (; at < put->size; at += size)
-		*vec_push(&upload->parts) = (struct s3_part){
-			.at = at, .len = put->size - at < size ? put->size - at : size};
 }
 
 struct s3_call *s3_upload_start(struct s3 *s3, const struct s3_put *put)

@@ -507,6 +507,86 @@ static void test_copies(void **state)
 	s3_fix_stop(&fix);
 }
 
+static const char *copy_refusal;
+
+/* Copies nothing; part 2 of the whole fails once. */
+static bool respond_no_copy(struct fix_conn *conn)
+{
+	const char *source = fix_header(conn, "\r\nx-amz-copy-source: ");
+	const char *part = strstr(conn->path, "partNumber=");
+	AUTO_FREE char *body = fix_body(conn);
+
+	if (!body)
+		return false;
+	if (strstr(conn->path, "uploads=")) {
+		atomic_fetch_add(&n_begun, 1);
+		return s3_fix_respond(conn, "200 OK",
+			"<InitiateMultipartUploadResult><UploadId>u</UploadId>"
+			"</InitiateMultipartUploadResult>");
+	}
+	if (source && !copy_refusal)
+		return s3_fix_respond(conn, "200 OK", "<CopyPartResult/>");
+	if (source)
+		return s3_fix_refuse(conn, "501 Not Implemented", copy_refusal);
+	if (part && strtol(part + 11, NULL, 10) == atomic_load(&fail_part))
+		return s3_fix_refuse(conn, "403 Forbidden", "AccessDenied");
+	if (part) {
+		atomic_fetch_add(&n_parts, 1);
+		return s3_fix_respond(conn, "200 OK\r\netag: \"s\"", "");
+	}
+	return s3_fix_respond(conn, "200 OK",
+		"<CompleteMultipartUploadResult><ETag>w</ETag></CompleteMultipartUploadResult>");
+}
+
+/* All is sent, in parts that a put which did not end goes on with. */
+static void test_copies_refused(void **state)
+{
+	(void)state;
+	static const char *const refusals[] = {
+		NULL, "NotImplemented", "NoSuchKey", "InvalidRequest"};
+	struct s3_fix fix;
+	const struct s3_piece pieces[] = {{"base", 0, 10 << 20}, {"base", 10 << 20, 10 << 20}};
+	AUTO_FREE char *data = mem_alloc(1, 20 << 20);
+	bool is_whole;
+	struct s3_put put = {.bucket = "bucket",
+		.key = "k",
+		.data = data,
+		.size = 20 << 20,
+		.pieces = pieces,
+		.n_pieces = ARRAY_LEN(pieces),
+		.ret_is_whole = &is_whole,
+		.noted = s3_fix_noted,
+		.done = s3_fix_done,
+		.ctx = &fix};
+
+	s3_fix_start(&fix, respond_no_copy);
+	atomic_store(&fail_part, 0);
+	for (size_t i = 0; i < ARRAY_LEN(refusals); i++) {
+		copy_refusal = refusals[i];
+		is_whole = false;
+		atomic_store(&n_begun, 0);
+		atomic_store(&n_parts, 0);
+		s3_put(fix.s3, &put);
+		s3_fix_run(&fix, E_NONE);
+		assert_true(is_whole);
+		assert_int_equal(atomic_load(&n_begun), 2);
+		assert_int_equal(atomic_load(&n_parts), 3);
+	}
+	atomic_store(&fail_part, 3);
+	s3_put(fix.s3, &put);
+	s3_fix_run(&fix, E_S3_DENIED);
+	AUTO_FREE char *notes = mem_strdup(fix.notes);
+	put.resume = notes;
+	is_whole = false;
+	atomic_store(&fail_part, 0);
+	atomic_store(&n_begun, 0);
+	s3_put(fix.s3, &put);
+	s3_fix_run(&fix, E_NONE);
+	assert_true(is_whole);
+	assert_int_equal(atomic_load(&n_begun), 0);
+	s3_fix_stop(&fix);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -523,6 +603,7 @@ int main(void)
 		cmocka_unit_test(test_cancel),
 		cmocka_unit_test(test_upload),
 		cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_copies_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

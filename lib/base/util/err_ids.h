@@ -212,6 +212,8 @@
 	X(E_TARGET_OTHER, CONFIG, "target.other") \
 	X(E_TARGET_SILENT, NET, "target.silent") \
 	X(E_TARGET_UNSUPPORTED, USAGE, "target.unsupported") \
+	/* autoscaling */ \
+	X(E_SCALE_SNAPSHOT, CONFIG, "autoscale.snapshot") \
 	/* the rest */ \
 	X(E_CANCELED, CANCELED, "cancelled") \
 	X(E_BUG, BUG, "bug")

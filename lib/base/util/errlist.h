@@ -516,6 +516,9 @@
 	  "`dlrun ps`.") \
 	X(E_TARGET_UNSUPPORTED, "the target cannot do this", \
 	  "Not every kind of target offers every operation; the message says which one was asked for.") \
+	/* autoscaling */ \
+	X(E_SCALE_SNAPSHOT, "a snapshot of the autoscaler is not valid", \
+	  "The message names the member. `dlrun autoscale plan --save FILE` writes a valid one.") \
 	/* the rest */ \
 	X(E_CANCELED, "stopped on request", "Ctrl-C or a signal ended the command.") \
 	X(E_BUG, "dlrun itself is wrong", "Please report it with the message.")

@@ -1,0 +1,772 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/autoscale/objects.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/clock.h"
+#include "base/util/map.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/autoscale/fit.h"
+#include "core/autoscale/podspec.h"
+#include "core/autoscale/snapshot.h"
+#include "kube/api/kinds.h"
+#include "kube/status/object.h"
+
+enum { SHAPE_TEXT_MAX = 1 << 20, REMARKS_MAX = 50, COUNT_MAX = 1000 * 1000 };
+#define JOBSET_NAME     "jobset.sigs.k8s.io/jobset-name"
+#define JOBSET_PART     "jobset.sigs.k8s.io/replicatedjob-name"
+#define JOBSET_APART    "alpha.jobset.sigs.k8s.io/exclusive-topology"
+#define KUEUE_QUEUE     "kueue.x-k8s.io/queue-name"
+#define KUEUE_PODS      "kueue.x-k8s.io/pod-group-name"
+#define KUEUE_GATE      "kueue.x-k8s.io/admission"
+#define POD_GROUP       "scheduling.x-k8s.io/pod-group"
+#define VOLCANO_GROUP   "scheduling.k8s.io/group-name"
+#define JOB_NAME        "batch.kubernetes.io/job-name"
+#define JOB_NAME_BEFORE "job-name" /* until 1.27 */
+#define ZONE_LABEL      "topology.kubernetes.io/zone"
+
+static const struct {
+	const char *path;
+	bool is_optional;
+} objects_kinds[OBJECTS_KINDS] = {
+	[OBJECTS_NODES] = {"/api/v1/nodes", false},
+	[OBJECTS_PODS] = {"/api/v1/pods", false},
+	[OBJECTS_JOBS] = {"/apis/batch/v1/jobs", true},
+	[OBJECTS_CLAIMS] = {"/api/v1/persistentvolumeclaims", true},
+	[OBJECTS_VOLUMES] = {"/api/v1/persistentvolumes", true},
+	[OBJECTS_JOBSETS] = {"/apis/jobset.x-k8s.io/v1alpha2/jobsets", true},
+	[OBJECTS_WORKLOADS] = {"/apis/kueue.x-k8s.io/v1beta1/workloads", true},
+	[OBJECTS_POD_GROUPS] = {"/apis/scheduling.x-k8s.io/v1alpha1/podgroups", true},
+	[OBJECTS_VOLCANO] = {"/apis/scheduling.volcano.sh/v1beta1/podgroups", true},
+};
+
+const char *objects_path(enum objects_kind kind)
+{
+	return objects_kinds[kind].path;
+}
+
+bool objects_is_optional(enum objects_kind kind)
+{
+	return objects_kinds[kind].is_optional;
+}
+
+struct objects {
+	struct scale_model *model;
+	struct podspec podspec;
+	struct map shapes, nodes, gangs; /* numbers from 1 */
+	struct map counted;              /* pods that are there, by the name of their Job or part */
+	/* names of Workloads, borrowed from their lists, by that of their Job */
+	struct map admitted;
+	size_t first_node;
+};
+
+static void objects_remark(struct objects *o, char *take_text)
+{
+	if (o->model->remarks.n < REMARKS_MAX)
+		strv_add_take(&o->model->remarks, take_text);
+	else
+		free(take_text);
+}
+
+static char *objects_name(const struct json *object)
+{
+	const char *kube_namespace = kube_str_at(object, "metadata.namespace");
+	const char *name = kube_str_at(object, "metadata.name");
+
+	return mem_printf("%s/%s", kube_namespace ? kube_namespace : "", name ? name : "?");
+}
+
+static void objects_count(struct map *map, const char *key, int64_t more)
+{
+	map_put(map, key, (void *)((intptr_t)map_get(map, key) + (intptr_t)more));
+}
+
+static int64_t objects_counted(const struct objects *o, const char *key)
+{
+	return (int64_t)(intptr_t)map_get(&o->counted, key);
+}
+
+/* Nodes. */
+
+static bool objects_is_of_cordon(const char *key)
+{
+	return str_eq(key, "node.kubernetes.io/unschedulable") ||
+	       str_eq(key, "node.kubernetes.io/not-ready") ||
+	       str_eq(key, "node.kubernetes.io/unreachable") || str_eq(key, SCALE_CORDON_TAINT);
+}
+
+/* Taints of a node until its agents have come up. */
+static bool objects_is_of_start(const char *key)
+{
+	return str_eq(key, "node.cloudprovider.kubernetes.io/uninitialized") ||
+	       str_eq(key, "node.kubernetes.io/network-unavailable") ||
+	       str_eq(key, "karpenter.sh/unregistered") || str_ends(key, "/agent-not-ready") ||
+	       str_starts(key, "startup-taint.cluster-autoscaler.kubernetes.io/");
+}
+
+static void objects_node_taints(const struct json *object, struct scale_node *node)
+{
+	struct scale_taints all = {0};
+
+	podspec_taints(kube_at(object, "spec.taints"), &all);
+	vec_foreach (struct scale_taint, taint, &all) {
+		bool is_of_start = objects_is_of_start(taint->key);
+		node->is_ready = node->is_ready && !is_of_start;
+		if (!is_of_start && !objects_is_of_cordon(taint->key)) {
+			*vec_push(&node->taints) = *taint;
+			continue;
+		}
+		free(taint->key);
+		free(taint->value);
+	}
+	vec_done(&all);
+}
+
+static char *objects_kept(const struct json *object)
+{
+	static const char *const annotations[] = {
+		"cluster-autoscaler.kubernetes.io/scale-down-disabled",
+		"karpenter.sh/do-not-disrupt"};
+	static const char *const labels[] = {"openai/detached", "openai/do-not-drain"};
+
+	for (size_t i = 0; i < ARRAY_LEN(annotations); i++)
+		if (str_eq(kube_annotation(object, annotations[i]), "true"))
+			return mem_printf("annotation %s", annotations[i]);
+	for (size_t i = 0; i < ARRAY_LEN(labels); i++)
+		if (kube_label(object, labels[i]))
+			return mem_printf("label %s", labels[i]);
+	if (kube_label(object, "karpenter.sh/nodepool"))
+		return mem_strdup("it is a node of Karpenter");
+	return NULL;
+}
+
+/* aws:///us-east-1a/i-0abc is i-0abc; others are as they are, without the scheme. */
+static char *objects_instance(const struct json *object)
+{
+	const char *id = kube_str_at(object, "spec.providerID");
+	const char *rest = id ? strstr(id, "://") : NULL;
+
+	if (!rest)
+		return mem_strdup(id);
+	rest += strlen("://");
+	const char *last = strrchr(rest, '/');
+	return mem_strdup(str_starts(id, "aws:") && last ? last + 1 : rest);
+}
+
+static int64_t objects_noted_ms(
+	const struct objects *o, const struct json *object, const char *annotation)
+{
+	const char *text = kube_annotation(object, annotation);
+	int64_t wall_ms = 0;
+
+	if (!text || clock_parse(text, &wall_ms, NULL) < 0)
+		return 0;
+	return wall_ms < o->model->now_ms ? wall_ms : o->model->now_ms; /* a clock that stepped */
+}
+
+static void objects_node_room(struct objects *o, const struct json *object, struct scale_node *node)
+{
+	const struct json *room = kube_at(object, "status.allocatable");
+
+	for (const struct json *m = json_first(room); m; m = json_next(m)) {
+		int resource = scale_resource(o->model, json_key(m));
+		if (resource >= 0 && !snapshot_amount(m, resource, &node->room.of[resource]))
+			objects_remark(o, mem_printf("node %s: its %s cannot be read", node->name,
+						  json_key(m)));
+	}
+}
+
+static void objects_node(struct objects *o, const struct json *object, const struct map *instances)
+{
+	struct scale_node *node = vec_push(&o->model->nodes);
+	bool is_cordoned = json_get_bool(json_get(object, "spec"), "unschedulable", false);
+	const struct json *ready = kube_condition(object, "Ready");
+	const char *name = kube_str_at(object, "metadata.name");
+
+	node->name = mem_strdup(name ? name : "?");
+	node->instance = objects_instance(object);
+	node->group = -1;
+	if (node->instance)
+		node->group = (int32_t)(intptr_t)map_get(instances, node->instance) - 1;
+	podspec_pairs(kube_at(object, "metadata.labels"), &node->labels);
+	node->is_ready = str_eq(json_get_str(ready, "status"), "True");
+	if (!node->is_ready)
+		node->silent_ms = kube_time_at(ready, "lastTransitionTime");
+	objects_node_taints(object, node);
+	if (is_cordoned)
+		node->cordoned = str_eq(kube_annotation(object, SCALE_CORDONED_BY), SCALE_US)
+					 ? SCALE_CORDONED_BY_US
+					 : SCALE_CORDONED;
+	node->cordoned_ms = is_cordoned ? objects_noted_ms(o, object, SCALE_CORDONED_SINCE) : 0;
+	node->created_ms = kube_time_at(object, "metadata.creationTimestamp");
+	node->idle_since_ms = objects_noted_ms(o, object, SCALE_IDLE_SINCE);
+	node->kept = objects_kept(object);
+	map_put(&o->nodes, node->name, (void *)(intptr_t)o->model->nodes.n);
+}
+
+static void objects_nodes(struct objects *o, const struct json *list)
+{
+	struct map instances = {0};
+
+	for (size_t g = 0; g < o->model->groups.n; g++)
+		vec_foreach (
+			const struct scale_instance, instance, &o->model->groups.v[g].instances)
+			if (!str_empty(instance->id))
+				map_put(&instances, instance->id, (void *)(intptr_t)(g + 1));
+	o->first_node = o->model->nodes.n;
+	for (const struct json *m = kube_first(list, "items"); m; m = json_next(m))
+		objects_node(o, m, &instances);
+	map_done(&instances);
+}
+
+/* When the pods have been read, so that what they ask for has its space among the resources. */
+static void objects_rooms(struct objects *o, const struct json *list)
+{
+	size_t i = o->first_node;
+
+	for (const struct json *m = kube_first(list, "items"); m; m = json_next(m))
+		objects_node_room(o, m, &o->model->nodes.v[i++]);
+}
+
+/* Shapes. */
+
+/* The number of a shape that is like that one, which is taken. */
+static int32_t objects_shape(struct objects *o, struct scale_shape *take)
+{
+	AUTO_BUF struct buf text = buf_with(SHAPE_TEXT_MAX);
+
+	scale_shape_text(take, &text);
+	intptr_t known = text.full ? 0 : (intptr_t)map_get(&o->shapes, text.data);
+	if (known) {
+		scale_shape_done(take);
+		return (int32_t)known - 1;
+	}
+	take->name = mem_printf("shape-%zu", o->model->shapes.n + 1);
+	*vec_push(&o->model->shapes) = *take;
+	if (!text.full)
+		map_put(&o->shapes, text.data, (void *)(intptr_t)o->model->shapes.n);
+	return (int32_t)o->model->shapes.n - 1;
+}
+
+/* unsupported: a further constraint, or NULL. */
+static int32_t objects_shape_of(struct objects *o, const struct json *metadata,
+	const struct json *spec, const char *unsupported)
+{
+	struct scale_shape shape = {0};
+
+	if (unsupported)
+		strv_add(&shape.unsupported, unsupported);
+	podspec_shape(&o->podspec, metadata, spec, &shape);
+	podspec_set_marks(&o->podspec, metadata, &shape.marks);
+	return objects_shape(o, &shape);
+}
+
+/* Of a template, which has no namespace of its own. */
+static int32_t objects_shape_of_template(struct objects *o, const struct json *owner,
+	const struct json *template, const char *unsupported)
+{
+	AUTO_JSON struct json *metadata = json_object();
+	const struct json *labels = kube_at(template, "metadata.labels");
+
+	json_set_str(metadata, "namespace", kube_str_at(owner, "metadata.namespace"));
+	if (labels)
+		json_set(metadata, "labels", json_clone(labels));
+	return objects_shape_of(o, metadata, json_get(template, "spec"), unsupported);
+}
+
+/* Gangs. */
+
+static int32_t objects_gang(struct objects *o, const char *name, const char *owner)
+{
+	intptr_t known = (intptr_t)map_get(&o->gangs, name);
+
+	if (!known) {
+		struct scale_gang *gang = vec_push(&o->model->gangs);
+		gang->name = mem_strdup(name);
+		gang->owner = mem_strdup(owner);
+		known = (intptr_t)o->model->gangs.n;
+		map_put(&o->gangs, name, (void *)known);
+	}
+	return (int32_t)known - 1;
+}
+
+static const char *objects_job_of(const struct json *pod)
+{
+	const char *job = kube_label(pod, JOB_NAME);
+
+	return job ? job : kube_label(pod, JOB_NAME_BEFORE);
+}
+
+/* The Workload with which Kueue has admitted the Job of that name. */
+static const char *objects_admitted(
+	const struct objects *o, const char *kube_namespace, const char *job)
+{
+	AUTO_FREE char *key = mem_printf("%s/%s", kube_namespace ? kube_namespace : "", job);
+
+	return map_get(&o->admitted, key);
+}
+
+/* job: of the object, or its own name; or NULL. */
+static int32_t objects_gang_of(struct objects *o, const struct json *object, const char *job)
+{
+	const char *kube_namespace = kube_str_at(object, "metadata.namespace");
+	bool is_of_study = kube_label(object, KUBE_LABEL_STUDY);
+	const struct {
+		const char *name, *owner;
+	} says[] = {
+		{kube_label(object, POD_GROUP), "PodGroup"},
+		{kube_annotation(object, VOLCANO_GROUP), "Volcano"},
+		{kube_label(object, JOBSET_NAME), "JobSet"},
+		{kube_label(object, KUEUE_PODS), "Kueue"},
+		{is_of_study ? NULL : kube_label(object, KUBE_LABEL_RUN), "dlrun"},
+		{is_of_study || !job ? NULL : objects_admitted(o, kube_namespace, job), "Kueue"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(says); i++) {
+		if (str_empty(says[i].name))
+			continue;
+		AUTO_FREE char *name =
+			mem_printf("%s/%s", kube_namespace ? kube_namespace : "", says[i].name);
+		return objects_gang(o, name, says[i].owner);
+	}
+	return -1;
+}
+
+/* Pods. */
+
+static const char *objects_owner(const struct json *object)
+{
+	return json_get_str(kube_first(object, "metadata.ownerReferences"), "kind");
+}
+
+static bool objects_is_kept(const struct json *object)
+{
+	return !objects_owner(object) || kube_label(object, KUBE_LABEL_RUN) ||
+	       str_eq(kube_annotation(object, "karpenter.sh/do-not-disrupt"), "true") ||
+	       str_eq(kube_annotation(object, "cluster-autoscaler.kubernetes.io/safe-to-evict"),
+		       "false");
+}
+
+static bool objects_has_ended(const struct json *object)
+{
+	const char *phase = kube_str_at(object, "status.phase");
+
+	return str_eq(phase, "Succeeded") || str_eq(phase, "Failed");
+}
+
+/* Pods that a Job, or a part of a JobSet, has already. */
+static void objects_count_pod(struct objects *o, const struct json *object)
+{
+	const char *kube_namespace = kube_str_at(object, "metadata.namespace");
+	const char *job = objects_job_of(object);
+	const char *set = kube_label(object, JOBSET_NAME), *part = kube_label(object, JOBSET_PART);
+
+	if (job) {
+		AUTO_FREE char *key = mem_printf("%s/%s", kube_namespace, job);
+		objects_count(&o->counted, key, 1);
+	}
+	if (set && part) {
+		AUTO_FREE char *key = mem_printf("%s/%s/%s", kube_namespace, set, part);
+		objects_count(&o->counted, key, 1);
+	}
+}
+
+/* Whether a Workload speaks for the object. */
+static bool objects_is_gated_by_kueue(const struct json *object)
+{
+	const struct json *gates = kube_at(object, "spec.schedulingGates");
+
+	return json_count(gates) == 1 &&
+	       str_eq(json_get_str(json_first(gates), "name"), KUEUE_GATE);
+}
+
+static void objects_pod(struct objects *o, const struct json *object)
+{
+	const char *node = kube_str_at(object, "spec.nodeName"), *owner = objects_owner(object);
+	bool is_leaving = kube_at(object, "metadata.deletionTimestamp");
+	int32_t at = node ? (int32_t)(intptr_t)map_get(&o->nodes, node) - 1 : -1;
+
+	if (objects_has_ended(object) || (!node && is_leaving) || (node && at < 0) ||
+		objects_is_gated_by_kueue(object))
+		return;
+	objects_count_pod(o, object);
+	struct scale_pod pod = {.name = objects_name(object),
+		.count = 1,
+		.node = at,
+		.gang = objects_gang_of(o, object, objects_job_of(object)),
+		.priority = (int32_t)json_get_int(json_get(object, "spec"), "priority", 0),
+		.since_ms = kube_time_at(object, "metadata.creationTimestamp"),
+		.is_daemon = str_eq(owner, "DaemonSet") || str_eq(owner, "Node"),
+		.is_kept = objects_is_kept(object)};
+	pod.shape =
+		objects_shape_of(o, json_get(object, "metadata"), json_get(object, "spec"), NULL);
+	*vec_push(&o->model->pods) = pod;
+}
+
+/* Marks are known when all pods that have anti-affinity have been read. */
+static void objects_find_marks(struct objects *o, const struct json *list)
+{
+	for (const struct json *m = kube_first(list, "items"); m; m = json_next(m)) {
+		struct scale_shape shape = {0};
+		if (!kube_at(m, "spec.affinity.podAntiAffinity"))
+			continue;
+		podspec_shape(&o->podspec, json_get(m, "metadata"), json_get(m, "spec"), &shape);
+		scale_shape_done(&shape);
+	}
+}
+
+/* Pods that do not exist yet. */
+
+static void objects_add_missing(struct objects *o, const struct json *owner, const char *name,
+	const struct json *template, int64_t count, int32_t gang, const char *unsupported)
+{
+	if (count <= 0)
+		return;
+	if (o->model->pods.n >= SCALE_PODS_LIMIT) {
+		objects_remark(o, mem_printf("%s is left out: there are %zu pods already", name,
+					  o->model->pods.n));
+		return;
+	}
+	struct scale_pod pod = {.name = mem_strdup(name),
+		.count = count < COUNT_MAX ? count : COUNT_MAX,
+		.node = -1,
+		.gang = gang,
+		.priority = (int32_t)json_get_int(json_get(template, "spec"), "priority", 0),
+		.since_ms = kube_time_at(owner, "metadata.creationTimestamp"),
+		.is_kept = true};
+	pod.shape = objects_shape_of_template(o, owner, template, unsupported);
+	*vec_push(&o->model->pods) = pod;
+}
+
+static bool objects_is_over(const struct json *object)
+{
+	static const char *const ends[] = {"Complete", "Completed", "Failed", "Finished"};
+
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+		if (kube_condition_is(object, ends[i], "True"))
+			return true;
+	return kube_at(object, "metadata.deletionTimestamp") != NULL;
+}
+
+/* 0 to COUNT_MAX. */
+static int64_t objects_number(const struct json *object, const char *key, int64_t fallback)
+{
+	int64_t number = json_get_int(object, key, fallback);
+
+	return number < 0 ? 0 : number < COUNT_MAX ? number : COUNT_MAX;
+}
+
+/* Pods that a Job has at once, ended: so many of its pods have succeeded. */
+static int64_t objects_at_once(const struct json *job_spec, int64_t ended)
+{
+	int64_t parallelism = objects_number(job_spec, "parallelism", 1);
+	int64_t left = objects_number(job_spec, "completions", parallelism) - ended;
+
+	return left < 0 ? 0 : left < parallelism ? left : parallelism;
+}
+
+static bool objects_is_suspended(const struct json *object)
+{
+	return json_get_bool(json_get(object, "spec"), "suspend", false);
+}
+
+/* Held by Kueue: its Workload says what is waited for. */
+static bool objects_is_queued(const struct json *object)
+{
+	return kube_label(object, KUEUE_QUEUE) && objects_is_suspended(object);
+}
+
+static void objects_job(struct objects *o, const struct json *job)
+{
+	const char *kube_namespace = kube_str_at(job, "metadata.namespace");
+	const char *own = kube_str_at(job, "metadata.name");
+	const char *set = kube_label(job, JOBSET_NAME), *part = kube_label(job, JOBSET_PART);
+	AUTO_FREE char *name = objects_name(job);
+	int64_t ended = objects_number(json_get(job, "status"), "succeeded", 0);
+
+	if (str_eq(objects_owner(job), "JobSet")) {
+		AUTO_FREE char *key = mem_printf("%s/%s/%s", kube_namespace ? kube_namespace : "",
+			set ? set : "", part ? part : "");
+		objects_count(&o->counted, key, ended);
+		return;
+	}
+	bool is_ours = kube_label(job, KUBE_LABEL_RUN);
+	if (!own || objects_is_over(job) || objects_is_queued(job) ||
+		!(is_ours ||
+			(objects_admitted(o, kube_namespace, own) && !objects_is_suspended(job))))
+		return;
+	objects_add_missing(o, job, name, kube_at(job, "spec.template"),
+		objects_at_once(json_get(job, "spec"), ended) - objects_counted(o, name),
+		objects_gang_of(o, job, own), NULL);
+}
+
+/* Jobs of a part that begins when another has ended. */
+static bool objects_is_later(const struct json *part)
+{
+	for (const struct json *m = kube_first(part, "dependsOn"); m; m = json_next(m))
+		if (str_eq(json_get_str(m, "status"), "Complete"))
+			return true;
+	return false;
+}
+
+static void objects_jobset(struct objects *o, const struct json *set)
+{
+	AUTO_FREE char *name = objects_name(set);
+
+	if (objects_is_over(set) || objects_is_queued(set) ||
+		(objects_is_suspended(set) && !kube_label(set, KUBE_LABEL_RUN)))
+		return;
+	for (const struct json *part = kube_first(set, "spec.replicatedJobs"); part;
+		part = json_next(part)) {
+		const struct json *job = kube_at(part, "template.spec");
+		AUTO_FREE char *key = mem_printf("%s/%s", name,
+			json_get_str(part, "name") ? json_get_str(part, "name") : "?");
+		bool is_apart = kube_annotation(set, JOBSET_APART) ||
+				kube_annotation(json_get(part, "template"), JOBSET_APART);
+		if (objects_is_later(part))
+			continue;
+		objects_add_missing(o, set, key, json_get(job, "template"),
+			objects_number(part, "replicas", 1) * objects_at_once(job, 0) -
+				objects_counted(o, key),
+			objects_gang(o, name, "JobSet"), is_apart ? JOBSET_APART : NULL);
+	}
+}
+
+static void objects_find_admitted(struct objects *o, const struct json *list)
+{
+	for (const struct json *m = kube_first(list, "items"); m; m = json_next(m)) {
+		const char *job = json_get_str(kube_first(m, "metadata.ownerReferences"), "name");
+		const char *kube_namespace = kube_str_at(m, "metadata.namespace");
+		const char *name = kube_str_at(m, "metadata.name");
+		if (!job || !name || !str_eq(objects_owner(m), "Job") ||
+			!kube_condition_is(m, "Admitted", "True"))
+			continue;
+		AUTO_FREE char *key =
+			mem_printf("%s/%s", kube_namespace ? kube_namespace : "", job);
+		map_put(&o->admitted, key, (void *)name);
+	}
+}
+
+static void objects_workload(struct objects *o, const struct json *workload, int64_t *ret_queued)
+{
+	AUTO_FREE char *name = objects_name(workload);
+	bool has_quota = kube_condition_is(workload, "QuotaReserved", "True");
+
+	if (objects_is_over(workload) || kube_condition_is(workload, "Admitted", "True"))
+		return;
+	*ret_queued += !has_quota;
+	if (!has_quota)
+		return;
+	for (const struct json *set = kube_first(workload, "spec.podSets"); set;
+		set = json_next(set)) {
+		const struct json *template = json_get(set, "template");
+		const char *required = kube_str_at(set, "topologyRequest.required");
+		bool is_zone = str_eq(required, ZONE_LABEL);
+		int32_t gang = kube_label(template, KUBE_LABEL_STUDY)
+				       ? -1
+				       : objects_gang(o, name, "Kueue");
+		if (is_zone && gang >= 0)
+			o->model->gangs.v[gang].same = SCALE_SAME_ZONE;
+		AUTO_FREE char *unsupported =
+			required && !is_zone ? mem_printf("one %.100s for all", required) : NULL;
+		objects_add_missing(o, workload, name, template, objects_number(set, "count", 1),
+			gang, unsupported);
+	}
+}
+
+struct objects_there {
+	int64_t n;
+	struct scale_pod like; /* one of them, its name is borrowed */
+};
+
+/* Missing pods of a group are like what is there of it; of a group without pods nothing is
+ * known. */
+static void objects_pod_group(struct objects *o, const struct json *group, const char *owner,
+	const struct objects_there *all)
+{
+	AUTO_FREE char *name = objects_name(group);
+	const struct json *status = json_get(group, "status");
+	int64_t min = objects_number(json_get(group, "spec"), "minMember", 0);
+	int32_t gang = (int32_t)(intptr_t)map_get(&o->gangs, name) - 1;
+	const char *phase = json_get_str(status, "phase");
+	int64_t there = gang < 0 ? 0 : all[gang].n;
+	int64_t missing = min - there - objects_number(status, "succeeded", 0);
+
+	if (gang >= 0)
+		o->model->gangs.v[gang].min = min;
+	if (missing <= 0 || str_eq(phase, "Completed") || str_eq(phase, "Finished"))
+		return;
+	if (!there) {
+		objects_remark(o, mem_printf("%s %s has none of its %" PRId64
+					     " pods: what they ask for is not known, and "
+					     "nothing is planned for them",
+					  owner, name, min));
+		return;
+	}
+	struct scale_pod pod = all[gang].like;
+	pod.name = mem_strdup(name);
+	pod.count = missing;
+	pod.node = -1;
+	pod.is_kept = true;
+	*vec_push(&o->model->pods) = pod;
+}
+
+static void objects_pod_groups(struct objects *o, const struct json *list, const char *owner)
+{
+	AUTO_FREE struct objects_there *all = mem_alloc(o->model->gangs.n + 1, sizeof(*all));
+
+	vec_foreach (const struct scale_pod, pod, &o->model->pods)
+		if (pod->gang >= 0) {
+			all[pod->gang].n += pod->count;
+			all[pod->gang].like = *pod;
+		}
+	for (const struct json *m = kube_first(list, "items"); m; m = json_next(m))
+		objects_pod_group(o, m, owner, all);
+}
+
+static void objects_gangs(struct objects *o, const struct json *const lists[OBJECTS_KINDS])
+{
+	int64_t queued = 0;
+
+	for (const struct json *m = kube_first(lists[OBJECTS_JOBS], "items"); m; m = json_next(m))
+		objects_job(o, m);
+	for (const struct json *m = kube_first(lists[OBJECTS_JOBSETS], "items"); m;
+		m = json_next(m))
+		objects_jobset(o, m);
+	for (const struct json *m = kube_first(lists[OBJECTS_WORKLOADS], "items"); m;
+		m = json_next(m))
+		objects_workload(o, m, &queued);
+	if (queued)
+		objects_remark(o, mem_printf("%" PRId64 " workloads of Kueue wait for quota: no "
+					     "node would let them start",
+					  queued));
+	objects_pod_groups(o, lists[OBJECTS_POD_GROUPS], "PodGroup");
+	objects_pod_groups(o, lists[OBJECTS_VOLCANO], "PodGroup of Volcano");
+}
+
+/* Nodes and groups: consequences of the pods. */
+
+static void objects_idle(struct objects *o)
+{
+	AUTO_FREE bool *is_busy = mem_alloc(o->model->nodes.n + 1, sizeof(*is_busy));
+
+	vec_foreach (const struct scale_pod, pod, &o->model->pods)
+		if (pod->node >= 0 && !pod->is_daemon)
+			is_busy[pod->node] = true;
+	for (size_t i = 0; i < o->model->nodes.n; i++) {
+		struct scale_node *node = &o->model->nodes.v[i];
+		if (is_busy[i])
+			node->idle_since_ms = 0;
+		else if (!node->idle_since_ms)
+			node->idle_since_ms = o->model->now_ms;
+	}
+}
+
+/* A label of one machine rather than of each of its group. */
+static bool objects_is_of_one(const struct scale_group *group, const char *key)
+{
+	return str_eq(key, "kubernetes.io/hostname") || str_ends(key, "/instance-id") ||
+	       (!group->zone && (str_eq(key, ZONE_LABEL) ||
+					str_eq(key, "failure-domain.beta.kubernetes.io/zone")));
+}
+
+static void objects_copy(const struct scale_node *node, struct scale_group *group)
+{
+	group->has_template = true;
+	vec_foreach (const struct scale_pair, pair, &node->labels)
+		if (!objects_is_of_one(group, pair->key))
+			*vec_push(&group->labels) =
+				(struct scale_pair){mem_strdup(pair->key), mem_strdup(pair->value)};
+	vec_foreach (const struct scale_taint, taint, &node->taints)
+		if (!str_starts(taint->key, "node.kubernetes.io/"))
+			*vec_push(&group->taints) = (struct scale_taint){
+				mem_strdup(taint->key), mem_strdup(taint->value), taint->effect};
+}
+
+/* The room that the smallest node leaves, and no label that is not that of each node. */
+static void objects_compare(const struct scale_node *node, struct scale_group *group)
+{
+	size_t kept = 0;
+
+	vec_foreach (struct scale_pair, pair, &group->labels) {
+		if (str_eq(scale_pair(&node->labels, pair->key), pair->value)) {
+			group->labels.v[kept++] = *pair;
+			continue;
+		}
+		free(pair->key);
+		free(pair->value);
+	}
+	group->labels.n = kept;
+}
+
+/* A group of which nothing is known is like its nodes, less what daemons take there. */
+static void objects_templates(struct objects *o)
+{
+	AUTO_FREE struct scale_amounts *taken = mem_alloc(o->model->nodes.n + 1, sizeof(*taken));
+	AUTO_FREE bool *is_copied = mem_alloc(o->model->groups.n + 1, sizeof(*is_copied));
+
+	vec_foreach (const struct scale_pod, pod, &o->model->pods)
+		for (int r = 0; pod->node >= 0 && pod->is_daemon && r < SCALE_RESOURCES_MAX; r++)
+			taken[pod->node].of[r] = kube_add(taken[pod->node].of[r],
+				o->model->shapes.v[pod->shape].request.of[r]);
+	for (size_t i = 0; i < o->model->nodes.n; i++) {
+		const struct scale_node *node = &o->model->nodes.v[i];
+		if (node->group < 0 || !node->is_ready ||
+			(o->model->groups.v[node->group].has_template && !is_copied[node->group]))
+			continue;
+		struct scale_group *group = &o->model->groups.v[node->group];
+		bool is_first = !is_copied[node->group];
+		is_copied[node->group] = true;
+		if (is_first)
+			objects_copy(node, group);
+		else
+			objects_compare(node, group);
+		for (int r = 0; r < SCALE_RESOURCES_MAX; r++) {
+			int64_t room = node->room.of[r] - taken[i].of[r];
+			room = room < 0 ? 0 : room;
+			if (is_first || room < group->room.of[r])
+				group->room.of[r] = room;
+		}
+	}
+}
+
+/* A run of one pod is no gang. */
+static void objects_drop_single_gangs(struct objects *o)
+{
+	AUTO_FREE int64_t *pods = mem_alloc(o->model->gangs.n + 1, sizeof(*pods));
+
+	vec_foreach (const struct scale_pod, pod, &o->model->pods)
+		if (pod->gang >= 0)
+			pods[pod->gang] += pod->count;
+	vec_foreach (struct scale_pod, pod, &o->model->pods)
+		if (pod->gang >= 0 && pods[pod->gang] == 1)
+			pod->gang = -1;
+}
+
+void objects_read(const struct json *const lists[OBJECTS_KINDS], struct scale_model *model)
+{
+	struct objects o = {.model = model, .podspec = {.model = model}};
+
+	podspec_index(json_get(lists[OBJECTS_CLAIMS], "items"), &o.podspec.claims);
+	podspec_index(json_get(lists[OBJECTS_VOLUMES], "items"), &o.podspec.volumes);
+	objects_find_admitted(&o, lists[OBJECTS_WORKLOADS]);
+	objects_nodes(&o, lists[OBJECTS_NODES]);
+	objects_find_marks(&o, lists[OBJECTS_PODS]);
+	for (const struct json *m = kube_first(lists[OBJECTS_PODS], "items"); m; m = json_next(m))
+		objects_pod(&o, m);
+	objects_gangs(&o, lists);
+	objects_rooms(&o, lists[OBJECTS_NODES]);
+	objects_idle(&o);
+	objects_templates(&o);
+	objects_drop_single_gangs(&o);
+	podspec_done(&o.podspec);
+	map_done(&o.admitted);
+	map_done(&o.shapes);
+	map_done(&o.nodes);
+	map_done(&o.gangs);
+	map_done(&o.counted);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Objects of a cluster as a model: nodes, pods, and gangs as far as dlrun's Jobs, JobSets, Kueue's
+ * Workloads and PodGroups say what belongs together. An engine.
+ *
+ * A pod waits if it has no node and is not being deleted. Pods of a gang that do not exist yet are
+ * added with a count, so that a gang is bought as one. A Workload of Kueue without quota waits for
+ * quota, not for nodes: nothing is bought for it, and a remark says so.
+ */
+#ifndef DLRUN_CORE_AUTOSCALE_OBJECTS_H
+#define DLRUN_CORE_AUTOSCALE_OBJECTS_H
+
+#include "base/data/json.h"
+#include "core/autoscale/model.h"
+
+/* State that the loop keeps on nodes. */
+#define SCALE_CORDONED_BY    "dlrun/cordoned-by" /* annotation: SCALE_US */
+#define SCALE_US             "autoscale"
+#define SCALE_CORDONED_SINCE "dlrun/cordoned-since" /* annotations: RFC 3339 */
+#define SCALE_IDLE_SINCE     "dlrun/idle-since"
+#define SCALE_CORDON_TAINT   "dlrun/cordoned"
+
+enum objects_kind {
+	OBJECTS_NODES,
+	OBJECTS_PODS,
+	OBJECTS_JOBS,
+	OBJECTS_CLAIMS,
+	OBJECTS_VOLUMES,
+	OBJECTS_JOBSETS,
+	OBJECTS_WORKLOADS,  /* of Kueue */
+	OBJECTS_POD_GROUPS, /* scheduling.x-k8s.io */
+	OBJECTS_VOLCANO,    /* scheduling.volcano.sh */
+	OBJECTS_KINDS,
+};
+/* The path of a kind at the API server. */
+const char *objects_path(enum objects_kind kind);
+/* Whether a cluster may lack it. */
+bool objects_is_optional(enum objects_kind kind);
+
+/* lists: of each kind the List object, or NULL. The model has its groups, limits and time already;
+ * nodes, pods, gangs and shapes are added. */
+void objects_read(const struct json *const lists[OBJECTS_KINDS], struct scale_model *model);
+
+#endif

@@ -1,0 +1,606 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "core/autoscale/plan_impl.h"
+
+enum { ROUNDS_MAX = 4 };
+
+/* Where a gang has to be; ANY: it does not say. */
+enum { ANY = -2 };
+struct pack_where {
+	int32_t zone, group;
+};
+static const struct pack_where anywhere = {ANY, ANY};
+
+/* Machines that exist. */
+
+static struct scale_pool *pack_pool(struct scale_packing *k, struct map *known,
+	enum scale_supply supply, int32_t group, int32_t machine_class, int32_t zone)
+{
+	char text[80];
+
+	snprintf(text, sizeof(text), "%d %d %d %d", (int)supply, group, machine_class, zone);
+	intptr_t at = (intptr_t)map_get(known, text);
+	if (!at) {
+		*vec_push(&k->pools) = (struct scale_pool){.supply = supply,
+			.group = group,
+			.machine_class = machine_class,
+			.zone = zone,
+			.n_resources = k->prepared->n_resources};
+		at = (intptr_t)k->pools.n;
+		map_put(known, text, (void *)at);
+	}
+	return &k->pools.v[at - 1];
+}
+
+static void pack_mark(struct scale_packing *k, struct scale_bin *bin, int32_t shape)
+{
+	vec_foreach (const int32_t, mark, &k->prepared->marks[shape])
+		*vec_push(&bin->marks) = *mark;
+	vec_foreach (const int32_t, mark, &k->prepared->apart[shape])
+		*vec_push(&bin->apart) = *mark;
+}
+
+/* The supply that a node is for pods that wait; SCALE_NOT_HELPED: nothing. */
+static enum scale_supply pack_supply_of(
+	const struct scale_model *model, const struct scale_node *node)
+{
+	if (node->cordoned == SCALE_CORDONED || node->has_no_instance)
+		return SCALE_NOT_HELPED;
+	if (!node->is_ready) {
+		bool is_new = node->created_ms && node->cordoned == SCALE_OPEN &&
+			      model->now_ms - node->created_ms <= model->limits.boot_ms;
+		return is_new ? SCALE_ON_ITS_WAY : SCALE_NOT_HELPED;
+	}
+	return node->cordoned == SCALE_OPEN ? SCALE_FREE : SCALE_UNCORDONED;
+}
+
+static void pack_add_nodes(struct scale_packing *k, enum scale_supply supply)
+{
+	struct scale_prepared *p = k->prepared;
+	const struct scale_model *model = p->model;
+	struct map known = {0};
+
+	for (size_t i = 0; i < model->nodes.n; i++) {
+		const struct scale_node *node = &model->nodes.v[i];
+		if (pack_supply_of(model, node) != supply)
+			continue;
+		struct scale_pool *pool = pack_pool(
+			k, &known, supply, node->group, p->node_class[i], p->node_zone[i]);
+		pool_add(pool, &p->free[i])->node = (int32_t)i;
+	}
+	map_done(&known);
+}
+
+static void pack_mark_nodes(struct scale_packing *k)
+{
+	const struct scale_model *model = k->prepared->model;
+	struct scale_bin **bins = mem_alloc(model->nodes.n + 1, sizeof(struct scale_bin *));
+
+	vec_foreach (struct scale_pool, pool, &k->pools)
+		vec_foreach (struct scale_bin, bin, &pool->bins)
+			bins[bin->node] = bin;
+	vec_foreach (const struct scale_pod, pod, &model->pods)
+		if (pod->node >= 0 && bins[pod->node])
+			pack_mark(k, bins[pod->node], pod->shape);
+	free(bins);
+}
+
+static void pack_add_coming(struct scale_packing *k)
+{
+	struct scale_prepared *p = k->prepared;
+	struct map known = {0};
+
+	for (size_t i = 0; i < p->model->groups.n; i++) {
+		const struct scale_group *group = p->ranked[i];
+		size_t g = (size_t)(group - p->model->groups.v);
+		const struct scale_supply_of_group *supply = &p->groups[g];
+		if (!group->has_template || !supply->coming)
+			continue;
+		struct scale_pool *pool = pack_pool(k, &known, SCALE_ON_ITS_WAY, (int32_t)g,
+			supply->machine_class, supply->zone);
+		for (int64_t n = 0; n < supply->coming && n < PLAN_MACHINES_MAX; n++)
+			pool_add(pool, &group->room);
+	}
+	map_done(&known);
+}
+
+/* Placing. */
+
+static bool pack_meet(const struct scale_marks *a, const struct scale_marks *b)
+{
+	vec_foreach (const int32_t, x, a)
+		vec_foreach (const int32_t, y, b)
+			if (*x == *y)
+				return true;
+	return false;
+}
+
+static void pack_take(
+	struct scale_packing *k, size_t pool, size_t at, int32_t lot_index, int64_t count)
+{
+	const struct scale_lot *lot = &k->prepared->lots.v[lot_index];
+	struct scale_bin *bin = &k->pools.v[pool].bins.v[at];
+
+	*vec_push(&k->entries) = (struct scale_entry){.pool = (int32_t)pool,
+		.bin = (int32_t)at,
+		.lot = lot_index,
+		.count = count,
+		.n_marks = bin->marks.n,
+		.n_apart = bin->apart.n};
+	pool_take(&k->pools.v[pool], at, &k->prepared->model->shapes.v[lot->shape].request, count);
+	if (k->prepared->has_marks)
+		pack_mark(k, bin, lot->shape);
+	k->left[lot_index] -= count;
+	k->helped += count;
+}
+
+/* Place pods of a lot on machines of one pool, from a machine on. What is placed. */
+static int64_t pack_fill(
+	struct scale_packing *k, size_t pool_index, size_t from, int32_t lot, int64_t want)
+{
+	const struct scale_prepared *p = k->prepared;
+	int32_t shape = p->lots.v[lot].shape;
+	const struct scale_amounts *request = &p->model->shapes.v[shape].request;
+	const struct scale_marks *marks = &p->marks[shape], *apart = &p->apart[shape];
+	bool is_alone = p->has_marks && pack_meet(marks, apart);
+	int64_t placed = 0;
+
+	while (placed < want) {
+		struct scale_pool *pool = &k->pools.v[pool_index];
+		ptrdiff_t at = pool_find(pool, request, from);
+		if (at < 0)
+			break;
+		const struct scale_bin *bin = &pool->bins.v[at];
+		from = (size_t)at + 1;
+		if (p->has_marks &&
+			(pack_meet(&bin->marks, apart) || pack_meet(&bin->apart, marks)))
+			continue;
+		int64_t n = pool_count(pool, (size_t)at, request, want - placed);
+		if (is_alone && n > 1)
+			n = 1;
+		pack_take(k, pool_index, (size_t)at, lot, n);
+		placed += n;
+	}
+	return placed;
+}
+
+static bool pack_is_there(const struct pack_where *where, int32_t zone, int32_t group)
+{
+	return (where->zone == ANY || where->zone == zone) &&
+	       (where->group == ANY || where->group == group);
+}
+
+/* On what exists, and what was bought before. */
+static int64_t pack_on_present(
+	struct scale_packing *k, int32_t lot, int64_t want, const struct pack_where *where)
+{
+	int32_t shape = k->prepared->lots.v[lot].shape;
+	int64_t placed = 0;
+
+	for (size_t i = 0; i < k->pools.n && placed < want; i++) {
+		const struct scale_pool *pool = &k->pools.v[i];
+		if (pool->bins.n && pack_is_there(where, pool->zone, pool->group) &&
+			prepared_allows(k->prepared, shape, pool->machine_class))
+			placed += pack_fill(k, i, 0, lot, want - placed);
+	}
+	return placed;
+}
+
+/* Buying. */
+
+int64_t packing_allowance(
+	const struct scale_packing *k, size_t g, int64_t want, enum scale_denial *ret_denial)
+{
+	const struct scale_model *model = k->prepared->model;
+	const struct scale_group *group = &model->groups.v[g];
+	const struct scale_limits *limits = &model->limits;
+	struct {
+		int64_t more;
+		enum scale_denial denial;
+	} bounds[] = {
+		{group->max - k->prepared->groups[g].size - k->bought[g], SCALE_DENIED_MAX},
+		{limits->nodes ? limits->nodes - k->prepared->total - k->n_bought : want,
+			SCALE_DENIED_NODES},
+		{(limits->step ? limits->step : PLAN_MACHINES_MAX) - k->n_bought,
+			SCALE_DENIED_STEP},
+		{want, SCALE_DENIED_PRICE},
+	};
+	double more = limits->price - k->prepared->price - k->price;
+
+	*ret_denial = SCALE_GRANTED;
+	if (group->wait_until_ms > model->now_ms)
+		bounds[0].more = 0, bounds[0].denial = SCALE_DENIED_WAIT;
+	if (limits->price > 0 && group->price < 0)
+		bounds[3].more = 0, bounds[3].denial = SCALE_DENIED_NO_PRICE;
+	else if (limits->price > 0 && group->price > 0 && more / group->price < (double)want)
+		bounds[3].more = (int64_t)(more / group->price + 1e-9);
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++)
+		if (bounds[i].more < want) {
+			want = bounds[i].more > 0 ? bounds[i].more : 0;
+			*ret_denial = bounds[i].denial;
+		}
+	return want;
+}
+
+static bool pack_has_other(const struct scale_packing *k, int32_t shape)
+{
+	const struct scale_prepared *p = k->prepared;
+
+	for (size_t g = 0; g < p->model->groups.n; g++) {
+		const struct scale_group *group = &p->model->groups.v[g];
+		if (!p->groups[g].has_gpu && !group->refused && group->has_template &&
+			prepared_allows(k->prepared, shape, p->groups[g].machine_class) &&
+			scale_holds(p->model, &p->model->shapes.v[shape], &group->room, NULL))
+			return true;
+	}
+	return false;
+}
+
+static enum scale_denial pack_judge(
+	const struct scale_packing *k, const struct scale_lot *lot, size_t g)
+{
+	const struct scale_prepared *p = k->prepared;
+	const struct scale_group *group = &p->model->groups.v[g];
+	const struct scale_shape *shape = &p->model->shapes.v[lot->shape];
+	bool wants_gpu = lot->gang >= 0 ? p->gang_has_gpu[lot->gang]
+					: scale_wants_gpu(p->model, &shape->request);
+
+	if (group->refused)
+		return SCALE_DENIED_REFUSED;
+	if (!group->has_template)
+		return SCALE_DENIED_TEMPLATE;
+	if (!prepared_allows(k->prepared, lot->shape, p->groups[g].machine_class) ||
+		!scale_holds(p->model, shape, &group->room, NULL))
+		return SCALE_DENIED_FIT;
+	if (p->groups[g].has_gpu && !wants_gpu && pack_has_other(k, lot->shape))
+		return SCALE_DENIED_GPU;
+	return SCALE_GRANTED;
+}
+
+enum scale_denial packing_fits(const struct scale_packing *k, const struct scale_lot *lot, size_t g)
+{
+	const struct scale_prepared *p = k->prepared;
+
+	if (!p->fits)
+		return pack_judge(k, lot, g);
+	unsigned char *known = &p->fits[(size_t)(lot - p->lots.v) * p->model->groups.n + g];
+	if (!*known)
+		*known = (unsigned char)(pack_judge(k, lot, g) + 1);
+	return (enum scale_denial)(*known - 1);
+}
+
+struct pack_offer {
+	size_t group;
+	int64_t machines; /* to buy of it at once */
+	double cost;      /* of one pod */
+};
+
+static double pack_share(const struct scale_packing *k, const struct scale_shape *shape,
+	const struct scale_amounts *room)
+{
+	double most = 0;
+
+	for (int r = 0; r < k->prepared->n_resources; r++)
+		if (shape->request.of[r] > 0 &&
+			(double)shape->request.of[r] / (double)room->of[r] > most)
+			most = (double)shape->request.of[r] / (double)room->of[r];
+	return most;
+}
+
+static void pack_offer(
+	struct scale_packing *k, int32_t lot, int64_t want, size_t g, struct pack_offer *ret)
+{
+	const struct scale_prepared *p = k->prepared;
+	int32_t shape_index = p->lots.v[lot].shape;
+	const struct scale_shape *shape = &p->model->shapes.v[shape_index];
+	const struct scale_group *group = &p->model->groups.v[g];
+	bool is_alone = p->has_marks && pack_meet(&p->marks[shape_index], &p->apart[shape_index]);
+	int64_t most = scale_count(shape, &group->room, p->n_resources, is_alone ? 1 : want);
+	double price = group->price < 0 ? 1 : group->price;
+
+	*ret = (struct pack_offer){.group = g};
+	if (k->rule == SCALE_BY_SHARE) {
+		/* Of a machine that is filled about half a pod's share is left over. */
+		double share = is_alone ? 1 : pack_share(k, shape, &group->room);
+		ret->machines = want / most + (want % most != 0);
+		ret->cost = price * share / (1 - share / 2);
+	} else {
+		ret->machines = want / most;
+		ret->cost = price / (double)most;
+	}
+}
+
+/* Groups by weight, then whether their price is known, then what a pod costs; ranked breaks
+ * ties. */
+static bool pack_is_better(const struct scale_packing *k, const struct pack_offer *offer,
+	const struct pack_offer *best)
+{
+	const struct scale_group *a = &k->prepared->model->groups.v[offer->group];
+	const struct scale_group *b = &k->prepared->model->groups.v[best->group];
+
+	if (!best->machines || a->weight != b->weight)
+		return !best->machines || a->weight < b->weight;
+	if ((a->price < 0) != (b->price < 0))
+		return a->price >= 0;
+	return offer->cost < best->cost * (1 - 1e-12);
+}
+
+static struct pack_offer pack_choose(
+	struct scale_packing *k, int32_t lot, int64_t want, const struct pack_where *where)
+{
+	const struct scale_prepared *p = k->prepared;
+	struct pack_offer best = {0};
+
+	for (size_t i = 0; i < p->model->groups.n; i++) {
+		size_t g = (size_t)(p->ranked[i] - p->model->groups.v);
+		enum scale_denial denial;
+		struct pack_offer offer;
+		if (best.machines && p->ranked[i]->weight > p->model->groups.v[best.group].weight)
+			break;
+		if (!pack_is_there(where, p->groups[g].zone, (int32_t)g) ||
+			packing_fits(k, &p->lots.v[lot], g) != SCALE_GRANTED)
+			continue;
+		pack_offer(k, lot, want, g, &offer);
+		offer.machines = packing_allowance(k, g, offer.machines, &denial);
+		if (offer.machines && pack_is_better(k, &offer, &best))
+			best = offer;
+	}
+	return best;
+}
+
+static size_t pack_new_pool(struct scale_packing *k, size_t g)
+{
+	if (k->new_pool[g] < 0) {
+		*vec_push(&k->pools) = (struct scale_pool){.supply = SCALE_NEW,
+			.group = (int32_t)g,
+			.machine_class = k->prepared->groups[g].machine_class,
+			.zone = k->prepared->groups[g].zone,
+			.n_resources = k->prepared->n_resources};
+		k->new_pool[g] = (int32_t)k->pools.n - 1;
+	}
+	return (size_t)k->new_pool[g];
+}
+
+static void pack_count_bought(struct scale_packing *k, size_t g, int64_t n)
+{
+	double price = k->prepared->model->groups.v[g].price;
+
+	k->bought[g] += n;
+	k->n_bought += n;
+	k->price += price > 0 ? price * (double)n : 0;
+}
+
+static int64_t pack_on_new(
+	struct scale_packing *k, int32_t lot, int64_t want, const struct pack_where *where)
+{
+	int64_t placed = 0;
+
+	while (placed < want) {
+		struct pack_offer offer = pack_choose(k, lot, want - placed, where);
+		if (!offer.machines)
+			break;
+		size_t pool = pack_new_pool(k, offer.group), from = k->pools.v[pool].bins.n;
+		for (int64_t n = 0; n < offer.machines; n++)
+			pool_add(
+				&k->pools.v[pool], &k->prepared->model->groups.v[offer.group].room);
+		pack_count_bought(k, offer.group, offer.machines);
+		placed += pack_fill(k, pool, from, lot, want - placed);
+	}
+	return placed;
+}
+
+static int64_t pack_lot(
+	struct scale_packing *k, size_t lot, int64_t want, const struct pack_where *where)
+{
+	int64_t placed = pack_on_present(k, (int32_t)lot, want, where);
+
+	return placed + pack_on_new(k, (int32_t)lot, want - placed, where);
+}
+
+/* Gangs. */
+
+static void pack_undo(struct scale_packing *k, size_t n_entries, const int64_t *bought)
+{
+	const struct scale_prepared *p = k->prepared;
+
+	while (k->entries.n > n_entries) {
+		const struct scale_entry *entry = &k->entries.v[--k->entries.n];
+		const struct scale_lot *lot = &p->lots.v[entry->lot];
+		struct scale_pool *pool = &k->pools.v[entry->pool];
+		pool_take(pool, (size_t)entry->bin, &p->model->shapes.v[lot->shape].request,
+			-entry->count);
+		pool->bins.v[entry->bin].marks.n = entry->n_marks;
+		pool->bins.v[entry->bin].apart.n = entry->n_apart;
+		k->left[entry->lot] += entry->count;
+		k->helped -= entry->count;
+	}
+	for (size_t g = 0; g < p->model->groups.n; g++) {
+		if (k->bought[g] == bought[g])
+			continue;
+		pool_cut(&k->pools.v[k->new_pool[g]], (size_t)bought[g]);
+		pack_count_bought(k, g, bought[g] - k->bought[g]);
+	}
+}
+
+/* Place that many pods of a gang there, all or none. */
+static bool pack_gang_at(
+	struct scale_packing *k, const struct scale_unit *unit, const struct pack_where *where)
+{
+	size_t n_entries = k->entries.n, n_groups = k->prepared->model->groups.n;
+	AUTO_FREE int64_t *bought = mem_dup(k->bought, (n_groups + 1) * sizeof(*bought));
+	int64_t wanted = unit->at_once;
+
+	for (size_t i = unit->lot; i < unit->lot + unit->n_lots && wanted > 0; i++) {
+		int64_t want = k->left[i] < wanted ? k->left[i] : wanted;
+		if (pack_lot(k, i, want, where) < want)
+			break;
+		wanted -= want;
+	}
+	if (wanted > 0)
+		pack_undo(k, n_entries, bought);
+	return wanted <= 0;
+}
+
+struct pack_best {
+	int32_t at; /* -1: none */
+	double price;
+	int64_t machines;
+};
+
+static void pack_compare(const struct scale_packing *k, int32_t at, const struct pack_best *before,
+	struct pack_best *best)
+{
+	struct pack_best one = {at, k->price - before->price, k->n_bought - before->machines};
+	bool is_better = one.price < best->price ||
+			 (one.price <= best->price && one.machines < best->machines);
+
+	if (best->at < 0 || is_better)
+		*best = one;
+}
+
+static struct pack_where pack_where_of(bool by_zone, int32_t at)
+{
+	return by_zone ? (struct pack_where){at, ANY} : (struct pack_where){ANY, at};
+}
+
+/* The place where a gang costs least: each is tried. Members that run fix it. */
+static bool pack_gang_same(struct scale_packing *k, const struct scale_unit *unit)
+{
+	const struct scale_prepared *p = k->prepared;
+	bool by_zone = p->model->gangs.v[unit->gang].same == SCALE_SAME_ZONE;
+	int32_t n = by_zone ? (int32_t)p->zones.n : (int32_t)p->model->groups.n;
+	int32_t fixed = by_zone ? p->gang_zone[unit->gang] : p->gang_group[unit->gang];
+	bool is_fixed = p->gang_running[unit->gang];
+	AUTO_FREE int64_t *bought = mem_dup(k->bought, (p->model->groups.n + 1) * sizeof(*bought));
+	size_t n_entries = k->entries.n;
+	const struct pack_best before = {-1, k->price, k->n_bought};
+	struct pack_best best = {.at = -1};
+
+	for (int32_t i = 0; i < n; i++) {
+		struct pack_where where = pack_where_of(by_zone, i);
+		if ((is_fixed && i != fixed) || !pack_gang_at(k, unit, &where))
+			continue;
+		pack_compare(k, i, &before, &best);
+		pack_undo(k, n_entries, bought);
+	}
+	struct pack_where where = pack_where_of(by_zone, best.at);
+	return best.at >= 0 && pack_gang_at(k, unit, &where);
+}
+
+static bool pack_unit_is_open(const struct scale_packing *k, const struct scale_unit *unit)
+{
+	int64_t left = 0;
+
+	for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++) {
+		left += k->left[i];
+		if (k->prepared->model->shapes.v[k->prepared->lots.v[i].shape].unsupported.n)
+			return false;
+	}
+	return left > 0;
+}
+
+static void pack_unit(struct scale_packing *k, const struct scale_unit *unit)
+{
+	if (!pack_unit_is_open(k, unit))
+		return;
+	if (unit->gang < 0) {
+		pack_lot(k, unit->lot, k->left[unit->lot], &anywhere);
+		return;
+	}
+	bool is_same = k->prepared->model->gangs.v[unit->gang].same != SCALE_ANYWHERE;
+	bool is_there = is_same ? pack_gang_same(k, unit) : pack_gang_at(k, unit, &anywhere);
+	/* Pods beyond the least number are of use one by one; with a place in common they stay
+	 * out of others. */
+	for (size_t i = unit->lot; is_there && !is_same && i < unit->lot + unit->n_lots; i++)
+		pack_lot(k, i, k->left[i], &anywhere);
+}
+
+/* Order. */
+
+struct pack_turn {
+	const struct scale_unit *unit;
+	double size; /* the largest are first */
+};
+struct pack_turns VEC_OF(struct pack_turn);
+
+static double pack_size(const struct scale_packing *k, const struct scale_unit *unit)
+{
+	const struct scale_prepared *p = k->prepared;
+	double all = 0;
+
+	for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++) {
+		const struct scale_lot *lot = &p->lots.v[i];
+		const struct scale_amounts *request = &p->model->shapes.v[lot->shape].request;
+		double sum = 0, most = 0, both = 0;
+		for (int r = 0; r < p->n_resources; r++) {
+			double share = (double)request->of[r] / (double)p->largest.of[r];
+			sum += share;
+			most = share > most ? share : most;
+			both += r == SCALE_CPU || r == SCALE_MEMORY ? share : 0;
+		}
+		double size[SCALE_N_ORDERS] = {sum, most, both, 0};
+		all += (unit->gang >= 0 ? sum * (double)lot->count : size[k->order]);
+	}
+	return all;
+}
+
+static int pack_by_turn(const void *left, const void *right)
+{
+	const struct pack_turn *a = left, *b = right;
+
+	if (a->unit->priority != b->unit->priority)
+		return a->unit->priority > b->unit->priority ? -1 : 1;
+	if ((a->unit->gang < 0) != (b->unit->gang < 0))
+		return a->unit->gang < 0 ? 1 : -1;
+	if (a->size != b->size)
+		return a->size > b->size ? -1 : 1;
+	return a->unit < b->unit ? -1 : a->unit > b->unit;
+}
+
+void packing_make(struct scale_prepared *p, enum scale_order order, enum scale_rule_of_price rule,
+	struct scale_packing *ret)
+{
+	struct scale_packing *k = ret;
+	struct pack_turns turns = {0};
+
+	*k = (struct scale_packing){.prepared = p, .order = order, .rule = rule};
+	k->new_pool = mem_alloc(p->model->groups.n + 1, sizeof(*k->new_pool));
+	k->bought = mem_alloc(p->model->groups.n + 1, sizeof(*k->bought));
+	k->left = mem_alloc(p->lots.n + 1, sizeof(*k->left));
+	for (size_t g = 0; g < p->model->groups.n; g++)
+		k->new_pool[g] = -1;
+	for (size_t i = 0; i < p->lots.n; i++)
+		k->left[i] = p->lots.v[i].count;
+	for (int supply = SCALE_FREE; supply <= SCALE_ON_ITS_WAY; supply++)
+		pack_add_nodes(k, (enum scale_supply)supply);
+	if (p->has_marks)
+		pack_mark_nodes(k);
+	pack_add_coming(k);
+	vec_foreach (const struct scale_unit, unit, &p->units)
+		*vec_push(&turns) = (struct pack_turn){unit, pack_size(k, unit)};
+	vec_sort(&turns, pack_by_turn);
+	/* Machines that were bought for later units may have room for earlier ones. */
+	int64_t before = -1;
+	for (int round = 0; round < ROUNDS_MAX && k->helped > before; round++) {
+		before = k->helped;
+		vec_foreach (const struct pack_turn, turn, &turns)
+			pack_unit(k, turn->unit);
+	}
+	vec_done(&turns);
+}
+
+void packing_done(struct scale_packing *k)
+{
+	vec_foreach (struct scale_pool, pool, &k->pools)
+		pool_done(pool);
+	vec_done(&k->pools);
+	vec_done(&k->entries);
+	free(k->new_pool);
+	free(k->bought);
+	free(k->left);
+}

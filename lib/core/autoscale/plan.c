@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/autoscale/plan.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/autoscale/plan_impl.h"
+
+#define GOOD_ENOUGH 1.005
+
+void scale_plan_done(struct scale_plan *plan)
+{
+	vec_foreach (struct scale_action, action, &plan->actions)
+		free(action->why);
+	vec_done(&plan->actions);
+	vec_done(&plan->placements);
+	vec_foreach (struct scale_reason, reason, &plan->reasons)
+		free(reason->text);
+	vec_done(&plan->reasons);
+	*plan = (struct scale_plan){0};
+}
+
+/* Reasons. */
+
+static void plan_give_reason(
+	struct scale_plan *plan, const struct scale_lot *lot, int32_t group, char *take_text)
+{
+	*vec_push(&plan->reasons) = (struct scale_reason){
+		.shape = lot->shape, .gang = lot->gang, .group = group, .text = take_text};
+}
+
+static char *plan_why_not(const struct scale_packing *k, const struct scale_lot *lot, size_t g,
+	enum scale_denial denial)
+{
+	const struct scale_model *model = k->prepared->model;
+	const struct scale_group *group = &model->groups.v[g];
+	char *why = NULL;
+
+	switch (denial) {
+	case SCALE_DENIED_REFUSED:
+		return mem_strdup(group->refused);
+	case SCALE_DENIED_TEMPLATE:
+		return mem_strdup("it is not known what its machines are like");
+	case SCALE_DENIED_FIT:
+		scale_fits(model, &model->shapes.v[lot->shape], &group->labels, &group->taints,
+			&group->room, &why);
+		return why ? why : mem_strdup("its machines do not fit");
+	case SCALE_DENIED_GPU:
+		return mem_strdup("its machines have GPUs, which are not asked for");
+	case SCALE_DENIED_WAIT:
+		return mem_printf("it is not asked for %" PRId64 " s more, after a failure: %s%s%s",
+			(group->wait_until_ms - model->now_ms + 999) / 1000,
+			scale_failure_names[group->failure], group->failure_text ? ", " : "",
+			group->failure_text ? group->failure_text : "");
+	case SCALE_DENIED_MAX:
+		return mem_printf("its maximum is %" PRId64, group->max);
+	case SCALE_DENIED_NODES:
+		return mem_printf("the limit is %" PRId64 " nodes", model->limits.nodes);
+	case SCALE_DENIED_STEP:
+		return mem_printf("a plan adds at most %" PRId64 " nodes",
+			model->limits.step ? model->limits.step : PLAN_MACHINES_MAX);
+	case SCALE_DENIED_PRICE:
+		return mem_printf("the limit is %.2f for an hour", model->limits.price);
+	case SCALE_DENIED_NO_PRICE:
+		return mem_strdup("its price is not known, and there is a limit");
+	case SCALE_GRANTED:
+		break;
+	}
+	return mem_strdup("not all of the gang finds room");
+}
+
+/* Of a gang: with how many machines it would have to help, and how many it may. */
+static char *plan_why_too_few(const struct scale_packing *k, const struct scale_lot *lot, size_t g)
+{
+	const struct scale_model *model = k->prepared->model;
+	const struct scale_group *group = &model->groups.v[g];
+	int64_t per = scale_count(
+		&model->shapes.v[lot->shape], &group->room, k->prepared->n_resources, lot->count);
+	int64_t need = lot->count / per + (lot->count % per != 0);
+	enum scale_denial denial;
+	int64_t have = packing_allowance(k, g, need, &denial);
+	if (have == 0)
+		return plan_why_not(k, lot, g, denial);
+	AUTO_FREE char *why = plan_why_not(k, lot, g, denial);
+	if (lot->gang >= 0)
+		return mem_printf("%s: %" PRId64 " of the %" PRId64
+				  " machines that would hold all of the gang",
+			why, have, need);
+	return mem_strdup(why);
+}
+
+static void plan_reasons_of(const struct scale_packing *k, const struct scale_lot *lot,
+	bool gang_is_unsupported, struct scale_plan *plan)
+{
+	const struct scale_model *model = k->prepared->model;
+	const struct scale_shape *shape = &model->shapes.v[lot->shape];
+
+	for (size_t i = 0; i < shape->unsupported.n; i++)
+		plan_give_reason(
+			plan, lot, -1, mem_printf("not supported: %s", shape->unsupported.v[i]));
+	if (shape->unsupported.n)
+		return;
+	if (gang_is_unsupported)
+		plan_give_reason(plan, lot, -1,
+			mem_strdup(
+				"another pod of the gang has a constraint that is not supported"));
+	else if (!model->groups.n)
+		plan_give_reason(plan, lot, -1,
+			mem_strdup("no node has room, and there are no groups to buy from"));
+	for (size_t i = 0; !gang_is_unsupported && i < model->groups.n; i++) {
+		size_t g = (size_t)(k->prepared->ranked[i] - model->groups.v);
+		enum scale_denial denial = packing_fits(k, lot, g);
+		plan_give_reason(plan, lot, (int32_t)g,
+			denial != SCALE_GRANTED ? plan_why_not(k, lot, g, denial)
+						: plan_why_too_few(k, lot, g));
+	}
+}
+
+/* Pods of other priorities may be of the same shape and gang: what holds for some holds for all. */
+static bool plan_is_told(struct map *told, const struct scale_lot *lot)
+{
+	static char is_told[] = "told";
+	AUTO_FREE char *key = mem_printf("%d %d", lot->shape, lot->gang);
+
+	return map_put(told, key, is_told) != NULL;
+}
+
+void plan_reasons(const struct scale_packing *k, struct scale_plan *plan)
+{
+	const struct scale_prepared *p = k->prepared;
+	struct map told = {0};
+
+	vec_foreach (const struct scale_unit, unit, &p->units) {
+		bool is_unsupported = false;
+		for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++)
+			is_unsupported = is_unsupported ||
+					 p->model->shapes.v[p->lots.v[i].shape].unsupported.n;
+		for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++)
+			if (k->left[i] && plan->reasons.n < PLAN_REASONS_MAX &&
+				!plan_is_told(&told, &p->lots.v[i]))
+				plan_reasons_of(k, &p->lots.v[i], is_unsupported, plan);
+	}
+	map_done(&told);
+}
+
+/* Placements: by pod, in the order of the lots' pods. */
+
+struct plan_cursor {
+	size_t next;  /* of waiting */
+	int64_t used; /* of that pod's count */
+};
+
+static void plan_place(const struct scale_packing *k, struct plan_cursor *cursor,
+	struct scale_placement like, int64_t count, struct scale_plan *plan)
+{
+	const struct scale_prepared *p = k->prepared;
+
+	while (count > 0) {
+		const struct scale_pod *pod = p->waiting.v[cursor->next];
+		int64_t n = pod->count - cursor->used;
+		n = n < count ? n : count;
+		like.pod = (int32_t)(pod - p->model->pods.v);
+		like.pods = n;
+		*vec_push(&plan->placements) = like;
+		count -= n;
+		cursor->used += n;
+		if (cursor->used == pod->count)
+			*cursor = (struct plan_cursor){.next = cursor->next + 1};
+	}
+}
+
+static void plan_placements(const struct scale_packing *k, struct scale_plan *plan)
+{
+	const struct scale_prepared *p = k->prepared;
+	AUTO_FREE struct plan_cursor *cursors = mem_alloc(p->lots.n + 1, sizeof(*cursors));
+
+	for (size_t i = 0; i < p->lots.n; i++) {
+		cursors[i].next = p->lots.v[i].at;
+		plan->waiting += p->lots.v[i].count;
+	}
+	vec_foreach (const struct scale_entry, entry, &k->entries) {
+		const struct scale_pool *pool = &k->pools.v[entry->pool];
+		struct scale_placement like = {.supply = pool->supply,
+			.node = pool->bins.v[entry->bin].node,
+			.group = pool->group,
+			.machine = pool->bins.v[entry->bin].node < 0 ? entry->bin : -1};
+		plan_place(k, &cursors[entry->lot], like, entry->count, plan);
+	}
+	for (size_t i = 0; i < p->lots.n; i++)
+		plan_place(k, &cursors[i],
+			(struct scale_placement){
+				.supply = SCALE_NOT_HELPED, .node = -1, .group = -1, .machine = -1},
+			k->left[i], plan);
+	plan->helped = k->helped;
+}
+
+static void plan_grow(const struct scale_packing *k, struct scale_plan *plan)
+{
+	const struct scale_prepared *p = k->prepared;
+
+	for (size_t i = 0; i < p->model->groups.n; i++) {
+		size_t g = (size_t)(p->ranked[i] - p->model->groups.v);
+		if (!k->bought[g])
+			continue;
+		int64_t pods = 0;
+		vec_foreach (const struct scale_bin, bin, &k->pools.v[k->new_pool[g]].bins)
+			pods += bin->placed;
+		*vec_push(&plan->actions) = (struct scale_action){.kind = SCALE_GROW,
+			.node = -1,
+			.group = (int32_t)g,
+			.instance = -1,
+			.from = p->ranked[i]->desired,
+			.to = p->groups[g].size + k->bought[g],
+			.bought = k->bought[g],
+			.pods = pods,
+			.why = mem_printf("%" PRId64 " %s for %" PRId64 " waiting %s", k->bought[g],
+				k->bought[g] == 1 ? "machine" : "machines", pods,
+				pods == 1 ? "pod" : "pods")};
+	}
+}
+
+/* The better one helps more, costs less, has fewer machines. */
+static bool plan_is_better(const struct scale_packing *a, const struct scale_packing *b)
+{
+	if (a->helped != b->helped)
+		return a->helped > b->helped;
+	if (a->price < b->price * (1 - 1e-9) || b->price < a->price * (1 - 1e-9))
+		return a->price < b->price;
+	return a->n_bought < b->n_bought;
+}
+
+/* Whether no other packing can be better, or by so little that it is not looked for. */
+static bool plan_is_best(const struct scale_packing *k, const struct scale_bound *bound)
+{
+	for (size_t i = 0; i < k->prepared->lots.n; i++)
+		if (k->left[i])
+			return false;
+	if (bound->price > 0)
+		return bound->price <= bound->price_least * GOOD_ENOUGH;
+	return bound->nodes <= bound->nodes_least;
+}
+
+static void plan_pack(
+	struct scale_prepared *prepared, struct scale_packing *best, struct scale_bound *ret_bound)
+{
+	packing_make(prepared, SCALE_BY_SUM, SCALE_BY_MACHINE, best);
+	plan_bound(best, ret_bound);
+	for (int i = 1; i < SCALE_N_ORDERS * SCALE_N_RULES && !plan_is_best(best, ret_bound); i++) {
+		struct scale_packing next;
+		packing_make(prepared, (enum scale_order)(i / SCALE_N_RULES),
+			(enum scale_rule_of_price)(i % SCALE_N_RULES), &next);
+		bool is_better = plan_is_better(&next, best);
+		packing_done(is_better ? best : &next);
+		if (!is_better)
+			continue;
+		*best = next;
+		plan_bound(best, ret_bound);
+	}
+}
+
+void scale_plan_make(const struct scale_model *model, struct scale_plan *ret)
+{
+	struct scale_prepared prepared;
+	struct scale_packing packing;
+
+	*ret = (struct scale_plan){0};
+	prepared_make(model, &prepared);
+	plan_pack(&prepared, &packing, &ret->bound);
+	plan_placements(&packing, ret);
+	plan_uncordon(&packing, ret);
+	plan_grow(&packing, ret);
+	plan_shrink(&packing, ret);
+	plan_reasons(&packing, ret);
+	ret->nodes_after = prepared.total + packing.n_bought;
+	ret->price_after = prepared.price + packing.price;
+	vec_foreach (const struct scale_action, action, &ret->actions) {
+		bool goes = action->kind == SCALE_REMOVE || action->kind == SCALE_TERMINATE;
+		ret->nodes_after -= goes;
+		double price =
+			goes && action->group >= 0 ? model->groups.v[action->group].price : 0;
+		ret->price_after -= price > 0 ? price : 0;
+	}
+	packing_done(&packing);
+	prepared_done(&prepared);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of the planner. What is derived from a model once (prepared), and a try at packing it
+ * (packing): tries differ in their order and in how they compare groups, the best is the plan.
+ */
+#ifndef DLRUN_CORE_AUTOSCALE_PLAN_IMPL_H
+#define DLRUN_CORE_AUTOSCALE_PLAN_IMPL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util/map.h"
+#include "core/autoscale/fit.h"
+#include "core/autoscale/plan.h"
+#include "core/autoscale/pool.h"
+
+/* Machines that one plan buys at most, and reasons that it gives. */
+enum { PLAN_MACHINES_MAX = 100 * 1000, PLAN_REASONS_MAX = 1000 * 1000, PLAN_FITS_MAX = 16 << 20 };
+
+/* Pods of one shape and gang that wait: entries [at, at + n) of waiting. */
+struct scale_lot {
+	int32_t shape, gang;
+	int64_t count;
+	size_t at, n;
+};
+struct scale_lots VEC_OF(struct scale_lot);
+
+/* Lots that are placed together: those of a gang, or one. */
+struct scale_unit {
+	int32_t priority, gang;
+	size_t lot, n_lots;
+	int64_t count;
+	int64_t at_once; /* so many are placed or none; 0: each is of use alone */
+};
+struct scale_units VEC_OF(struct scale_unit);
+
+struct scale_supply_of_group {
+	int32_t machine_class, zone;
+	int64_t nodes;  /* that are there */
+	int64_t alive;  /* machines that are nodes, or may become one */
+	int64_t coming; /* machines that are no nodes yet */
+	int64_t size;   /* what a purchase is added to */
+	bool has_gpu;
+};
+
+struct scale_prepared {
+	const struct scale_model *model;
+	int n_resources;
+	struct scale_amounts largest; /* of all machines, at least 1 */
+	struct scale_amounts *free;   /* of each node */
+	bool *is_busy;                /* more than daemons run on the node */
+	int32_t *node_class, *node_zone;
+	int32_t *shape_signature; /* shapes alike but for their requests have the same */
+	struct scale_supply_of_group *groups;
+	const struct scale_group **ranked; /* groups by weight, price, spot, id */
+	struct scale_machines VEC_OF(struct scale_machine) classes;
+	size_t n_signatures;
+	signed char *allows; /* [signature][class]; -1: not known yet */
+	unsigned char *fits; /* [lot][group]: a denial and 1; 0: not known yet; NULL: too many */
+	bool has_marks;
+	struct scale_marks *marks, *apart; /* of each shape */
+	struct scale_pod_refs VEC_OF(const struct scale_pod *) waiting;
+	struct scale_lots lots;
+	struct scale_units units;
+	struct map zones, texts;         /* names of zones, labels, … by number */
+	int32_t *gang_zone, *gang_group; /* where members run; -1: none do */
+	int64_t *gang_running;
+	bool *gang_has_gpu; /* one of its pods that wait asks for one */
+	int64_t total;      /* machines of all groups */
+	double price;       /* of them */
+};
+void prepared_make(const struct scale_model *model, struct scale_prepared *ret);
+void prepared_done(struct scale_prepared *prepared);
+bool prepared_allows(struct scale_prepared *prepared, int32_t shape, int32_t machine_class);
+
+/* Why a group gives no machine. */
+enum scale_denial {
+	SCALE_GRANTED,
+	SCALE_DENIED_REFUSED,
+	SCALE_DENIED_TEMPLATE,
+	SCALE_DENIED_FIT,
+	SCALE_DENIED_GPU,
+	SCALE_DENIED_WAIT,
+	SCALE_DENIED_MAX,
+	SCALE_DENIED_NODES,
+	SCALE_DENIED_STEP,
+	SCALE_DENIED_PRICE,
+	SCALE_DENIED_NO_PRICE,
+};
+
+struct scale_entry {
+	int32_t pool, bin, lot;
+	int64_t count;
+	size_t n_marks, n_apart; /* of the bin before */
+};
+struct scale_entries VEC_OF(struct scale_entry);
+
+enum scale_order {
+	SCALE_BY_SUM,
+	SCALE_BY_LARGEST,
+	SCALE_BY_CPU_AND_MEMORY,
+	SCALE_AS_THEY_CAME,
+	SCALE_N_ORDERS
+};
+enum scale_rule_of_price { SCALE_BY_MACHINE, SCALE_BY_SHARE, SCALE_N_RULES };
+
+struct scale_packing {
+	struct scale_prepared *prepared;
+	enum scale_order order;
+	enum scale_rule_of_price rule;
+	struct scale_pools VEC_OF(struct scale_pool) pools;
+	int32_t *new_pool; /* of each group; -1: none */
+	int64_t *bought;   /* of each group */
+	int64_t *left;     /* of each lot */
+	struct scale_entries entries;
+	int64_t helped, n_bought;
+	double price; /* of what was bought; of groups whose price is not known: 0 */
+};
+void packing_make(struct scale_prepared *prepared, enum scale_order order,
+	enum scale_rule_of_price rule, struct scale_packing *ret);
+void packing_done(struct scale_packing *packing);
+/* How many more machines a group may give, at most want. */
+int64_t packing_allowance(const struct scale_packing *packing, size_t group, int64_t want,
+	enum scale_denial *ret_denial);
+/* Whether the machines of a group hold pods of a lot, and may be bought for them. */
+enum scale_denial packing_fits(
+	const struct scale_packing *packing, const struct scale_lot *lot, size_t group);
+
+void plan_bound(const struct scale_packing *packing, struct scale_bound *ret);
+void plan_reasons(const struct scale_packing *packing, struct scale_plan *plan);
+/* Actions: nodes that come back, and what goes. */
+void plan_uncordon(const struct scale_packing *packing, struct scale_plan *plan);
+void plan_shrink(const struct scale_packing *packing, struct scale_plan *plan);
+
+#endif

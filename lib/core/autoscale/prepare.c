@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/autoscale/plan_impl.h"
+
+enum { TEXT_MAX = 4 << 20 };
+#define ZONE_LABEL "topology.kubernetes.io/zone"
+
+/* The number of a text, which it gets when it is first asked for. */
+static int32_t prepared_number(struct map *map, const char *text)
+{
+	void *known = map_get(map, text);
+
+	if (known)
+		return (int32_t)((intptr_t)known - 1);
+	int32_t number = (int32_t)map->n;
+	map_put(map, text, (void *)((intptr_t)number + 1));
+	return number;
+}
+
+static int64_t prepared_add(int64_t a, int64_t b)
+{
+	return a > INT64_MAX / 2 - b ? INT64_MAX / 2 : a + b;
+}
+
+static void prepared_count_node(struct scale_prepared *p, const struct scale_pod *pod)
+{
+	struct scale_amounts *free = &p->free[pod->node];
+	const struct scale_shape *shape = &p->model->shapes.v[pod->shape];
+
+	for (int r = 0; r < p->n_resources; r++) {
+		int64_t request = shape->request.of[r];
+		bool is_more = request > 0 && free->of[r] / request < pod->count;
+		free->of[r] = is_more ? 0 : free->of[r] - request * pod->count;
+	}
+	if (!pod->is_daemon)
+		p->is_busy[pod->node] = true;
+}
+
+/* A machine's text: of its labels those that any shape asks for. */
+static int32_t prepared_class(struct scale_prepared *p, struct map *keys, struct map *classes,
+	const struct scale_machine *machine)
+{
+	AUTO_BUF struct buf text = buf_with(TEXT_MAX);
+
+	vec_foreach (const struct scale_pair, label, machine->labels)
+		if (map_get(keys, label->key))
+			buf_addf(&text, "%s=%s\n", label->key, label->value);
+	if (machine->name && map_get(keys, SCALE_NODE_NAME))
+		buf_addf(&text, SCALE_NODE_NAME "=%s\n", machine->name);
+	vec_foreach (const struct scale_taint, taint, machine->taints)
+		buf_addf(&text, "!%s=%s:%d\n", taint->key, taint->value ? taint->value : "",
+			(int)taint->effect);
+	int32_t number = prepared_number(classes, text.data);
+	if ((size_t)number == p->classes.n)
+		*vec_push(&p->classes) = *machine;
+	return number;
+}
+
+static void prepared_ask(const struct scale_shape *shape, struct map *keys)
+{
+	static char is_asked[] = "asked";
+
+	vec_foreach (const struct scale_pair, pair, &shape->selector)
+		map_put(keys, pair->key, is_asked);
+	vec_foreach (const struct scale_term, term, &shape->affinity)
+		vec_foreach (const struct scale_rule, rule, term)
+			map_put(keys, rule->key, is_asked);
+}
+
+static void prepared_classes(struct scale_prepared *p)
+{
+	const struct scale_model *model = p->model;
+	struct map keys = {0}, signatures = {0}, classes = {0};
+
+	for (size_t i = 0; i < model->shapes.n; i++) {
+		AUTO_BUF struct buf text = buf_with(TEXT_MAX);
+		prepared_ask(&model->shapes.v[i], &keys);
+		scale_constraints_text(&model->shapes.v[i], &text);
+		p->shape_signature[i] = prepared_number(&signatures, text.data);
+	}
+	p->n_signatures = signatures.n;
+	for (size_t i = 0; i < model->nodes.n; i++) {
+		const struct scale_node *node = &model->nodes.v[i];
+		p->node_class[i] = prepared_class(p, &keys, &classes,
+			&(struct scale_machine){node->name, &node->labels, &node->taints});
+		const char *zone = scale_pair(&node->labels, ZONE_LABEL);
+		p->node_zone[i] = zone ? prepared_number(&p->zones, zone) : -1;
+	}
+	for (size_t i = 0; i < model->groups.n; i++) {
+		const struct scale_group *group = &model->groups.v[i];
+		p->groups[i].machine_class = prepared_class(p, &keys, &classes,
+			&(struct scale_machine){NULL, &group->labels, &group->taints});
+		const char *zone = scale_pair(&group->labels, ZONE_LABEL);
+		zone = zone ? zone : group->zone;
+		p->groups[i].zone = zone ? prepared_number(&p->zones, zone) : -1;
+		p->groups[i].has_gpu = scale_wants_gpu(model, &group->room);
+	}
+	size_t n = p->n_signatures * p->classes.n;
+	p->allows = mem_alloc(n + 1, 1);
+	memset(p->allows, -1, n + 1);
+	map_done(&keys);
+	map_done(&signatures);
+	map_done(&classes);
+}
+
+bool prepared_allows(struct scale_prepared *p, int32_t shape, int32_t machine_class)
+{
+	size_t at = (size_t)p->shape_signature[shape] * p->classes.n + (size_t)machine_class;
+
+	if (p->allows[at] < 0)
+		p->allows[at] = scale_allows(
+			&p->model->shapes.v[shape], &p->classes.v[machine_class], NULL);
+	return p->allows[at];
+}
+
+static void prepared_marks(struct scale_prepared *p)
+{
+	vec_foreach (const struct scale_shape, shape, &p->model->shapes)
+		p->has_marks = p->has_marks || shape->apart.n;
+	for (size_t i = 0; p->has_marks && i < p->model->shapes.n; i++) {
+		const struct scale_shape *shape = &p->model->shapes.v[i];
+		for (size_t k = 0; k < shape->marks.n; k++)
+			*vec_push(&p->marks[i]) = prepared_number(&p->texts, shape->marks.v[k]);
+		for (size_t k = 0; k < shape->apart.n; k++)
+			*vec_push(&p->apart[i]) = prepared_number(&p->texts, shape->apart.v[k]);
+	}
+}
+
+/* Machines of a group that are no nodes: those that still may become one. */
+static void prepared_count_group(struct scale_prepared *p, size_t g, struct map *instances)
+{
+	const struct scale_model *model = p->model;
+	const struct scale_group *group = &model->groups.v[g];
+	struct scale_supply_of_group *supply = &p->groups[g];
+	int64_t known = 0, dead = 0;
+
+	vec_foreach (const struct scale_instance, instance, &group->instances) {
+		if (instance->state == SCALE_STOPPING)
+			continue;
+		known++;
+		if (!str_empty(instance->id) && map_get(instances, instance->id))
+			continue;
+		bool is_late = instance->since_ms &&
+			       model->now_ms - instance->since_ms > model->limits.boot_ms;
+		dead += is_late;
+		supply->coming += !is_late;
+	}
+	/* Providers that name no instances: the nodes are what is there. */
+	if (!group->instances.n)
+		known = supply->nodes;
+	bool is_refused = group->wait_until_ms > model->now_ms;
+	if (group->desired > known && !is_refused)
+		supply->coming += group->desired - known;
+	supply->alive = supply->nodes + supply->coming;
+	supply->size = is_refused && group->desired > known ? known : group->desired;
+	if (supply->size < supply->alive + dead)
+		supply->size = supply->alive + dead;
+	p->total = prepared_add(p->total, supply->size);
+	if (group->price > 0)
+		p->price += group->price * (double)supply->size;
+}
+
+static void prepared_groups(struct scale_prepared *p)
+{
+	const struct scale_model *model = p->model;
+	struct map instances = {0};
+
+	vec_foreach (const struct scale_node, node, &model->nodes) {
+		if (node->group >= 0 && !node->has_no_instance)
+			p->groups[node->group].nodes++;
+		if (node->instance)
+			map_put(&instances, node->instance, node->name);
+	}
+	for (size_t g = 0; g < model->groups.n; g++)
+		prepared_count_group(p, g, &instances);
+	map_done(&instances);
+}
+
+static int prepared_rank(const void *left, const void *right)
+{
+	const struct scale_group *a = *(const struct scale_group *const *)left;
+	const struct scale_group *b = *(const struct scale_group *const *)right;
+
+	if (a->weight != b->weight)
+		return a->weight < b->weight ? -1 : 1;
+	if ((a->price < 0) != (b->price < 0))
+		return a->price < 0 ? 1 : -1;
+	if (a->price != b->price)
+		return a->price < b->price ? -1 : 1;
+	if (a->is_spot != b->is_spot)
+		return a->is_spot ? -1 : 1;
+	return strcmp(a->id, b->id);
+}
+
+static int prepared_by_lot(const void *left, const void *right)
+{
+	const struct scale_pod *a = *(const struct scale_pod *const *)left;
+	const struct scale_pod *b = *(const struct scale_pod *const *)right;
+
+	if (a->priority != b->priority)
+		return a->priority > b->priority ? -1 : 1;
+	if (a->gang != b->gang)
+		return a->gang > b->gang ? -1 : 1; /* those without one last */
+	if (a->shape != b->shape)
+		return a->shape < b->shape ? -1 : 1;
+	int by_name = strcmp(a->name, b->name);
+	return by_name ? by_name : a < b ? -1 : a > b;
+}
+
+static void prepared_add_unit(struct scale_prepared *p, const struct scale_pod *pod, size_t lot)
+{
+	struct scale_unit *last = p->units.n ? &p->units.v[p->units.n - 1] : NULL;
+
+	if (!last || pod->gang < 0 || last->gang != pod->gang || last->priority != pod->priority) {
+		last = vec_push(&p->units);
+		*last = (struct scale_unit){
+			.priority = pod->priority, .gang = pod->gang, .lot = lot};
+	}
+	last->n_lots++;
+}
+
+/* Pods of a gang that are of use only together: all that wait, or what its least number lacks. */
+static void prepared_at_once(struct scale_prepared *p)
+{
+	vec_foreach (struct scale_unit, unit, &p->units) {
+		if (unit->gang < 0)
+			continue;
+		int64_t min = p->model->gangs.v[unit->gang].min;
+		unit->at_once = min > 0 ? min - p->gang_running[unit->gang] : unit->count;
+		if (unit->at_once > unit->count)
+			unit->at_once = unit->count;
+	}
+}
+
+static void prepared_pods(struct scale_prepared *p)
+{
+	const struct scale_model *model = p->model;
+
+	vec_foreach (const struct scale_pod, pod, &model->pods) {
+		if (pod->node < 0 && !pod->is_daemon)
+			*vec_push(&p->waiting) = pod;
+		if (pod->gang < 0 || pod->node < 0)
+			continue;
+		p->gang_running[pod->gang] += pod->count;
+		p->gang_zone[pod->gang] = p->node_zone[pod->node];
+		p->gang_group[pod->gang] = model->nodes.v[pod->node].group;
+	}
+	vec_sort(&p->waiting, prepared_by_lot);
+}
+
+static void prepared_lots(struct scale_prepared *p)
+{
+	const struct scale_model *model = p->model;
+	const struct scale_pod *before = NULL;
+
+	for (size_t i = 0; i < p->waiting.n; i++) {
+		const struct scale_pod *pod = p->waiting.v[i];
+		if (!before || before->shape != pod->shape || before->gang != pod->gang ||
+			before->priority != pod->priority) {
+			*vec_push(&p->lots) =
+				(struct scale_lot){.shape = pod->shape, .gang = pod->gang, .at = i};
+			prepared_add_unit(p, pod, p->lots.n - 1);
+		}
+		if (pod->gang >= 0 && scale_wants_gpu(model, &model->shapes.v[pod->shape].request))
+			p->gang_has_gpu[pod->gang] = true;
+		before = pod;
+		struct scale_lot *lot = &p->lots.v[p->lots.n - 1];
+		lot->count += pod->count;
+		lot->n++;
+		p->units.v[p->units.n - 1].count += pod->count;
+	}
+}
+
+void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
+{
+	size_t n_nodes = model->nodes.n + 1, n_groups = model->groups.n + 1;
+	size_t n_shapes = model->shapes.n + 1, n_gangs = model->gangs.n + 1;
+	struct scale_prepared *p = ret;
+
+	*p = (struct scale_prepared){.model = model, .n_resources = scale_n_resources(model)};
+	p->free = mem_alloc(n_nodes, sizeof(*p->free));
+	p->is_busy = mem_alloc(n_nodes, sizeof(*p->is_busy));
+	p->node_class = mem_alloc(n_nodes, sizeof(*p->node_class));
+	p->node_zone = mem_alloc(n_nodes, sizeof(*p->node_zone));
+	p->shape_signature = mem_alloc(n_shapes, sizeof(*p->shape_signature));
+	p->groups = mem_alloc(n_groups, sizeof(*p->groups));
+	p->ranked = mem_alloc(n_groups, sizeof(*p->ranked));
+	p->marks = mem_alloc(n_shapes, sizeof(*p->marks));
+	p->apart = mem_alloc(n_shapes, sizeof(*p->apart));
+	p->gang_zone = mem_alloc(n_gangs, sizeof(*p->gang_zone));
+	p->gang_group = mem_alloc(n_gangs, sizeof(*p->gang_group));
+	p->gang_has_gpu = mem_alloc(n_gangs, sizeof(*p->gang_has_gpu));
+	p->gang_running = mem_alloc(n_gangs, sizeof(*p->gang_running));
+	for (size_t i = 0; i < model->gangs.n; i++)
+		p->gang_zone[i] = p->gang_group[i] = -1;
+	for (int r = 0; r < SCALE_RESOURCES_MAX; r++)
+		p->largest.of[r] = 1;
+	for (size_t i = 0; i < model->nodes.n; i++) {
+		p->free[i] = model->nodes.v[i].room;
+		for (int r = 0; r < p->n_resources; r++)
+			if (p->free[i].of[r] > p->largest.of[r])
+				p->largest.of[r] = p->free[i].of[r];
+	}
+	for (size_t i = 0; i < model->groups.n; i++) {
+		p->ranked[i] = &model->groups.v[i];
+		for (int r = 0; r < p->n_resources; r++)
+			if (model->groups.v[i].room.of[r] > p->largest.of[r])
+				p->largest.of[r] = model->groups.v[i].room.of[r];
+	}
+	qsort(p->ranked, model->groups.n, sizeof(*p->ranked), prepared_rank);
+	vec_foreach (const struct scale_pod, pod, &model->pods)
+		if (pod->node >= 0)
+			prepared_count_node(p, pod);
+	prepared_classes(p);
+	prepared_marks(p);
+	prepared_groups(p);
+	prepared_pods(p);
+	prepared_lots(p);
+	prepared_at_once(p);
+	if (p->lots.n * n_groups <= PLAN_FITS_MAX)
+		p->fits = mem_alloc(p->lots.n * n_groups + 1, 1);
+}
+
+void prepared_done(struct scale_prepared *p)
+{
+	for (size_t i = 0; i < p->model->shapes.n; i++) {
+		vec_done(&p->marks[i]);
+		vec_done(&p->apart[i]);
+	}
+	free(p->free);
+	free(p->is_busy);
+	free(p->node_class);
+	free(p->node_zone);
+	free(p->shape_signature);
+	free(p->groups);
+	free(p->ranked);
+	free(p->marks);
+	free(p->apart);
+	free(p->allows);
+	free(p->fits);
+	free(p->gang_zone);
+	free(p->gang_group);
+	free(p->gang_running);
+	free(p->gang_has_gpu);
+	vec_done(&p->classes);
+	vec_done(&p->waiting);
+	vec_done(&p->lots);
+	vec_done(&p->units);
+	map_done(&p->zones);
+	map_done(&p->texts);
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/map.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/autoscale/plan_impl.h"
+
+static void shrink_add(struct scale_plan *plan, enum scale_action_kind kind, int32_t group,
+	int32_t node, char *take_why)
+{
+	*vec_push(&plan->actions) = (struct scale_action){
+		.kind = kind, .node = node, .group = group, .instance = -1, .why = take_why};
+}
+
+/* Pods that wait and are placed on each node. */
+static int64_t *shrink_placed(const struct scale_packing *k)
+{
+	int64_t *placed = mem_alloc(k->prepared->model->nodes.n + 1, sizeof(*placed));
+
+	vec_foreach (const struct scale_pool, pool, &k->pools)
+		vec_foreach (const struct scale_bin, bin, &pool->bins)
+			if (bin->node >= 0)
+				placed[bin->node] += bin->placed;
+	return placed;
+}
+
+void plan_uncordon(const struct scale_packing *k, struct scale_plan *plan)
+{
+	AUTO_FREE int64_t *placed = shrink_placed(k);
+	const struct scale_model *model = k->prepared->model;
+
+	for (size_t i = 0; i < model->nodes.n; i++) {
+		const struct scale_node *node = &model->nodes.v[i];
+		bool is_busy = k->prepared->is_busy[i];
+		if (node->cordoned != SCALE_CORDONED_BY_US || (!placed[i] && !is_busy))
+			continue;
+		shrink_add(plan, SCALE_UNCORDON, node->group, (int32_t)i,
+			placed[i] ? mem_printf("%" PRId64 " waiting %s room there", placed[i],
+					    placed[i] == 1 ? "pod has" : "pods have")
+				  : mem_strdup("pods run there again"));
+		plan->actions.v[plan->actions.n - 1].pods = placed[i];
+	}
+}
+
+/* Machines that were asked for and do not come: the group is told, lest they come when nobody
+ * waits. */
+static void shrink_desired(const struct scale_packing *k, struct scale_plan *plan)
+{
+	const struct scale_model *model = k->prepared->model;
+
+	for (size_t g = 0; g < model->groups.n; g++) {
+		const struct scale_group *group = &model->groups.v[g];
+		int64_t size = k->prepared->groups[g].size;
+		size = size < group->min ? group->min : size;
+		if (group->refused || group->wait_until_ms <= model->now_ms ||
+			size >= group->desired)
+			continue;
+		shrink_add(plan, SCALE_SHRINK, (int32_t)g, -1,
+			mem_printf("%" PRId64 " machines do not come: %s", group->desired - size,
+				scale_failure_names[group->failure]));
+		plan->actions.v[plan->actions.n - 1].from = group->desired;
+		plan->actions.v[plan->actions.n - 1].to = size;
+	}
+}
+
+struct shrink_node {
+	const struct scale_node *node;
+	int32_t index;
+	int64_t since_ms; /* the longest idle are first */
+	bool is_dead;
+};
+struct shrink_nodes VEC_OF(struct shrink_node);
+
+static int shrink_by_age(const void *left, const void *right)
+{
+	const struct shrink_node *a = left, *b = right;
+
+	if (a->is_dead != b->is_dead)
+		return a->is_dead ? -1 : 1;
+	if (a->since_ms != b->since_ms)
+		return a->since_ms < b->since_ms ? -1 : 1;
+	return strcmp(a->node->name, b->node->name);
+}
+
+/* Idle nodes of ours that are not needed, and those that are silent for too long. */
+static void shrink_find(
+	const struct scale_packing *k, const int64_t *placed, struct shrink_nodes *ret)
+{
+	const struct scale_model *model = k->prepared->model;
+	const struct scale_limits *limits = &model->limits;
+
+	for (size_t i = 0; i < model->nodes.n; i++) {
+		const struct scale_node *node = &model->nodes.v[i];
+		if (node->group < 0 || model->groups.v[node->group].refused || node->kept ||
+			node->cordoned == SCALE_CORDONED || node->has_no_instance ||
+			k->prepared->is_busy[i] || placed[i])
+			continue;
+		bool is_dead = !node->is_ready && node->silent_ms &&
+			       model->now_ms - node->silent_ms > limits->silent_ms;
+		bool is_idle = node->is_ready && node->idle_since_ms &&
+			       model->now_ms - node->idle_since_ms >= limits->idle_ms;
+		if (is_dead || is_idle)
+			*vec_push(ret) = (struct shrink_node){node, (int32_t)i,
+				is_dead ? node->silent_ms : node->idle_since_ms, is_dead};
+	}
+	vec_sort(ret, shrink_by_age);
+}
+
+/* The text of a class of machines: room, labels but the host's, taints. */
+static char *shrink_class(const struct scale_packing *k, const struct shrink_node *idle)
+{
+	char *text = mem_printf("%d", (int)k->prepared->node_class[idle->index]);
+
+	for (int r = 0; r < k->prepared->n_resources; r++)
+		REPLACE(text, mem_printf("%s %" PRId64, text, idle->node->room.of[r]));
+	return text;
+}
+
+/* Whether it is one of the spares: the last spares of a class in the list stay. */
+static bool shrink_is_spare(
+	const struct scale_packing *k, const struct shrink_nodes *idle, size_t at, struct map *left)
+{
+	int64_t spares = k->prepared->model->limits.spares;
+
+	if (spares <= 0 || idle->v[at].is_dead)
+		return false;
+	AUTO_FREE char *text = shrink_class(k, &idle->v[at]);
+	intptr_t more = (intptr_t)map_get(left, text);
+	if (more > spares)
+		map_put(left, text, (void *)(more - 1));
+	return more <= spares;
+}
+
+static void shrink_count(
+	const struct scale_packing *k, const struct shrink_nodes *idle, struct map *left)
+{
+	vec_foreach (const struct shrink_node, node, idle) {
+		if (node->is_dead)
+			continue;
+		AUTO_FREE char *text = shrink_class(k, node);
+		map_put(left, text, (void *)((intptr_t)map_get(left, text) + 1));
+	}
+}
+
+static char *shrink_why(const struct scale_model *model, const struct shrink_node *idle)
+{
+	char text[32];
+	const char *since = duration_text(model->now_ms - idle->since_ms, text);
+
+	return idle->is_dead ? mem_printf("it has not been heard of for %s", since)
+			     : mem_printf("nothing has run there for %s", since);
+}
+
+static void shrink_nodes(const struct scale_packing *k, const int64_t *placed, int64_t *removals,
+	struct scale_plan *plan)
+{
+	const struct scale_model *model = k->prepared->model;
+	AUTO_FREE int64_t *size = mem_alloc(model->groups.n + 1, sizeof(*size));
+	struct shrink_nodes idle = {0};
+	struct map left = {0};
+	int64_t cordons = *removals;
+
+	for (size_t g = 0; g < model->groups.n; g++)
+		size[g] = k->prepared->groups[g].size + k->bought[g];
+	shrink_find(k, placed, &idle);
+	shrink_count(k, &idle, &left);
+	vec_foreach (const struct shrink_node, one, &idle)
+		cordons -= one->node->cordoned == SCALE_CORDONED_BY_US;
+	for (size_t i = 0; i < idle.n; i++) {
+		const struct shrink_node *one = &idle.v[i];
+		const struct scale_node *node = one->node;
+		bool is_ours = node->cordoned == SCALE_CORDONED_BY_US;
+		bool is_due = is_ours && node->cordoned_ms < model->now_ms;
+		if (size[node->group] <= model->groups.v[node->group].min ||
+			shrink_is_spare(k, &idle, i, &left))
+			continue;
+		size[node->group]--;
+		if (is_ours ? !is_due || *removals <= 0 : cordons <= 0)
+			continue;
+		*(is_ours ? removals : &cordons) -= 1;
+		shrink_add(plan, is_ours ? SCALE_REMOVE : SCALE_CORDON, node->group, one->index,
+			shrink_why(model, one));
+	}
+	vec_done(&idle);
+	map_done(&left);
+}
+
+/* Machines that have not become nodes, and nodes that have no machine. */
+static void shrink_dead(const struct scale_packing *k, int64_t *removals, struct scale_plan *plan)
+{
+	const struct scale_model *model = k->prepared->model;
+	struct map known = {0};
+	char text[32];
+
+	for (size_t i = 0; i < model->nodes.n; i++) {
+		const struct scale_node *node = &model->nodes.v[i];
+		if (node->instance)
+			map_put(&known, node->instance, node->name);
+		if (node->group >= 0 && node->has_no_instance && !node->kept)
+			shrink_add(plan, SCALE_FORGET, node->group, (int32_t)i,
+				mem_strdup("the provider has no machine of it"));
+	}
+	for (size_t g = 0; g < model->groups.n; g++) {
+		const struct scale_group *group = &model->groups.v[g];
+		for (size_t i = 0; i < group->instances.n && !group->refused; i++) {
+			const struct scale_instance *instance = &group->instances.v[i];
+			int64_t age = model->now_ms - instance->since_ms;
+			if (instance->state == SCALE_STOPPING || str_empty(instance->id) ||
+				map_get(&known, instance->id) || !instance->since_ms ||
+				age <= model->limits.boot_ms || *removals <= 0)
+				continue;
+			--*removals;
+			shrink_add(plan, SCALE_TERMINATE, (int32_t)g, -1,
+				mem_printf("it has not become a node in %s",
+					duration_text(age, text)));
+			plan->actions.v[plan->actions.n - 1].instance = (int32_t)i;
+		}
+	}
+	map_done(&known);
+}
+
+void plan_shrink(const struct scale_packing *k, struct scale_plan *plan)
+{
+	AUTO_FREE int64_t *placed = shrink_placed(k);
+	int64_t removals = k->prepared->model->limits.removals;
+
+	shrink_desired(k, plan);
+	shrink_dead(k, &removals, plan);
+	shrink_nodes(k, placed, &removals, plan);
+}

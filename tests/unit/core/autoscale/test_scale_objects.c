@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/autoscale/fit.h"
+#include "core/autoscale/objects.h"
+#include "core/autoscale/plan.h"
+#include "core/autoscale/snapshot.h"
+
+#define NOW (INT64_C(1795755600) * 1000)
+#define GIB (INT64_C(1) << 30)
+
+static const char *const keys[OBJECTS_KINDS] = {"nodes", "pods", "jobs", "claims", "volumes",
+	"jobsets", "workloads", "podgroups", "volcano"};
+
+static struct json *parsed(const char *text)
+{
+	struct json *json;
+	AUTO_FREE char *quoted = mem_strdup(text);
+
+	for (char *c = quoted; *c; c++)
+		*c = *c == '\'' ? '"' : *c;
+	assert_int_equal(json_parse(quoted, strlen(quoted), 1 << 20, "text", &json, NULL), 0);
+	return json;
+}
+
+/* text: {'nodes': [object, …], …} and 'groups' as in a snapshot, ' for ". */
+static void read_objects(const char *text, struct scale_model *model)
+{
+	AUTO_JSON struct json *all = parsed(text), *lists = json_object();
+	const struct json *of[OBJECTS_KINDS] = {0};
+
+	scale_model_init(model);
+	model->now_ms = NOW;
+	for (const struct json *m = json_first(json_get(all, "groups")); m; m = json_next(m))
+		assert_int_equal(snapshot_read_group(m, model, NULL), 0);
+	for (int kind = 0; kind < OBJECTS_KINDS; kind++) {
+		if (!json_get(all, keys[kind]))
+			continue;
+		json_set(json_sub(lists, keys[kind]), "items",
+			json_clone(json_get(all, keys[kind])));
+		of[kind] = json_get(lists, keys[kind]);
+	}
+	objects_read(of, model);
+}
+
+/* Of one pod with that spec, in namespace n with label app=a. */
+static const struct scale_shape *shape_of(const char *spec, struct scale_model *model)
+{
+	AUTO_FREE char *text = mem_printf(
+		"{'pods': [{'metadata': {'namespace': 'n', 'name': 'p', 'labels': {'app': 'a'}},"
+		" 'spec': %s}], 'claims': [{'metadata': {'namespace': 'n', 'name': 'free'},"
+		" 'spec': {'volumeName': 'v1'}}, {'metadata': {'namespace': 'n', 'name': 'bound'},"
+		" 'spec': {'volumeName': 'v2'}}], 'volumes': [{'metadata': {'name': 'v1'}},"
+		" {'metadata': {'name': 'v2'}, 'spec': {'nodeAffinity': {'required': {}}}}]}",
+		spec);
+
+	read_objects(text, model);
+	assert_int_equal(model->pods.n, 1);
+	return &model->shapes.v[model->pods.v[0].shape];
+}
+
+static int64_t of(
+	const struct scale_model *model, const struct scale_amounts *amounts, const char *name)
+{
+	for (int r = 0; r < SCALE_RESOURCES_MAX && model->resources[r]; r++)
+		if (str_eq(model->resources[r], name))
+			return amounts->of[r];
+	return -1;
+}
+
+static void test_requests(void **state UNUSED)
+{
+	static const struct {
+		const char *spec;
+		int64_t cpu, memory;
+	} cases[] = {
+		{"{'containers': [{'resources': {'requests': {'cpu': '500m', 'memory': '1Gi'}}},"
+		 " {'resources': {'requests': {'cpu': 1}}}]}",
+			1500, GIB},
+		/* An init container that is larger than all that come after it. */
+		{"{'initContainers': [{'resources': {'requests': {'cpu': 4}}},"
+		 " {'resources': {'requests': {'cpu': 3, 'memory': '1Gi'}}}],"
+		 " 'containers': [{'resources': {'requests': {'cpu': 1, 'memory': '2Gi'}}}]}",
+			4000, 2 * GIB},
+		/* A sidecar counts with those behind it, and with the containers; not with one before. */
+		{"{'initContainers': [{'resources': {'requests': {'cpu': 4}}},"
+		 " {'restartPolicy': 'Always', 'resources': {'requests': {'cpu': 2}}},"
+		 " {'resources': {'requests': {'cpu': 3}}}],"
+		 " 'containers': [{'resources': {'requests': {'cpu': 1}}}]}",
+			5000, 0},
+		{"{'initContainers': [{'restartPolicy': 'Always',"
+		 " 'resources': {'requests': {'cpu': 2}}}],"
+		 " 'containers': [{'resources': {'requests': {'cpu': 9}}}]}",
+			11000, 0},
+		{"{'overhead': {'cpu': '250m'}, 'containers': [{'resources': {'limits': {'cpu': 1}}}]}",
+			1250, 0},
+		/* KEP-2837: what the pod says counts; its limits only where nothing is asked for. */
+		{"{'resources': {'requests': {'cpu': 2}, 'limits': {'cpu': 8, 'memory': '4Gi'}},"
+		 " 'overhead': {'cpu': 1}, 'containers': [{'resources': {'requests': {'cpu': 1}}}]}",
+			3000, 4 * GIB},
+		{"{'resources': {'limits': {'cpu': 8}},"
+		 " 'containers': [{'resources': {'requests': {'cpu': 1}}}]}",
+			1000, 0},
+		{"{}", 0, 0},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		const struct scale_shape *shape = shape_of(cases[i].spec, &model);
+		assert_int_equal(shape->request.of[SCALE_CPU], cases[i].cpu);
+		assert_int_equal(shape->request.of[SCALE_MEMORY], cases[i].memory);
+		assert_int_equal(shape->request.of[SCALE_PODS], 1);
+		assert_int_equal(shape->unsupported.n, 0);
+	}
+}
+
+static void test_constraints_that_are_not_known(void **state UNUSED)
+{
+	static const struct {
+		const char *spec, *name; /* NULL: it is known, or only preferred */
+	} cases[] = {
+		{"{'topologySpreadConstraints': [{'whenUnsatisfiable': 'ScheduleAnyway'}]}", NULL},
+		{"{'topologySpreadConstraints': [{'whenUnsatisfiable': 'ScheduleAnyway'},"
+		 " {'whenUnsatisfiable': 'DoNotSchedule'}]}",
+			"topologySpreadConstraints"},
+		{"{'topologySpreadConstraints': [{}]}", "topologySpreadConstraints"},
+		{"{'resourceClaims': [{'name': 'x'}]}", "resourceClaims"},
+		{"{'schedulingGates': [{'name': 'x'}]}", "schedulingGates"},
+		{"{'containers': [{'ports': [{'containerPort': 1}]}]}", NULL},
+		{"{'containers': [{'ports': [{'hostPort': 1}]}]}", "hostPort"},
+		{"{'initContainers': [{'ports': [{'hostPort': 1}]}]}", "hostPort"},
+		{"{'schedulerName': 'default-scheduler'}", NULL},
+		{"{'schedulerName': 'mine'}", "the scheduler mine"},
+		{"{'volumes': [{'emptyDir': {}}, {'persistentVolumeClaim': {'claimName': 'free'}}]}",
+			NULL},
+		{"{'volumes': [{'persistentVolumeClaim': {'claimName': 'bound'}}]}",
+			"the claim bound"},
+		{"{'volumes': [{'persistentVolumeClaim': {'claimName': 'none'}}]}",
+			"the claim none"},
+		{"{'volumes': [{'ephemeral': {}}]}", "an ephemeral volume claim"},
+		{"{'containers': [{'resources': {'requests': {'cpu': '-1'}}}]}",
+			"a request of cpu"},
+		{"{'containers': [{'resources': {'requests': {'memory': '1e300'}}}]}",
+			"a request of memory"},
+		{"{'affinity': {'podAffinity': {'requiredDuringSchedulingIgnoredDuringExecution':"
+		 " [{'topologyKey': 'zone'}]}}}",
+			"podAffinity"},
+		{"{'affinity': {'podAntiAffinity': {'requiredDuringSchedulingIgnoredDuringExecution':"
+		 " [{'topologyKey': 'zone', 'labelSelector': {'matchLabels': {'app': 'a'}}}]}}}",
+			"podAntiAffinity by zone"},
+		{"{'affinity': {'podAntiAffinity': {'requiredDuringSchedulingIgnoredDuringExecution':"
+		 " [{'topologyKey': 'kubernetes.io/hostname'}]}}}",
+			"podAntiAffinity by kubernetes.io/hostname"},
+		{"{'affinity': {'podAntiAffinity': {'preferredDuringSchedulingIgnoredDuringExecution':"
+		 " [{'weight': 1}]}}}",
+			NULL},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		const struct scale_shape *shape = shape_of(cases[i].spec, &model);
+		assert_int_equal(shape->unsupported.n, cases[i].name ? 1 : 0);
+		if (cases[i].name)
+			assert_string_equal(shape->unsupported.v[0], cases[i].name);
+	}
+}
+
+static void test_affinity_and_marks(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+	const struct scale_shape *shape = shape_of(
+		"{'nodeSelector': {'b': '2', 'a': '1'}, 'tolerations': [{'operator': 'Exists'},"
+		" {'key': 'k', 'value': 'v', 'effect': 'NoExecute'}],"
+		" 'affinity': {'nodeAffinity': {'requiredDuringSchedulingIgnoredDuringExecution':"
+		" {'nodeSelectorTerms': [{'matchExpressions': [{'key': 'x', 'operator': 'Gt',"
+		" 'values': ['3']}], 'matchFields': [{'key': 'metadata.name', 'operator': 'In',"
+		" 'values': ['node-7']}]}, {}]}},"
+		" 'podAntiAffinity': {'requiredDuringSchedulingIgnoredDuringExecution':"
+		" [{'topologyKey': 'kubernetes.io/hostname',"
+		" 'labelSelector': {'matchLabels': {'app': 'a'}}}]}}}",
+		&model);
+
+	assert_int_equal(shape->unsupported.n, 0);
+	assert_string_equal(shape->selector.v[0].key, "a");
+	assert_int_equal(shape->affinity.n, 2);
+	assert_int_equal(shape->affinity.v[0].n, 2);
+	assert_int_equal(shape->affinity.v[0].v[0].op, SCALE_GREATER);
+	assert_string_equal(shape->affinity.v[0].v[1].key, SCALE_NODE_NAME);
+	assert_null(shape->tolerations.v[0].key);
+	assert_int_equal(shape->tolerations.v[1].effect, SCALE_NO_EXECUTE);
+	assert_int_equal(shape->apart.n, 1);
+	assert_int_equal(shape->marks.n, 1);
+	assert_string_equal(shape->apart.v[0], shape->marks.v[0]);
+}
+
+static void test_pods_share_shapes(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	read_objects(
+		"{'nodes': [{'metadata': {'name': 'n1'}}], 'pods': ["
+		"{'metadata': {'namespace': 'a', 'name': '1'}, 'spec': {}},"
+		"{'metadata': {'namespace': 'b', 'name': '2', 'labels': {'x': 'y'}}, 'spec': {}},"
+		"{'metadata': {'namespace': 'b', 'name': 'ended'}, 'status': {'phase': 'Failed'}},"
+		"{'metadata': {'namespace': 'b', 'name': 'leaves', 'deletionTimestamp': 't'}},"
+		"{'metadata': {'namespace': 'b', 'name': 'd', 'ownerReferences':"
+		" [{'kind': 'DaemonSet'}]}, 'spec': {'nodeName': 'n1'}},"
+		"{'metadata': {'namespace': 'b', 'name': 'elsewhere'}, 'spec': {'nodeName': 'n2'}}]}",
+		&model);
+	assert_int_equal(model.pods.n, 3);
+	assert_int_equal(model.shapes.n, 1);
+	assert_int_equal(model.pods.v[2].node, 0);
+	assert_true(model.pods.v[2].is_daemon && !model.pods.v[0].is_daemon);
+	assert_true(model.pods.v[0].is_kept && !model.pods.v[2].is_kept);
+	assert_int_equal(model.nodes.v[0].idle_since_ms, NOW);
+}
+
+static void test_nodes(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	read_objects(
+		"{'groups': [{'id': 'g', 'provider': 'p', 'min': 0, 'max': 9, 'desired': 1,"
+		" 'instances': [{'id': 'i-1', 'state': 'running'}]}], 'nodes': ["
+		"{'metadata': {'name': 'aws', 'annotations': {'dlrun/cordoned-by': 'autoscale',"
+		" 'dlrun/cordoned-since': '2026-11-27T04:00:00Z',"
+		" 'dlrun/idle-since': '2026-11-27T03:00:00Z'}}, 'spec':"
+		" {'providerID': 'aws:///us-east-1a/i-1', 'unschedulable': true, 'taints':"
+		" [{'key': 'node.kubernetes.io/unschedulable', 'effect': 'NoSchedule'},"
+		" {'key': 'dlrun/cordoned', 'effect': 'NoSchedule'},"
+		" {'key': 'gpu', 'effect': 'NoSchedule'}]},"
+		" 'status': {'conditions': [{'type': 'Ready', 'status': 'True'}]}},"
+		"{'metadata': {'name': 'starts'}, 'spec': {'providerID': 'kwok://starts', 'taints':"
+		" [{'key': 'node.cilium.io/agent-not-ready', 'effect': 'NoExecute'}]},"
+		" 'status': {'conditions': [{'type': 'Ready', 'status': 'True'}]}},"
+		"{'metadata': {'name': 'silent', 'annotations': {'dlrun/idle-since': 'yesterday'}},"
+		" 'spec': {'unschedulable': true}, 'status': {'conditions': [{'type': 'Ready',"
+		" 'status': 'Unknown', 'lastTransitionTime': '2026-11-27T03:00:00Z'}]}},"
+		"{'metadata': {'name': 'karpenter', 'labels': {'karpenter.sh/nodepool': 'p'}}},"
+		"{'metadata': {'name': 'kept', 'labels': {'openai/do-not-drain': ''}}}]}",
+		&model);
+	const struct scale_node *node = model.nodes.v;
+	assert_string_equal(node[0].instance, "i-1");
+	assert_int_equal(node[0].group, 0);
+	assert_int_equal(node[0].cordoned, SCALE_CORDONED_BY_US);
+	assert_int_equal(node[0].taints.n, 1);
+	assert_true(node[0].cordoned_ms > node[0].idle_since_ms && node[0].idle_since_ms > 0);
+	assert_string_equal(node[1].instance, "starts");
+	assert_int_equal(node[1].group, -1);
+	assert_true(!node[1].is_ready && !node[1].taints.n && node[0].is_ready);
+	assert_int_equal(node[2].cordoned, SCALE_CORDONED);
+	assert_true(node[2].silent_ms > 0 && !node[2].is_ready);
+	assert_int_equal(node[2].idle_since_ms, NOW);
+	assert_non_null(node[3].kept);
+	assert_non_null(node[4].kept);
+	assert_null(node[0].kept);
+}
+
+static void test_a_group_is_like_its_nodes(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	read_objects(
+		"{'groups': [{'id': 'g', 'provider': 'p', 'min': 0, 'max': 9, 'desired': 2,"
+		" 'instances': [{'id': 'i-1', 'state': 'running'}, {'id': 'i-2', 'state': 'running'}]}],"
+		" 'nodes': [{'metadata': {'name': 'a', 'labels': {'kubernetes.io/hostname': 'a',"
+		" 'pool': 'gpu', 'rack': '1', 'topology.kubernetes.io/zone': 'z'}}, 'spec':"
+		" {'providerID': 'x://i-1', 'taints': [{'key': 'gpu', 'effect': 'NoSchedule'},"
+		" {'key': 'node.kubernetes.io/disk-pressure', 'effect': 'NoSchedule'}]},"
+		" 'status': {'allocatable': {'cpu': '8', 'pods': '10'},"
+		" 'conditions': [{'type': 'Ready', 'status': 'True'}]}},"
+		" {'metadata': {'name': 'b', 'labels': {'pool': 'gpu', 'rack': '2'}}, 'spec':"
+		" {'providerID': 'x://i-2'}, 'status': {'allocatable': {'cpu': '7', 'pods': '20'},"
+		" 'conditions': [{'type': 'Ready', 'status': 'True'}]}}],"
+		" 'pods': [{'metadata': {'namespace': 'n', 'name': 'd', 'ownerReferences':"
+		" [{'kind': 'DaemonSet'}]}, 'spec': {'nodeName': 'a', 'containers':"
+		" [{'resources': {'requests': {'cpu': '2'}}}]}}]}",
+		&model);
+	const struct scale_group *group = model.groups.v;
+	assert_true(group->has_template);
+	assert_int_equal(group->room.of[SCALE_CPU], 6000);
+	assert_int_equal(group->room.of[SCALE_PODS], 9);
+	assert_int_equal(group->labels.n, 1);
+	assert_string_equal(group->labels.v[0].key, "pool");
+	assert_int_equal(group->taints.n, 1);
+}
+
+/* What pods ask for has its space, however much nodes offer. */
+static void test_nodes_with_many_resources(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	read_objects("{'nodes': [{'metadata': {'name': 'n'}, 'status': {'allocatable': {'a/1': '1',"
+		     " 'a/2': '1', 'a/3': '1', 'a/4': '1', 'a/5': '1', 'a/6': '1', 'a/7': '1',"
+		     " 'a/8': '1', 'a/9': '1', 'a/10': '1', 'a/11': '1', 'a/12': '1', 'a/13': '1',"
+		     " 'nvidia.com/gpu': '8'}}}], 'pods': [{'metadata': {'name': 'p'}, 'spec':"
+		     " {'containers': [{'resources': {'limits': {'nvidia.com/gpu': 4}}}]}}]}",
+		&model);
+	assert_int_equal(model.shapes.v[0].unsupported.n, 0);
+	assert_int_equal(of(&model, &model.nodes.v[0].room, "nvidia.com/gpu"), 8);
+	assert_int_equal(of(&model, &model.shapes.v[0].request, "nvidia.com/gpu"), 4);
+}
+
+/* Gangs: what waits, by the name of its gang. */
+
+static const struct scale_gang *gang_of(const struct scale_model *model, const char *name)
+{
+	vec_foreach (const struct scale_gang, gang, &model->gangs)
+		if (str_eq(gang->name, name))
+			return gang;
+	return NULL;
+}
+
+/* name NULL: of those that are in none. */
+static int64_t waiting(const struct scale_model *model, const char *name)
+{
+	int64_t n = 0;
+
+	vec_foreach (const struct scale_pod, pod, &model->pods) {
+		const char *of_pod = pod->gang < 0 ? NULL : model->gangs.v[pod->gang].name;
+		if (pod->node < 0 && (name ? str_eq(of_pod, name) : !of_pod))
+			n += pod->count;
+	}
+	return n;
+}
+
+#define RUN_JOB(NAME, LABELS, SPEC)                                                                \
+	"{'metadata': {'namespace': 'n', 'name': '" NAME "', 'labels': {" LABELS                   \
+	"}}, 'spec': {'template': {'spec': {}}, " SPEC "}"
+#define RUN_POD(NAME, LABELS)                                                                      \
+	"{'metadata': {'namespace': 'n', 'name': '" NAME "', 'labels': {" LABELS "}}, 'spec': {}}"
+
+static void test_gangs_of_dlrun(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	read_objects("{'jobs': ["
+		/* Two of its pods are not there yet. */
+		RUN_JOB("j1", "'dlrun.io/run-id': 'r1'", "'completions': 4, 'parallelism': 4") "}, "
+		/* Two Jobs, one for each role. */
+		RUN_JOB("j2", "'dlrun.io/run-id': 'r2'",
+			"'completions': 2, 'parallelism': 2") "}, " RUN_JOB("j3",
+			"'dlrun.io/run-id': 'r2'", "'suspend': true, 'parallelism': 3") "}, "
+		/* Of 100 members 97 have ended, 5 might run at once, and one is there. */
+		RUN_JOB("j4", "'dlrun.io/run-id': 's', 'dlrun.io/study': 's'",
+			"'completions': 100, 'parallelism': 5") ", 'status': {'succeeded': 97}}, " RUN_JOB("j5",
+			"'dlrun.io/run-id': 'r5'",
+			"'parallelism': 1") ", 'status': {'conditions': [{'type': 'Complete', 'status': 'True'}]}}, " RUN_JOB("j6",
+			"'dlrun.io/run-id': 'r6'", "'parallelism': 1") "}, " RUN_JOB("others", "",
+			"'parallelism': 7") "}], 'pods': [" RUN_POD("j1-0",
+			"'dlrun.io/run-id': 'r1', 'batch.kubernetes.io/job-name': 'j1'") ", " RUN_POD("j1-1",
+			"'dlrun.io/run-id': 'r1', 'job-name': 'j1'") ", " RUN_POD("j4-0",
+			"'dlrun.io/run-id': 's', 'dlrun.io/study': 's', 'job-name': 'j4'") "]}",
+		&model);
+	assert_int_equal(waiting(&model, "n/r1"), 4);
+	assert_string_equal(gang_of(&model, "n/r1")->owner, "dlrun");
+	assert_int_equal(waiting(&model, "n/r2"), 5);
+	assert_int_equal(waiting(&model, NULL), 3 + 1);
+}
+
+static void test_jobsets(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+
+#define PART(NAME, REPLICAS)                                                                       \
+	"{'name': '" NAME "', 'replicas': " REPLICAS                                               \
+	", 'template': {'spec': {'parallelism': 4, 'completions': 4, 'template': {'spec': {}}}}}"
+#define OF_SET(PART)                                                                               \
+	"'jobset.sigs.k8s.io/jobset-name': 's1', 'jobset.sigs.k8s.io/replicatedjob-name': '" PART  \
+	"'"
+	read_objects(
+		"{'jobsets': [{'metadata': {'namespace': 'n', 'name': 's1'}, 'spec':"
+		" {'replicatedJobs': [" PART("w", "2") ", " PART("ps",
+			"1") "]}},"
+			     "{'metadata': {'namespace': 'n', 'name': 'held'}, 'spec': {'suspend': true,"
+			     " 'replicatedJobs': [" PART("w",
+				     "1") "]}},"
+					  "{'metadata': {'namespace': 'n', 'name': 'apart', 'annotations':"
+					  " {'alpha.jobset.sigs.k8s.io/exclusive-topology': 'rack'}}, 'spec':"
+					  " {'replicatedJobs': [" PART("w",
+						  "1") "]}}], 'jobs': [{'metadata':"
+						       " {'namespace': 'n', 'name': 's1-w-0', 'labels': {" OF_SET(
+							       "w") "},"
+								    " 'ownerReferences': [{'kind': 'JobSet'}]}, 'status': {'succeeded': 3}}],"
+								    " 'pods': [" RUN_POD("s1-w-0-0",
+									    OF_SET("w")) "]}",
+		&model);
+	assert_int_equal(waiting(&model, "n/s1"), 2 * 4 - 3 + 4);
+	assert_null(gang_of(&model, "n/held"));
+	assert_int_equal(waiting(&model, "n/apart"), 4);
+	const struct scale_shape *shape = &model.shapes.v[model.pods.v[model.pods.n - 1].shape];
+	assert_string_equal(shape->unsupported.v[0], "alpha.jobset.sigs.k8s.io/exclusive-topology");
+}
+
+static void test_workloads(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+
+#define WORKLOAD(NAME, JOB, MORE, CONDITION)                                                       \
+	"{'metadata': {'namespace': 'n', 'name': '" NAME "', 'ownerReferences': [{'kind': 'Job',"  \
+	" 'name': '" JOB "'}]}, 'spec': {'podSets': [{'count': 3, 'template': {'spec': {}}" MORE   \
+	"}]}, 'status': {'conditions': [{'type': '" CONDITION "', 'status': 'True'}]}}"
+	read_objects(
+		"{'workloads': [" WORKLOAD("queued", "q", "", "Evicted") ", " WORKLOAD("reserved",
+			"r", ", 'topologyRequest': {'required': 'topology.kubernetes.io/zone'}",
+			"QuotaReserved") ", " WORKLOAD("racks", "k",
+			", 'topologyRequest': {'required': 'rack'}",
+			"QuotaReserved") ", " WORKLOAD("admitted", "a", "",
+			"Admitted") ", " WORKLOAD("over", "o", "", "Finished") "], 'jobs': ["
+		/* A run of dlrun in a queue is its Workload's, not counted twice. */
+		RUN_JOB("r", "'dlrun.io/run-id': 'run', 'kueue.x-k8s.io/queue-name': 'q'",
+			"'suspend': true, 'parallelism': 3") "}, " RUN_JOB("a",
+			"'kueue.x-k8s.io/queue-name': 'q'",
+			"'parallelism': 3") "}],"
+					    " 'pods': [" RUN_POD("a-0",
+						    "'batch.kubernetes.io/job-name': 'a'") ", "
+											   "{'metadata': {'namespace': 'n', 'name': 'gated'}, 'spec': {'schedulingGates':"
+											   " [{'name': 'kueue.x-k8s.io/admission'}]}}]}",
+		&model);
+	assert_int_equal(waiting(&model, "n/reserved"), 3);
+	assert_int_equal(gang_of(&model, "n/reserved")->same, SCALE_SAME_ZONE);
+	assert_int_equal(waiting(&model, "n/racks"), 3);
+	assert_int_equal(waiting(&model, "n/admitted"), 3);
+	assert_int_equal(waiting(&model, NULL), 0);
+	assert_null(gang_of(&model, "n/queued"));
+	assert_null(gang_of(&model, "n/run"));
+	assert_int_equal(model.remarks.n, 1);
+	assert_true(str_starts(model.remarks.v[0], "1 workloads of Kueue wait for quota"));
+	for (size_t i = 0; i < model.pods.n; i++) {
+		const struct scale_pod *pod = &model.pods.v[i];
+		bool is_rack = str_eq(model.gangs.v[pod->gang].name, "n/racks");
+		assert_int_equal(model.shapes.v[pod->shape].unsupported.n, is_rack);
+	}
+}
+
+static void test_pod_groups(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	read_objects(
+		"{'podgroups': [{'metadata': {'namespace': 'n', 'name': 'g'}, 'spec': {'minMember': 5},"
+		" 'status': {'succeeded': 1}}, {'metadata': {'namespace': 'n', 'name': 'none'},"
+		" 'spec': {'minMember': 2}}], 'volcano': [{'metadata': {'namespace': 'n', 'name': 'v'},"
+		" 'spec': {'minMember': 2}}], 'pods': [" RUN_POD(
+			"a", "'scheduling.x-k8s.io/pod-group': 'g'") ", " RUN_POD("b",
+			"'scheduling.x-k8s.io/pod-group': 'g'") ", "
+								"{'metadata': {'namespace': 'n', 'name': 'v', 'annotations':"
+								" {'scheduling.k8s.io/group-name': 'v'}}, 'spec': {}}, "
+								"{'metadata': {'namespace': 'n', 'name': 'v2', 'annotations':"
+								" {'scheduling.k8s.io/group-name': 'v'}}, 'spec': {}}, "
+								"{'metadata': {'namespace': 'n', 'name': 'v3', 'annotations':"
+								" {'scheduling.k8s.io/group-name': 'v'}}, 'spec': {}}]}",
+		&model);
+	assert_int_equal(waiting(&model, "n/g"), 4);
+	assert_int_equal(gang_of(&model, "n/g")->min, 5);
+	assert_int_equal(waiting(&model, "n/v"), 3);
+	assert_int_equal(gang_of(&model, "n/v")->min, 2);
+	assert_int_equal(model.remarks.n, 1);
+	assert_non_null(strstr(model.remarks.v[0], "n/none has none of its 2 pods"));
+}
+
+/* What was read is a snapshot that is read again as the same, and planned. */
+static void test_a_snapshot_of_it(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model, again;
+	AUTO_SCALE_PLAN struct scale_plan plan = {0};
+
+	read_objects(
+		"{'groups': [{'id': 'g', 'provider': 'p', 'min': 0, 'max': 9, 'desired': 0,"
+		" 'template': {'room': {'cpu': '8', 'memory': '32Gi'}}}], 'jobs': ["
+		"{'metadata': {'namespace': 'n', 'name': 'j', 'labels': {'dlrun.io/run-id': 'r'}},"
+		" 'spec': {'parallelism': 4, 'template': {'spec': {'containers': [{'resources':"
+		" {'requests': {'cpu': '8'}}}]}}}}]}",
+		&model);
+	AUTO_JSON struct json *json = snapshot_write(&model);
+	scale_model_init(&again);
+	assert_int_equal(snapshot_read(json, &again, NULL), 0);
+	AUTO_JSON struct json *twice = snapshot_write(&again);
+	AUTO_BUF struct buf first = buf_with(1 << 20), second = buf_with(1 << 20);
+	json_print(json, &first);
+	json_print(twice, &second);
+	assert_string_equal(first.data, second.data);
+	scale_plan_make(&model, &plan);
+	assert_int_equal(plan.waiting, 4);
+	assert_int_equal(plan.helped, 4);
+	assert_int_equal(plan.actions.v[0].to, 4);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_requests),
+		cmocka_unit_test(test_constraints_that_are_not_known),
+		cmocka_unit_test(test_affinity_and_marks),
+		cmocka_unit_test(test_pods_share_shapes),
+		cmocka_unit_test(test_nodes),
+		cmocka_unit_test(test_a_group_is_like_its_nodes),
+		cmocka_unit_test(test_nodes_with_many_resources),
+		cmocka_unit_test(test_gangs_of_dlrun),
+		cmocka_unit_test(test_jobsets),
+		cmocka_unit_test(test_workloads),
+		cmocka_unit_test(test_pod_groups),
+		cmocka_unit_test(test_a_snapshot_of_it),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/autoscale/plan.h"
+#include "core/autoscale/report.h"
+#include "core/autoscale/snapshot.h"
+
+/* Snapshots of tests/unit/data/autoscale, and what has to follow from each. What the tests of
+ * kubernetes-ec2-autoscaler say, its faults, and what users of other autoscalers suffered from (by
+ * project and number of the issue). */
+static const struct plan_case {
+	const char *name, *sentence;
+	const char *actions;
+	int64_t helped;
+	const char *reason; /* one of those that are given; "": none is looked for */
+} cases[] = {{"original-dead-node-waits", "a node that is silent for less than an hour stays", "",
+		     0, ""},
+	{"original-dead-node-goes", "one that is silent for longer goes", "cordon n", 0, ""},
+	{"original-ceiling", "the ceiling removes the longest idle one, not none", "remove n2", 0,
+		""},
+	{"original-selector", "a selector that no group has buys nothing", "", 0,
+		"a: it has no label tier (gold is asked for)"},
+	{"original-fits", "a pod that fits is bought for", "grow a 0>1", 1, ""},
+	{"original-oversized", "a pod that is too large is told why, the others are helped",
+		"grow a 0>1", 2, "a: a machine of it has 16 cpu, not 17"},
+	{"original-timed-out", "a group that waits after a failure is not asked", "", 0,
+		"a: it is not asked for 600 s more, after a failure: capacity"},
+	{"original-idle", "an idle node is cordoned", "cordon n", 0, ""},
+	{"original-grace", "one that is idle for a short time stays", "", 0, ""},
+	{"original-busy", "a busy node stays", "", 0, ""},
+	{"original-undrainable", "a busy node stays, whoever owns its pods", "", 0, ""},
+	{"original-drainable", "a nearly empty node stays as well: nothing that runs is ended", "",
+		0, ""},
+	{"original-priority", "groups are asked by their weight", "grow b 0>1", 1, ""},
+	{"fault-1-age-is-not-idle",
+		"an old node that became idle now stays; one that is idle for over a day goes",
+		"cordon n2", 0, ""},
+	{"fault-2-idle-is-reached",
+		"idle and schedulable is a state that a node can have, at 0 of use", "cordon n", 0,
+		""},
+	{"fault-3-buckets-add-up", "two kinds of pods that need a group add up", "grow a 0>2", 2,
+		""},
+	{"fault-4-one-pod-one-node", "one pod buys one machine", "grow a 0>1", 1, ""},
+	{"fault-5-a-match-holds-nothing", "a pod that no node holds keeps no idle node", "cordon n",
+		0, "a: a machine of it has 16 cpu, not 17"},
+	{"fault-6-over-50-groups", "the last of 60 groups is used", "grow g59 0>1", 1, ""},
+	{"fault-7-an-empty-region", "groups without a machine or a past work", "grow a 0>1", 1, ""},
+	{"fault-8-nodes-of-others", "a node of nobody's group is used, and left alone", "", 1, ""},
+	{"fault-10-apart", "pods that are apart by host get a machine each", "grow a 0>3", 3, ""},
+	{"fault-11-gpus-of-any-type", "GPUs count that no table knows", "grow a 0>2", 2, ""},
+	{"fault-12-late-machines", "machines that never became nodes count under the ceiling",
+		"terminate i-1", 0, ""},
+	{"fault-13-tolerations", "a toleration of another value is none", "grow b 0>1", 1, ""},
+	{"pain-karpenter-5505", "2,000 pods are planned at once", "grow a 0>500", 2000, ""},
+	{"pain-autoscaler-5769", "several groups grow in one plan",
+		"grow a 0>10, grow b 0>10, grow c 0>5", 100, ""},
+	{"pain-karpenter-2200", "what a limit leaves out is told", "grow a 0>2", 8,
+		"a: the limit is 2 nodes"},
+	{"pain-autoscaler-3241", "after a failure the next group is asked", "grow b 0>1", 1, ""},
+	{"pain-autoscaler-3042", "an empty spot group is not waited for, and told",
+		"grow on-demand 0>2, shrink spot 2>0", 8, ""},
+	{"pain-autoscaler-6810", "a GPU machine that came to nothing is given back",
+		"terminate i-9", 0, ""},
+	{"pain-karpenter-2275", "the pool to fall back on is tried", "grow fallback 0>4", 4, ""},
+	{"pain-karpenter-701", "a job that runs is never ended to pack better", "", 0, ""},
+	{"pain-karpenter-742", "a gang is never half bought", "", 0,
+		"a: its maximum is 3: 3 of the 4 machines that would hold all of the gang"},
+	{"pain-autoscaler-9805", "free GPUs count for a gang", "grow a 6>8", 8, ""},
+	{"pain-volcano-2558", "pods that do not exist yet are bought for", "grow a 0>16", 16, ""},
+	{"pain-karpenter-6459", "what boots is waited for", "", 16, ""},
+	{"pain-autoscaler-1471", "a group of another autoscaler is left alone", "", 0,
+		"a: it has tags of the Cluster Autoscaler"},
+	{"pain-autoscaler-1802", "a gang of one zone goes to the zone that has it all",
+		"grow b 0>4", 4, ""},
+	{"pain-runs-on-317", "region 1 has nothing: region 2", "grow east 0>1", 1, ""},
+	{"pain-openai-95", "of 29 idle nodes the first three go",
+		"remove n00, remove n01, remove n02", 0, ""},
+	{"pain-openai-94", "a cordoned node is not uncordoned without need", "", 0, ""},
+	{"pain-openai-68", "a group of which nothing is known says so", "", 0,
+		"a: it is not known what its machines are like"},
+	{"pain-volcano-4710", "pods with a constraint that is not known are named", "", 0,
+		"not supported: schedulingGates"},
+	{"uncordon-before-buying", "own cordoned nodes come back before a machine is bought",
+		"uncordon n", 4, ""},
+	{"no-gpus-for-cpus", "pods without GPUs buy none while others fit", "grow cpu 0>1", 1, ""},
+	{"cheapest", "of equal weight the cheapest packing", "grow big 0>1", 4, ""},
+	{"spot-first", "spot before on-demand at the same price", "grow b 0>1", 1, ""},
+	{"spares", "so many idle nodes of a kind stay", "cordon n1", 0, ""},
+	{"minimum", "a group keeps its minimum", "", 0, ""},
+	{"gang-min", "of a gang with a least number the rest is helped as far as it goes",
+		"grow a 0>3", 3, "a: its maximum is 3"},
+	{"price-limit", "the limit of the price holds", "grow a 0>3", 3,
+		"a: the limit is 100.00 for an hour"},
+	{"absurd-amounts", "amounts that cannot be read are named", "", 0,
+		"not supported: a request of cpu: \"1e300\""}};
+
+static void read_snapshot(const char *name, struct scale_model *ret)
+{
+	AUTO_FREE char *path = mem_printf("%s/autoscale/%s.json", getenv("UNIT_DATA"), name);
+	AUTO_BUF struct buf text = {0};
+	AUTO_JSON struct json *json = NULL;
+	AUTO_ERR struct err err = {0};
+
+	scale_model_init(ret);
+	assert_int_equal(fs_read(path, SCALE_SNAPSHOT_MAX, &text, NULL, &err), 0);
+	assert_int_equal(json_parse(text.data, text.len, text.len, path, &json, &err), 0);
+	int r = snapshot_read(json, ret, &err);
+	assert_string_equal(err.message ? err.message : "", "");
+	assert_int_equal(r, 0);
+}
+
+static void add_action(const struct json *action, struct buf *out)
+{
+	const char *group = json_get_str(action, "group"), *node = json_get_str(action, "node");
+	const char *instance = json_get_str(action, "instance");
+
+	buf_addf(out, "%s%s ", out->len ? ", " : "", json_get_str(action, "do"));
+	if (json_get(action, "to"))
+		buf_addf(out, "%s %" PRId64 ">%" PRId64, group, json_get_int(action, "from", -1),
+			json_get_int(action, "to", -1));
+	else
+		buf_adds(out, instance ? instance : node);
+}
+
+static bool has_reason(const struct json *plan, const char *wanted)
+{
+	for (const struct json *m = json_first(json_get(plan, "not_helped")); m; m = json_next(m))
+		for (const struct json *r = json_first(json_get(m, "reasons")); r;
+			r = json_next(r)) {
+			const char *group = json_get_str(r, "group");
+			AUTO_FREE char *text = mem_printf("%s%s%s", group ? group : "",
+				group ? ": " : "", json_get_str(r, "text"));
+			if (str_eq(text, wanted))
+				return true;
+		}
+	return false;
+}
+
+/* The plan of a model as JSON; it is made twice, and is the same. */
+static struct json *plan_of(const struct scale_model *model, struct scale_plan *ret)
+{
+	AUTO_SCALE_PLAN struct scale_plan again = {0};
+	AUTO_BUF struct buf first = buf_with(64 << 20), second = buf_with(64 << 20);
+
+	scale_plan_make(model, ret);
+	scale_plan_make(model, &again);
+	struct json *json = plan_json(model, ret);
+	AUTO_JSON struct json *other = plan_json(model, &again);
+	json_print(json, &first);
+	json_print(other, &second);
+	assert_string_equal(first.data, second.data);
+	return json;
+}
+
+static void check_case(const struct plan_case *one)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_SCALE_PLAN struct scale_plan plan = {0};
+	AUTO_BUF struct buf actions = buf_with(64 << 10), text = buf_with(1 << 20);
+
+	read_snapshot(one->name, &model);
+	AUTO_JSON struct json *json = plan_of(&model, &plan);
+	for (const struct json *m = json_first(json_get(json, "actions")); m; m = json_next(m))
+		add_action(m, &actions);
+	if (!str_eq(actions.data, one->actions))
+		print_error("%s: %s\n", one->name, one->sentence);
+	assert_string_equal(actions.data, one->actions);
+	assert_int_equal(plan.helped, one->helped);
+	if (*one->reason && !has_reason(json, one->reason))
+		print_error("%s: no reason is '%s'\n", one->name, one->reason);
+	assert_true(!*one->reason || has_reason(json, one->reason));
+	plan_text(&model, &plan, &text);
+	assert_true(text.len > 0);
+}
+
+static void test_each_case(void **state UNUSED)
+{
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		check_case(&cases[i]);
+}
+
+static void test_a_snapshot_is_written_as_it_was_read(void **state UNUSED)
+{
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_SCALE_MODEL struct scale_model model, again;
+		AUTO_BUF struct buf first = buf_with(1 << 20), second = buf_with(1 << 20);
+		AUTO_ERR struct err err = {0};
+
+		read_snapshot(cases[i].name, &model);
+		scale_model_init(&again);
+		AUTO_JSON struct json *json = snapshot_write(&model);
+		assert_int_equal(snapshot_read(json, &again, &err), 0);
+		AUTO_JSON struct json *other = snapshot_write(&again);
+		json_print(json, &first);
+		json_print(other, &second);
+		assert_string_equal(first.data, second.data);
+	}
+}
+
+/*
+ * Properties of plans of any model
+ */
+
+static uint64_t seed;
+static int64_t any(int64_t n)
+{
+	seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+	return (int64_t)((seed >> 33) % (uint64_t)n);
+}
+
+enum { GPU = SCALE_RESOURCES_FIXED, HOURS_MS = 3600 * 1000 };
+
+static void add_pair(struct scale_pairs *pairs, const char *key, int64_t value)
+{
+	*vec_push(pairs) = (struct scale_pair){mem_strdup(key), mem_printf("%" PRId64, value)};
+}
+
+static void any_room(struct scale_amounts *ret)
+{
+	*ret = (struct scale_amounts){.of = {[SCALE_CPU] = 1000 * (4 + any(60)),
+					      [SCALE_MEMORY] = (16 + any(200)) << 30,
+					      [SCALE_PODS] = 4 + any(40),
+					      [GPU] = any(3) ? 0 : 8}};
+}
+
+static void any_shapes(struct scale_model *model)
+{
+	for (int64_t n = 1 + any(8); n > 0; n--) {
+		struct scale_shape *shape = vec_push(&model->shapes);
+		shape->name = mem_printf("s%" PRId64, n);
+		shape->request = (struct scale_amounts){.of = {[SCALE_CPU] = 100 * any(90),
+								[SCALE_MEMORY] = any(30) << 30,
+								[SCALE_PODS] = 1,
+								[GPU] = any(3) ? 0 : 1 + any(8)}};
+		if (!any(3))
+			add_pair(&shape->selector, "kind", any(3));
+		if (!any(5))
+			strv_add(&shape->unsupported, "hostPort");
+		if (!any(4))
+			strv_add(&shape->apart, "m");
+		if (!any(3))
+			strv_add(&shape->marks, "m");
+	}
+}
+
+static void any_groups(struct scale_model *model)
+{
+	for (int64_t n = any(6); n > 0; n--) {
+		struct scale_group *group = vec_push(&model->groups);
+		group->id = mem_printf("g%" PRId64, n);
+		group->max = any(20);
+		group->price = any(4) ? 0.5 + (double)any(40) : -1;
+		group->weight = any(3);
+		group->has_template = any(8) != 0;
+		group->wait_until_ms = any(6) ? 0 : model->now_ms + 1000;
+		group->failure = group->wait_until_ms ? SCALE_FAILED_CAPACITY : SCALE_NO_FAILURE;
+		group->refused = any(8) ? NULL : mem_strdup("not ours");
+		any_room(&group->room);
+		add_pair(&group->labels, "kind", any(3));
+		if (any(3))
+			add_pair(&group->labels, "topology.kubernetes.io/zone", any(2));
+	}
+}
+
+static void any_nodes(struct scale_model *model)
+{
+	for (int64_t n = any(12); n > 0; n--) {
+		struct scale_node *node = vec_push(&model->nodes);
+		node->name = mem_printf("n%" PRId64, n);
+		node->instance = mem_printf("i%" PRId64, n);
+		node->group = any(4) ? (int32_t)any((int64_t)model->groups.n + 1) - 1 : -1;
+		node->is_ready = any(5) != 0;
+		node->cordoned = any(3) ? SCALE_OPEN : (int)any(3);
+		node->cordoned_ms =
+			node->cordoned == SCALE_OPEN ? 0 : model->now_ms - any(2) * 60000;
+		node->idle_since_ms = model->now_ms - any(3) * HOURS_MS;
+		node->silent_ms = node->is_ready ? 0 : model->now_ms - any(3) * HOURS_MS;
+		any_room(&node->room);
+		add_pair(&node->labels, "kind", any(3));
+		if (node->group < 0)
+			continue;
+		struct scale_group *group = &model->groups.v[node->group];
+		group->desired++;
+		group->max += group->max < group->desired;
+		*vec_push(&group->instances) = (struct scale_instance){
+			mem_strdup(node->instance), SCALE_RUNNING, model->now_ms - 9 * HOURS_MS};
+	}
+}
+
+static void any_pods(struct scale_model *model)
+{
+	for (int64_t n = any(3); n > 0; n--) {
+		struct scale_gang *gang = vec_push(&model->gangs);
+		gang->name = mem_printf("gang%" PRId64, n);
+		gang->owner = mem_strdup("dlrun");
+		gang->same = (int)any(3);
+		gang->min = any(2) ? 0 : any(6);
+	}
+	for (int64_t n = any(25); n > 0; n--) {
+		struct scale_pod *pod = vec_push(&model->pods);
+		pod->name = mem_printf("ns/p%" PRId64, n);
+		pod->count = any(4) ? 1 : 1 + any(50);
+		pod->shape = (int32_t)any((int64_t)model->shapes.n);
+		pod->node = any(3) || !model->nodes.n ? -1 : (int32_t)any((int64_t)model->nodes.n);
+		pod->gang = any(3) ? -1 : (int32_t)any((int64_t)model->gangs.n + 1) - 1;
+		pod->priority = (int32_t)any(2);
+		pod->is_daemon = pod->node >= 0 && !any(3);
+		if (pod->node >= 0)
+			pod->count = 1;
+	}
+}
+
+static void any_model(struct scale_model *ret)
+{
+	scale_model_init(ret);
+	ret->now_ms = 1000 * (int64_t)HOURS_MS;
+	assert_int_equal(scale_resource(ret, "nvidia.com/gpu"), GPU);
+	ret->limits.nodes = any(3) ? 0 : any(30);
+	ret->limits.step = any(3) ? 0 : 1 + any(10);
+	ret->limits.price = any(3) ? 0 : 50 + (double)any(500);
+	ret->limits.removals = 1 + any(5);
+	ret->limits.spares = any(2);
+	any_shapes(ret);
+	any_groups(ret);
+	any_nodes(ret);
+	any_pods(ret);
+}
+
+/* Pods that are placed fit on each machine together with what runs there. */
+static void check_room(const struct scale_model *model, const struct scale_plan *plan)
+{
+	AUTO_FREE struct scale_amounts *used = mem_alloc(model->nodes.n + 1, sizeof(*used));
+	AUTO_FREE bool *gets = mem_alloc(model->nodes.n + 1, sizeof(*gets));
+
+	vec_foreach (const struct scale_pod, pod, &model->pods)
+		for (int r = 0; pod->node >= 0 && r < SCALE_RESOURCES_MAX; r++)
+			used[pod->node].of[r] += model->shapes.v[pod->shape].request.of[r];
+	vec_foreach (const struct scale_placement, placed, &plan->placements) {
+		if (placed->supply == SCALE_NOT_HELPED || placed->node < 0)
+			continue;
+		const struct scale_pod *pod = &model->pods.v[placed->pod];
+		const struct scale_node *node = &model->nodes.v[placed->node];
+		const struct scale_shape *shape = &model->shapes.v[pod->shape];
+		gets[placed->node] = true;
+		assert_true(node->is_ready && node->cordoned != SCALE_CORDONED);
+		assert_int_equal(shape->unsupported.n, 0);
+		for (int r = 0; r < SCALE_RESOURCES_MAX; r++) {
+			used[placed->node].of[r] += placed->pods * shape->request.of[r];
+			if (shape->request.of[r])
+				assert_true(used[placed->node].of[r] <= node->room.of[r]);
+		}
+	}
+	vec_foreach (const struct scale_action, action, &plan->actions)
+		if (action->kind == SCALE_CORDON || action->kind == SCALE_REMOVE)
+			assert_false(gets[action->node]);
+}
+
+static void check_actions(const struct scale_model *model, const struct scale_plan *plan)
+{
+	AUTO_FREE bool *is_busy = mem_alloc(model->nodes.n + 1, sizeof(*is_busy));
+	int64_t bought = 0, removed = 0;
+
+	vec_foreach (const struct scale_pod, pod, &model->pods)
+		if (pod->node >= 0 && !pod->is_daemon)
+			is_busy[pod->node] = true;
+	vec_foreach (const struct scale_action, action, &plan->actions) {
+		const struct scale_group *group =
+			action->group >= 0 ? &model->groups.v[action->group] : NULL;
+		assert_true(!group || !group->refused || action->kind == SCALE_UNCORDON);
+		if (action->kind == SCALE_GROW) {
+			assert_true(group->has_template && group->wait_until_ms <= model->now_ms);
+			assert_true(action->to <= group->max && action->to > action->from);
+			assert_true(action->pods > 0);
+			bought += action->bought;
+		} else if (action->kind == SCALE_REMOVE || action->kind == SCALE_CORDON) {
+			assert_false(is_busy[action->node]);
+			assert_true(model->nodes.v[action->node].cordoned != SCALE_CORDONED);
+			removed += action->kind == SCALE_REMOVE;
+		}
+	}
+	assert_true(removed <= model->limits.removals);
+	assert_true(!model->limits.step || bought <= model->limits.step);
+	assert_true(!bought || !model->limits.nodes || plan->nodes_after <= model->limits.nodes);
+	assert_int_equal(plan->bound.nodes, bought);
+	assert_true(plan->bound.nodes_least <= bought);
+	assert_true(plan->bound.price < 0 || plan->bound.price_least <= plan->bound.price + 1e-6);
+}
+
+/* Of a gang with running ones the rest, of others all or none, unless it has a least number. */
+static void check_gangs(const struct scale_model *model, const struct scale_plan *plan)
+{
+	for (size_t g = 0; g < model->gangs.n; g++)
+		for (int32_t priority = 0; priority < 2; priority++) {
+			int64_t helped = 0, left = 0, runs = 0;
+			vec_foreach (const struct scale_pod, pod, &model->pods)
+				runs += pod->gang == (int32_t)g && pod->node >= 0 ? pod->count : 0;
+			vec_foreach (const struct scale_placement, placed, &plan->placements) {
+				const struct scale_pod *pod = &model->pods.v[placed->pod];
+				if (pod->gang != (int32_t)g || pod->priority != priority)
+					continue;
+				if (placed->supply == SCALE_NOT_HELPED)
+					left += placed->pods;
+				else
+					helped += placed->pods;
+			}
+			int64_t min = model->gangs.v[g].min;
+			assert_true(!helped || !left || (min && helped + runs >= min));
+		}
+}
+
+static void check_all_are_told(const struct scale_model *model, const struct scale_plan *plan)
+{
+	int64_t helped = 0, left = 0;
+
+	vec_foreach (const struct scale_placement, placed, &plan->placements) {
+		const struct scale_pod *pod = &model->pods.v[placed->pod];
+		bool is_told = false;
+		if (placed->supply != SCALE_NOT_HELPED) {
+			helped += placed->pods;
+			continue;
+		}
+		left += placed->pods;
+		vec_foreach (const struct scale_reason, reason, &plan->reasons)
+			is_told = is_told ||
+				  (reason->shape == pod->shape && reason->gang == pod->gang);
+		assert_true(is_told);
+	}
+	assert_int_equal(helped, plan->helped);
+	assert_int_equal(helped + left, plan->waiting);
+}
+
+static bool buys(const struct scale_plan *plan)
+{
+	vec_foreach (const struct scale_action, action, &plan->actions)
+		if (action->kind == SCALE_GROW || action->kind == SCALE_UNCORDON)
+			return true;
+	return false;
+}
+
+static bool gives_back(const struct scale_plan *plan)
+{
+	vec_foreach (const struct scale_action, action, &plan->actions)
+		if (action->kind == SCALE_REMOVE || action->kind == SCALE_TERMINATE)
+			return true;
+	return false;
+}
+
+static void test_any_model(void **state UNUSED)
+{
+	for (uint64_t i = 1; i <= 4000; i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_SCALE_PLAN struct scale_plan plan = {0}, after = {0};
+
+		seed = i;
+		any_model(&model);
+		AUTO_JSON struct json *json = plan_of(&model, &plan);
+		check_room(&model, &plan);
+		check_actions(&model, &plan);
+		check_gangs(&model, &plan);
+		check_all_are_told(&model, &plan);
+		/* What goes makes space for others below a limit. */
+		bool is_cut = model.limits.step || gives_back(&plan);
+		scale_plan_apply(&plan, &model);
+		scale_plan_make(&model, &after);
+		if (!is_cut && buys(&after)) {
+			AUTO_BUF struct buf text = buf_with(1 << 20);
+			plan_text(&model, &after, &text);
+			print_error("the model of seed %" PRIu64 ", applied: %s\n", i, text.data);
+		}
+		assert_true(is_cut || !buys(&after));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_each_case),
+		cmocka_unit_test(test_a_snapshot_is_written_as_it_was_read),
+		cmocka_unit_test(test_any_model),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -51,6 +51,7 @@ static const struct {
 	{"check login verify test diagnose", "doctor"},
 	{"graph curves metrics visualize", "plot"},
 	{"clone restore switch code", "checkout"},
+	{"autoscaler scale", "autoscale"},
 	{"dataset datasets volume volumes", "data"},
 	{"join", "wait"},
 	{"man usage", "help"},

@@ -35,7 +35,7 @@ static const struct group {
 	{"results", {"fetch", "plot", "tensorboard", "proxy"}},
 	{"work inside a run or on a host", {"exec", "ssh", "forward"}},
 	{"code, images and data", {"checkout", "push", "bake", "warm", "data"}},
-	{"targets and setup", {"targets", "config", "doctor", "completion"}},
+	{"targets and setup", {"targets", "autoscale", "config", "doctor", "completion"}},
 	{"clean up", {"rm", "gc"}},
 	{"help", {"help", "explain"}},
 };
@@ -44,6 +44,7 @@ const struct help_page help_pages[] = {
 	{"dlrun.yaml", "the configuration file"},
 	{"dlrun-world", "environment, data, results and attempts of a run"},
 	{"dlrun-targets", "this machine, SSH hosts and Kubernetes clusters"},
+	{"dlrun-autoscale", "snapshots of a cluster for its autoscaler"},
 	{"dlrun-errors", "every error and what to do about it"},
 };
 const size_t help_pages_n = ARRAY_LEN(help_pages);

@@ -33,6 +33,7 @@ WORDS = {
     "push": "build images image upload",
     "bake": "bak baek",
     "warm": "prefetch prepull warmup",
+    "autoscale": "autoscaler",
     "data": "dataset datasets volumes",
     "restart": "resume retry rerun requeue",
     "init": "new setup configure",

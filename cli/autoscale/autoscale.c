@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <unistd.h>
+
+#include "app/autoscale/collect.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "cli/term/app.h"
+#include "cli/term/cmd.h"
+#include "cli/term/ui.h"
+#include "core/autoscale/plan.h"
+#include "core/autoscale/report.h"
+#include "core/autoscale/snapshot.h"
+
+/* As of `git diff --exit-code` and its like: there is something to do. */
+enum { EXIT_CHANGES = 10, REPORT_MAX = 256 << 20 };
+
+struct autoscale_values {
+	const char *target, *groups, *snapshot, *save;
+	struct strv what_if;
+};
+
+static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_STRING, 't', "target", struct autoscale_values, target), .arg = "T",
+		.help = "The cluster (default: `target:`, or the current context)",
+		.values = VALUE_TARGET},
+	{OPT_MEMBER(OPT_STRING, 0, "groups", struct autoscale_values, groups), .arg = "FILE",
+		.help = "Groups of machines and limits, as in a snapshot", .values = VALUE_FILE},
+	{OPT_MEMBER(OPT_STRING, 0, "snapshot", struct autoscale_values, snapshot), .arg = "FILE",
+		.help = "Plan what this file says (-: stdin), not a cluster", .values = VALUE_FILE},
+	{OPT_MEMBER(OPT_LIST, 0, "what-if", struct autoscale_values, what_if), .arg = "DEMAND",
+		.help = "Add pods: '16 x 8 GPUs' is a gang, 'study of 200 x 1 GPU' is none"},
+	{OPT_MEMBER(OPT_STRING, 0, "save", struct autoscale_values, save), .arg = "FILE",
+		.help = "Write what was planned from as a snapshot", .values = VALUE_FILE},
+	{OPT_END},
+};
+
+static int autoscale_read(const char *path, struct scale_model *ret, struct err *err)
+{
+	AUTO_BUF struct buf text = buf_with(SCALE_SNAPSHOT_MAX);
+	AUTO_JSON struct json *json = NULL;
+	bool is_stdin = str_eq(path, "-");
+
+	int r = is_stdin ? fs_read_fd(STDIN_FILENO, "stdin", SCALE_SNAPSHOT_MAX, &text, err)
+			 : fs_read(path, SCALE_SNAPSHOT_MAX, &text, NULL, err);
+	if (r == 0)
+		r = json_parse(text.data, text.len, SCALE_SNAPSHOT_MAX, path, &json, err);
+	if (r == 0 && (r = snapshot_read(json, ret, err)) < 0)
+		err_prefix(err, "%s", path);
+	return r;
+}
+
+static int autoscale_save(const char *path, const struct scale_model *model, struct err *err)
+{
+	AUTO_BUF struct buf text = buf_with(SCALE_SNAPSHOT_MAX);
+	AUTO_JSON struct json *json = snapshot_write(model);
+
+	json_print_pretty(json, &text);
+	buf_addc(&text, '\n');
+	int r = buf_check(&text, "the snapshot", err);
+	return r < 0 ? r : fs_replace(path, text.data, text.len, 0644, FS_SYNC_FILE, err);
+}
+
+static int autoscale_print(
+	struct app *app, const struct scale_model *model, const struct scale_plan *plan)
+{
+	if (app->options.json) {
+		struct json *json = app_json("autoscale-plan");
+		json_set(json, "plan", plan_json(model, plan));
+		return app_print_json(app, json);
+	}
+	AUTO_BUF struct buf text = buf_with(REPORT_MAX);
+	plan_text(model, plan, &text);
+	return ui_print(app, UI_OUT, text.data, text.len) < 0;
+}
+
+/* From a snapshot, or from a cluster with the groups of a file. */
+static int autoscale_look(struct app *app, const struct autoscale_values *values,
+	struct scale_model *ret, struct err *err)
+{
+	struct session *session;
+	struct config *config;
+
+	if (values->snapshot)
+		return autoscale_read(values->snapshot, ret, err);
+	int r = app_session(app, &session, err);
+	if (r == 0)
+		r = session_config(session, &config, err);
+	if (r == 0 && values->groups)
+		r = autoscale_read(values->groups, ret, err);
+	if (r < 0)
+		return r;
+	if (!values->groups)
+		strv_add(&ret->remarks,
+			"--groups names no groups of machines: nothing can be bought");
+	const char *target = values->target ? values->target : config_str(config, "target");
+	app_catch_signals();
+	return collect_cluster(
+		session, str_eq(target, "local") ? "kube" : target, &app_interrupted, ret, err);
+}
+
+static int autoscale_plan(struct app *app, const struct autoscale_values *values)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_SCALE_PLAN struct scale_plan plan = {0};
+	AUTO_ERR struct err err = {0};
+
+	scale_model_init(&model);
+	int r = autoscale_look(app, values, &model, &err);
+	for (size_t i = 0; r == 0 && i < values->what_if.n; i++)
+		r = whatif_add(values->what_if.v[i], &model, &err);
+	if (r == 0 && values->save)
+		r = autoscale_save(values->save, &model, &err);
+	if (r < 0)
+		return app_fail(app, &err);
+	int64_t begun_us = clock_us();
+	scale_plan_make(&model, &plan);
+	log_note("planned in %.1f ms", (double)(clock_us() - begun_us) / 1000);
+	r = autoscale_print(app, &model, &plan);
+	return r ? r : plan.actions.n ? EXIT_CHANGES : 0;
+}
+
+static int cmd_autoscale_run(struct app *app, void *values_ptr, struct strv *words)
+{
+	const struct autoscale_values *values = values_ptr;
+	AUTO_ERR struct err err = {0};
+
+	int r = str_choose(words->v[0], "plan", "the word behind autoscale", &err);
+	if (r == 0 && values->snapshot && (values->groups || values->target))
+		r = err_set(&err, E_USAGE, "--snapshot excludes --target and --groups");
+	return r < 0 ? app_fail(app, &err) : autoscale_plan(app, values);
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun autoscale plan --snapshot lab.json # what would be bought and given back, and why",
+	"dlrun autoscale plan --snapshot lab.json --what-if '16 x 8 GPUs' # nodes, price, what is in the way",
+	"dlrun autoscale plan -t lab --groups groups.json # of a cluster as it is now",
+};
+
+const struct cmd cmd_autoscale = {
+	.name = "autoscale",
+	.summary = "Plan which machines a cluster should buy and give back",
+	.synopsis = "plan [options]",
+	.examples = examples,
+	.opts = opts,
+	.values_size = sizeof(struct autoscale_values),
+	.min_words = 1,
+	.max_words = 1,
+	.run = cmd_autoscale_run,
+};

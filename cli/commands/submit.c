@@ -29,9 +29,11 @@ enum { MEMORY_MIN = 1 << 20, LINE_BYTES = 64 << 10, REDRAW_MS = 100, PLAIN_MS = 
 
 struct submit_values {
 	const char *target, *name, *image, *from, *group, *note, *name_file, *signal;
+	const char *region, *instance_type;
 	const char *gpu_type, *cpus, *queue, *priority, *output, *launcher;
 	int64_t timeout, grace, allow_size, gpus, retries, nodes, memory;
 	bool follow, detach, dry_run, list_files, full, accept_new_host, no_offline;
+	bool spot, no_spot;
 	struct strv env, secrets, include, tags, allow, ports, waits, after;
 	/* of a sweep */
 	struct strv over;
@@ -83,6 +85,16 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_STRING, 0, "gpu-type", struct submit_values, gpu_type), .arg = "NAME",
 		.help = "GPU model (a100, A100-80GB), or several: a,b; in a cluster of gpu_types:",
 		.key = "resources.gpu_type"},
+	{OPT_MEMBER(OPT_STRING, 0, "region", struct submit_values, region), .arg = "NAME",
+		.help = "Nodes of a cluster in this region, or several: a,b",
+		.key = "resources.region"},
+	{OPT_MEMBER(OPT_STRING, 0, "instance-type", struct submit_values, instance_type),
+		.arg = "NAME", .help = "Nodes of a cluster of this instance type, or several: a,b",
+		.key = "resources.instance_type"},
+	{OPT_MEMBER(OPT_FLAG, 0, "spot", struct submit_values, spot),
+		.help = "Only nodes of a cluster that may be taken back at any time"},
+	{OPT_MEMBER(OPT_FLAG, 0, "no-spot", struct submit_values, no_spot),
+		.help = "No such nodes"},
 	{OPT_MEMBER(OPT_STRING, 0, "cpus", struct submit_values, cpus), .arg = "N",
 		.help = "CPUs that each node must have: 4, 0.5", .key = "resources.cpus"},
 	{OPT_MEMBER(OPT_SIZE, 0, "memory", struct submit_values, memory), .arg = "SIZE",
@@ -410,8 +422,19 @@ static int cmd_submit_start(struct app *app, const struct submit_values *values,
 	return follow ? follow_run(app, run) : status;
 }
 
+static int submit_config(struct app *app, const struct opt *table,
+	const struct submit_values *values, struct config **ret, struct err *err)
+{
+	const char *spot = values->spot ? "true" : values->no_spot ? "false" : NULL;
+	int r = app_config(app, table, values, ret, err);
+
+	return r == 0 && spot ? config_override(*ret, "resources.spot", spot, err) : r;
+}
+
 static int cmd_submit_check(const struct submit_values *values, struct err *err)
 {
+	if (values->spot && values->no_spot)
+		return err_set(err, E_USAGE, "--spot and --no-spot cannot be used together");
 	if (values->follow && values->detach) {
 		err_set(err, E_USAGE, "--follow and --detach cannot be used together");
 		return err_hint(err, "--follow shows the output, --detach prints the run's id");
@@ -456,7 +479,7 @@ static int cmd_submit_run(struct app *app, void *values_ptr, struct strv *words)
 	struct config *config;
 
 	if (cmd_submit_check(values, &err) < 0 ||
-		app_config(app, submit_opts, values, &config, &err) < 0)
+		submit_config(app, submit_opts, values, &config, &err) < 0)
 		return app_fail(app, &err);
 	app->session.env.accept_new_host = values->accept_new_host;
 	options.followed = follow;
@@ -788,7 +811,8 @@ static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	struct config *config;
 
-	if (cmd_submit_check(values, &err) < 0 || app_config(app, opts, values, &config, &err) < 0)
+	if (cmd_submit_check(values, &err) < 0 ||
+		submit_config(app, opts, values, &config, &err) < 0)
 		return app_fail(app, &err);
 	if (sweep_is_table(app, values, config, words))
 		return sweep_print_table(app, values, words);

@@ -523,8 +523,12 @@ static int refuse_key(struct submit *submit, const char *key, const char *what, 
 			what);
 		return 0;
 	}
-	err_set(err, E_TARGET_UNSUPPORTED, "--%s %s: target %s has no %s", key, shown ? shown : "",
-		name, what);
+	const char *dot = strrchr(key, '.');
+	AUTO_FREE char *option = mem_strdup(dot ? dot + 1 : key);
+	for (char *c = option; *c; c++)
+		*c = *c == '_' ? '-' : *c;
+	err_set(err, E_TARGET_UNSUPPORTED, "--%s %s: target %s has no %s", option,
+		shown ? shown : "", name, what);
 	return err_hint(err, "dlrun submit -t kube …");
 }
 
@@ -670,6 +674,12 @@ static int submit_check_honour(struct submit *submit, struct err *err)
 
 	if (r == 0)
 		r = refuse_key(submit, "priority", "priorities", err);
+	if (r == 0)
+		r = refuse_key(submit, "resources.region", "choice of a region", err);
+	if (r == 0)
+		r = refuse_key(submit, "resources.instance_type", "choice of instance types", err);
+	if (r == 0)
+		r = refuse_key(submit, "resources.spot", "choice of spot nodes", err);
 	if (r == 0 && !runtime_of(submit))
 		r = refuse_key(submit, "resources.shm", "limit on shared memory", err);
 	if (r == 0 && submit_runtime_is_local(submit))

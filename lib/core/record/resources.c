@@ -7,7 +7,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
-enum { CPUS_MAX = 100000 };
+enum { CPUS_MAX = 100000, LABEL_MAX = 63 };
 
 /*
  * Processors
@@ -69,6 +69,28 @@ static void resources_take_text(const struct config *config, const char *key, ch
 	*ret = str_empty(text) ? NULL : mem_strdup(text);
 }
 
+/* Values of labels, with commas between them (Kubernetes: at most 63 of these characters). */
+static int resources_take_labels(
+	const struct config *config, const char *key, char **ret, struct err *err)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				      "0123456789-_.";
+	const char *text = config_str(config, key);
+
+	for (const char *at = text; at && *at; at += *at == ',') {
+		size_t len = strspn(at, allowed);
+		if (len == 0 || len > LABEL_MAX || (at[len] && (at[len] != ',' || !at[len + 1]))) {
+			AUTO_FREE char *shown = str_shown(text);
+			err_set(err, E_USAGE, "%s: '%s' is no list of names with commas", key,
+				shown);
+			return config_blame(config, key, err);
+		}
+		at += len;
+	}
+	resources_take_text(config, key, ret);
+	return 0;
+}
+
 static void resources_take_size(const struct config *config, const char *key, uint64_t *ret)
 {
 	if (config_is_set(config, key))
@@ -102,11 +124,21 @@ int resources_from_config(const struct config *config, struct resources *ret, st
 	resources_take_size(config, "resources.shm", &ret->shm_bytes);
 	resources_take_size(config, "resources.disk", &ret->disk_bytes);
 	resources_take_text(config, "resources.gpu_type", &ret->gpu_type);
+	if (config_is_set(config, "resources.spot"))
+		ret->spot = str_eq(config_str(config, "resources.spot"), "true")
+				    ? RESOURCES_SPOT
+				    : RESOURCES_SPOT_NOT;
+	int r = resources_take_labels(config, "resources.region", &ret->region, err);
+	if (r == 0)
+		r = resources_take_labels(
+			config, "resources.instance_type", &ret->instance_type, err);
+	if (r < 0)
+		return r;
 	resources_take_text(config, "queue", &ret->queue);
 	resources_take_text(config, "priority", &ret->priority);
 	if (!cpus)
 		return 0;
-	int r = resources_parse_cpus(
+	r = resources_parse_cpus(
 		cpus, resources_name_of(config, "resources.cpus"), &ret->cpus_milli, err);
 	return r < 0 ? config_blame(config, "resources.cpus", err) : 0;
 }
@@ -135,6 +167,10 @@ void resources_to_json(const struct resources *resources, struct json *object)
 	resources_set_size(object, "shm_bytes", resources->shm_bytes);
 	resources_set_size(object, "disk_bytes", resources->disk_bytes);
 	resources_set_text(object, "gpu_type", resources->gpu_type);
+	resources_set_text(object, "region", resources->region);
+	resources_set_text(object, "instance_type", resources->instance_type);
+	if (resources->spot != RESOURCES_SPOT_ANY)
+		json_set_bool(object, "spot", resources->spot == RESOURCES_SPOT);
 	resources_set_text(object, "queue", resources->queue);
 	resources_set_text(object, "priority", resources->priority);
 }
@@ -164,6 +200,11 @@ void resources_from_json(const struct json *object, struct resources *ret)
 		.shm_bytes = get_size(object, "shm_bytes"),
 		.disk_bytes = get_size(object, "disk_bytes"),
 		.gpu_type = resources_get_text(object, "gpu_type"),
+		.region = resources_get_text(object, "region"),
+		.instance_type = resources_get_text(object, "instance_type"),
+		.spot = json_kind(json_get(object, "spot")) != JSON_BOOL ? RESOURCES_SPOT_ANY
+			: json_get_bool(object, "spot", false)           ? RESOURCES_SPOT
+									 : RESOURCES_SPOT_NOT,
 		.queue = resources_get_text(object, "queue"),
 		.priority = resources_get_text(object, "priority"),
 	};
@@ -174,6 +215,8 @@ void resources_done(struct resources *resources)
 	if (!resources)
 		return;
 	free(resources->gpu_type);
+	free(resources->region);
+	free(resources->instance_type);
 	free(resources->queue);
 	free(resources->priority);
 	*resources = (struct resources){0};

@@ -327,15 +327,43 @@ static int64_t image_uid(const struct kube_run *run)
  * Nodes
  */
 
+/* Labels of nodes that may be taken back at any time, by who makes nodes: Karpenter, EKS, GKE, AKS,
+ * dlrun's autoscaler. Their manuals name them; the same key and value is a taint of some. */
+static const struct {
+	const char *key, *value;
+	bool is_taint;
+} job_spots[] = {
+	{"karpenter.sh/capacity-type", "spot", false},
+	{"eks.amazonaws.com/capacityType", "SPOT", false},
+	{"cloud.google.com/gke-spot", "true", true},
+	{"kubernetes.azure.com/scalesetpriority", "spot", true},
+	{KUBE_LABEL_SPOT, "true", true},
+};
+
+static struct json *job_spot_toleration(size_t i)
+{
+	struct json *json = json_object();
+
+	json_set_str(json, "key", job_spots[i].key);
+	json_set_str(json, "operator", "Equal");
+	json_set_str(json, "value", job_spots[i].value);
+	return json;
+}
+
 static void set_tolerations(const struct kube_run *run, struct json *spec)
 {
 	struct json *list, *own;
 	const struct json *item = run->tolerations ? json_first(run->tolerations) : NULL;
 
-	if (run->gpus <= 0)
+	if (run->gpus <= 0 && !run->is_spot)
 		return;
 	list = json_array();
 	json_set(spec, "tolerations", list);
+	for (size_t i = 0; run->is_spot && i < ARRAY_LEN(job_spots); i++)
+		if (job_spots[i].is_taint)
+			json_add(list, job_spot_toleration(i));
+	if (run->gpus <= 0)
+		return;
 	own = json_object();
 	json_set_str(own, "key", job_gpu_resource(run));
 	json_set_str(own, "operator", "Exists");
@@ -395,6 +423,63 @@ static void job_set_choices(const struct kube_run *run, struct json *spec)
 			"nodeSelectorTerms", terms);
 	else
 		json_free(terms);
+}
+
+/* One of the values, which have commas between them. */
+static void job_add_match(
+	struct json *term, const char *key, const char *operator, const char * list)
+{
+	struct json *match = json_object(), *values = json_array();
+
+	for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
+		AUTO_FREE char *value = mem_strndup(at, strcspn(at, ","));
+		json_add_str(values, value);
+	}
+	json_set_str(match, "key", key);
+	json_set_str(match, "operator", operator);
+	json_set(match, "values", values);
+	json_add(term, match);
+}
+
+/* A term again, with what the place asks for; spot: of job_spots, or their number for none. */
+static struct json *job_place_term(const struct kube_run *run, const struct json *base, size_t spot)
+{
+	const struct json *given = json_get(base, "matchExpressions");
+	struct json *term = json_object(), *matches = given ? json_clone(given) : json_array();
+
+	if (run->region)
+		job_add_match(matches, "topology.kubernetes.io/region", "In", run->region);
+	if (run->instance_type)
+		job_add_match(
+			matches, "node.kubernetes.io/instance-type", "In", run->instance_type);
+	if (spot < ARRAY_LEN(job_spots))
+		job_add_match(matches, job_spots[spot].key, "In", job_spots[spot].value);
+	for (size_t i = 0; run->is_not_spot && i < ARRAY_LEN(job_spots); i++)
+		job_add_match(matches, job_spots[i].key, "NotIn", job_spots[i].value);
+	json_set(term, "matchExpressions", matches);
+	return term;
+}
+
+/* Terms are alternatives: one for each that there is, and for each label that says spot. */
+static void job_set_place(const struct kube_run *run, struct json *spec)
+{
+	struct json *affinity, *required, *terms = json_array();
+	size_t from = run->is_spot ? 0 : ARRAY_LEN(job_spots);
+	size_t to = run->is_spot ? ARRAY_LEN(job_spots) : from + 1;
+
+	if (!run->region && !run->instance_type && !run->is_spot && !run->is_not_spot) {
+		json_free(terms);
+		return;
+	}
+	affinity = json_sub(json_sub(spec, "affinity"), "nodeAffinity");
+	required = json_sub(affinity, "requiredDuringSchedulingIgnoredDuringExecution");
+	const struct json *base = json_first(json_get(required, "nodeSelectorTerms"));
+	do {
+		for (size_t spot = from; spot < to; spot++)
+			json_add(terms, job_place_term(run, base, spot));
+		base = base ? json_next(base) : NULL;
+	} while (base);
+	json_set(required, "nodeSelectorTerms", terms);
 }
 
 /* Names say more than the other terms of the affinity, by which they were found. */
@@ -625,6 +710,7 @@ static int job_make_spec(struct job *job, struct json *spec, struct err *err)
 	set_affinity(run, spec);
 	if (run->gpus > 0 && run->gpu_choices)
 		job_set_choices(run, spec);
+	job_set_place(run, spec);
 	job_set_apart(run, spec);
 	json_add(containers, container);
 	json_set(spec, "containers", containers);

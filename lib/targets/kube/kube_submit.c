@@ -449,6 +449,10 @@ static int kube_submit_set_resources(
 	run->memory_bytes = wanted->memory_bytes;
 	run->disk_bytes = wanted->disk_bytes;
 	run->shm_bytes = wanted->shm_bytes;
+	run->region = wanted->region;
+	run->instance_type = wanted->instance_type;
+	run->is_spot = wanted->spot == RESOURCES_SPOT;
+	run->is_not_spot = wanted->spot == RESOURCES_SPOT_NOT;
 	run->queue = wanted->queue ? wanted->queue : queue;
 	priority = wanted->priority ? wanted->priority : priority;
 	if (run->queue)

@@ -38,6 +38,9 @@ static void test_json(void **state)
 		.cpus_milli = 500,
 		.memory_bytes = 1u << 30,
 		.gpu_type = "h100",
+		.region = "us-east-1",
+		.instance_type = "p5.48xlarge",
+		.spot = RESOURCES_SPOT_NOT,
 		.queue = "gpu"};
 
 	(void)state;
@@ -49,6 +52,9 @@ static void test_json(void **state)
 	assert_int_equal(read.shm_bytes, 0);
 	assert_string_equal(read.gpu_type, "h100");
 	assert_string_equal(read.queue, "gpu");
+	assert_string_equal(read.region, "us-east-1");
+	assert_string_equal(read.instance_type, "p5.48xlarge");
+	assert_int_equal(read.spot, RESOURCES_SPOT_NOT);
 	assert_null(read.priority);
 }
 

@@ -45,6 +45,7 @@ static void sample_done(struct sample *sample)
 	json_free((struct json *)sample->run.labels);
 	json_free((struct json *)sample->run.annotations);
 	json_free((struct json *)sample->run.node_selector);
+	json_free((struct json *)sample->run.gpu_choices);
 	json_free((struct json *)sample->run.tolerations);
 	for (size_t i = 0; i < sample->run.n_members; i++) {
 		strv_done((struct strv *)sample->run.members[i].command);
@@ -123,6 +124,22 @@ static void set_gpus(struct sample *sample)
 	sample->run.pull_secret = "regcred";
 	sample->run.service_account = "trainer";
 	sample->run.ttl_ms = 3600 * 1000;
+}
+
+static void set_spot(struct sample *sample)
+{
+	sample->run.region = "us-east-1,eu-west-1";
+	sample->run.instance_type = "p5.48xlarge";
+	sample->run.is_spot = true;
+}
+
+static void set_no_spot(struct sample *sample)
+{
+	sample->run.region = "us-east-1";
+	sample->run.is_not_spot = true;
+	sample->run.gpus = 1;
+	sample->run.gpu_choices = json("[{\"node_selector\":{\"gpu\":\"h100\"}},"
+				       "{\"node_selector\":{\"gpu\":\"a100\"}}]");
 }
 
 static void set_nodes(struct sample *sample)
@@ -283,8 +300,9 @@ static void set_study(struct sample *sample)
 static const struct {
 	const char *name;
 	void (*set)(struct sample *sample);
-} samples[] = {{"plain", set_plain}, {"gpus", set_gpus}, {"nodes", set_nodes},
-	{"jobset", set_jobset}, {"roles", set_roles}, {"flat", set_flat}, {"secrets", set_secrets},
+} samples[] = {{"plain", set_plain}, {"gpus", set_gpus}, {"spot", set_spot},
+	{"no-spot", set_no_spot}, {"nodes", set_nodes}, {"jobset", set_jobset},
+	{"roles", set_roles}, {"flat", set_flat}, {"secrets", set_secrets},
 	{"storage", set_storage}, {"restricted", set_restricted}, {"overlay", set_overlay},
 	{"scratch", set_scratch}, {"script", set_script}, {"study", set_study}};
 

@@ -337,6 +337,12 @@ static int bake_run(struct bake *bake, enum bake_result *ret, struct err *err)
 	bool cannot = false;
 
 	int r = target_submit(bake->target, &job, SUBMIT_MS, err);
+	/* The Job was there, and was removed before it could be read: another process is done. */
+	if (r < 0 && err->id == E_KUBE_NOT_FOUND) {
+		err_clear(err);
+		*ret = BAKE_LOST;
+		return 0;
+	}
 	while (r >= 0 && (r = bake_wait(bake, &status, err)) == 1) {
 		r = bake_take(bake, ret, err);
 		if (r != 0)

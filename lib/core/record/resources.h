@@ -21,7 +21,7 @@ struct resources {
 	int64_t cpus_milli; /* thousandths of a processor */
 	uint64_t memory_bytes, shm_bytes, disk_bytes;
 	char *gpu_type; /* a name of the target's gpu_types */
-	/* Nodes of a cluster: any of those in a list with commas; whether they may be taken back. */
+	/* Nodes of a cluster: any in a list with commas; whether they may be taken back. */
 	char *region, *instance_type;
 	enum { RESOURCES_SPOT_ANY, RESOURCES_SPOT, RESOURCES_SPOT_NOT } spot;
 	char *queue, *priority;

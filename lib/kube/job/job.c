@@ -425,7 +425,7 @@ static void job_set_choices(const struct kube_run *run, struct json *spec)
 		json_free(terms);
 }
 
-/* One of the values, which have commas between them. */
+/* A match of one of the values, which have commas between them. */
 static void job_add_match(
 	struct json *term, const char *key, const char *operator, const char * list)
 {

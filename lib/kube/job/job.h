@@ -212,10 +212,11 @@ struct kube_run {
 	/* Of several GPU types, any of which will do, the first rather: [{node_selector,
 	 * tolerations}, …]; or NULL. */
 	const struct json *gpu_choices;
-	/* Where the nodes are and what they are: values of labels, any of which will do, with commas
-	 * between them; NULL: any. */
+	/* Where the nodes are and what they are: values of labels, any of which will do, with
+	 * commas between them; NULL: any. */
 	const char *region, *instance_type;
-	bool is_spot, is_not_spot; /* nodes that may be taken back at any time: only, or none */
+	/* Nodes that may be taken back at any time: only such, or none. */
+	bool is_spot, is_not_spot;
 	int64_t cpu_milli;
 	uint64_t memory_bytes, disk_bytes, shm_bytes; /* shm 0: no limit but the memory's */
 

@@ -73,7 +73,10 @@ static int autoscale_print(
 		return app_print_json(app, json);
 	}
 	AUTO_BUF struct buf text = buf_with(REPORT_MAX);
+	AUTO_ERR struct err err = {0};
 	plan_text(model, plan, &text);
+	if (buf_check(&text, "the plan", &err) < 0)
+		return app_fail(app, &err);
 	return ui_print(app, UI_OUT, text.data, text.len) < 0;
 }
 

@@ -50,6 +50,7 @@ static void collect_start(struct collect *collect, struct kube_client *client)
 			kind == OBJECTS_PODS ? alive : NULL,
 			kind == OBJECTS_NODES ? SCALE_NODES_LIMIT : SCALE_PODS_LIMIT,
 			collect->wait.deadline_ms, collect_on_list, list);
+		kube_list_trim(list->call, objects_trim);
 	}
 }
 

@@ -137,22 +137,32 @@ bool scale_allows(
 	return allowed;
 }
 
+/* With its length, so that no text looks like two. */
+static void scale_add_text(struct buf *text, const char *what)
+{
+	buf_addf(text, "%zu:%s ", what ? strlen(what) : 0, what ? what : "");
+}
+
 void scale_constraints_text(const struct scale_shape *shape, struct buf *text)
 {
-	vec_foreach (const struct scale_pair, pair, &shape->selector)
-		buf_addf(text, "%s=%s\n", pair->key, pair->value);
+	vec_foreach (const struct scale_pair, pair, &shape->selector) {
+		scale_add_text(text, pair->key);
+		scale_add_text(text, pair->value);
+	}
 	vec_foreach (const struct scale_term, term, &shape->affinity) {
 		buf_adds(text, "|");
 		vec_foreach (const struct scale_rule, rule, term) {
-			buf_addf(text, "%s %d", rule->key, (int)rule->op);
+			scale_add_text(text, rule->key);
+			buf_addf(text, "%d %zu ", (int)rule->op, rule->values.n);
 			for (size_t i = 0; i < rule->values.n; i++)
-				buf_addf(text, " %s", rule->values.v[i]);
-			buf_adds(text, "\n");
+				scale_add_text(text, rule->values.v[i]);
 		}
 	}
-	vec_foreach (const struct scale_toleration, t, &shape->tolerations)
-		buf_addf(text, "~%s %s %d %d%d\n", t->key ? t->key : "", t->value ? t->value : "",
-			t->effect, !t->key, !t->value);
+	vec_foreach (const struct scale_toleration, t, &shape->tolerations) {
+		buf_addf(text, "~%d%d%d ", t->effect, !t->key, !t->value);
+		scale_add_text(text, t->key);
+		scale_add_text(text, t->value);
+	}
 }
 
 void scale_shape_text(const struct scale_shape *shape, struct buf *text)
@@ -161,11 +171,11 @@ void scale_shape_text(const struct scale_shape *shape, struct buf *text)
 	for (int r = 0; r < SCALE_RESOURCES_MAX; r++)
 		buf_addf(text, "%" PRId64 " ", shape->request.of[r]);
 	for (size_t i = 0; i < shape->apart.n; i++)
-		buf_addf(text, "\n-%s", shape->apart.v[i]);
+		buf_adds(text, "-"), scale_add_text(text, shape->apart.v[i]);
 	for (size_t i = 0; i < shape->marks.n; i++)
-		buf_addf(text, "\n+%s", shape->marks.v[i]);
+		buf_adds(text, "+"), scale_add_text(text, shape->marks.v[i]);
 	for (size_t i = 0; i < shape->unsupported.n; i++)
-		buf_addf(text, "\n!%s", shape->unsupported.v[i]);
+		buf_adds(text, "!"), scale_add_text(text, shape->unsupported.v[i]);
 }
 
 int64_t scale_count(

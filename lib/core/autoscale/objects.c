@@ -54,6 +54,37 @@ bool objects_is_optional(enum objects_kind kind)
 	return objects_kinds[kind].is_optional;
 }
 
+static void objects_trim_containers(const struct json *containers)
+{
+	static const char *const unused[] = {"args", "command", "env", "envFrom", "image",
+		"lifecycle", "livenessProbe", "readinessProbe", "securityContext", "startupProbe",
+		"volumeMounts"};
+
+	for (const struct json *c = json_first(containers); c; c = json_next(c))
+		for (size_t i = 0; json_kind(c) == JSON_OBJECT && i < ARRAY_LEN(unused); i++)
+			json_remove((struct json *)(uintptr_t)c, unused[i]);
+}
+
+static void objects_trim_member(struct json *item, const char *member, const char *key)
+{
+	const struct json *found = json_get(item, member);
+
+	if (found && json_kind(found) == JSON_OBJECT)
+		json_remove((struct json *)(uintptr_t)found, key);
+}
+
+void objects_trim(struct json *item)
+{
+	static const char *const of_status[] = {
+		"containerStatuses", "images", "initContainerStatuses", "podIPs", "volumesInUse"};
+
+	objects_trim_member(item, "metadata", "managedFields");
+	for (size_t i = 0; i < ARRAY_LEN(of_status); i++)
+		objects_trim_member(item, "status", of_status[i]);
+	objects_trim_containers(kube_at(item, "spec.containers"));
+	objects_trim_containers(kube_at(item, "spec.initContainers"));
+}
+
 struct objects {
 	struct scale_model *model;
 	struct podspec podspec;
@@ -174,7 +205,7 @@ static void objects_node_room(struct objects *o, const struct json *object, stru
 
 	for (const struct json *m = json_first(room); m; m = json_next(m)) {
 		int resource = scale_resource(o->model, json_key(m));
-		if (resource >= 0 && !snapshot_amount(m, resource, &node->room.of[resource]))
+		if (resource >= 0 && !snapshot_amount(m, resource, false, &node->room.of[resource]))
 			objects_remark(o, mem_printf("node %s: its %s cannot be read", node->name,
 						  json_key(m)));
 	}

@@ -37,6 +37,8 @@ const char *objects_path(enum objects_kind kind);
 /* Whether a cluster may lack it. */
 bool objects_is_optional(enum objects_kind kind);
 
+/* Take from an object of a list what objects_read does not look at, most of its bytes. */
+void objects_trim(struct json *item);
 /* lists: of each kind the List object, or NULL. The model has its groups, limits and time already;
  * nodes, pods, gangs and shapes are added. */
 void objects_read(const struct json *const lists[OBJECTS_KINDS], struct scale_model *model);

@@ -7,14 +7,10 @@
 #include "base/util/mem.h"
 #include "core/autoscale/plan_impl.h"
 
-enum { ROUNDS_MAX = 4 };
+/* Places that are tried for one gang. */
+enum { ROUNDS_MAX = 4, PLACES_MAX = 200 };
 
-/* Where a gang has to be; ANY: it does not say. */
-enum { ANY = -2 };
-struct pack_where {
-	int32_t zone, group;
-};
-static const struct pack_where anywhere = {ANY, ANY};
+static const struct scale_where anywhere = {SCALE_ANY, SCALE_ANY};
 
 /* Machines that exist. */
 
@@ -37,20 +33,32 @@ static struct scale_pool *pack_pool(struct scale_packing *k, struct map *known,
 	return &k->pools.v[at - 1];
 }
 
+static void pack_add_mark(struct scale_marks *marks, int32_t mark)
+{
+	vec_foreach (const int32_t, known, marks)
+		if (*known == mark)
+			return;
+	*vec_push(marks) = mark;
+}
+
 static void pack_mark(struct scale_packing *k, struct scale_bin *bin, int32_t shape)
 {
 	vec_foreach (const int32_t, mark, &k->prepared->marks[shape])
-		*vec_push(&bin->marks) = *mark;
+		pack_add_mark(&bin->marks, *mark);
 	vec_foreach (const int32_t, mark, &k->prepared->apart[shape])
-		*vec_push(&bin->apart) = *mark;
+		pack_add_mark(&bin->apart, *mark);
 }
 
 /* The supply that a node is for pods that wait; SCALE_NOT_HELPED: nothing. */
-static enum scale_supply pack_supply_of(
-	const struct scale_model *model, const struct scale_node *node)
+static enum scale_supply pack_supply_of(const struct scale_prepared *p, size_t i)
 {
-	if (node->cordoned == SCALE_CORDONED || node->has_no_instance)
+	const struct scale_model *model = p->model;
+	const struct scale_node *node = &model->nodes.v[i];
+
+	if (node->cordoned == SCALE_CORDONED || node->has_no_instance || p->is_leaving[i])
 		return SCALE_NOT_HELPED;
+	if (p->is_booting[i] && node->is_ready && node->cordoned == SCALE_OPEN)
+		return SCALE_ON_ITS_WAY;
 	if (!node->is_ready) {
 		bool is_new = node->created_ms && node->cordoned == SCALE_OPEN &&
 			      model->now_ms - node->created_ms <= model->limits.boot_ms;
@@ -67,7 +75,7 @@ static void pack_add_nodes(struct scale_packing *k, enum scale_supply supply)
 
 	for (size_t i = 0; i < model->nodes.n; i++) {
 		const struct scale_node *node = &model->nodes.v[i];
-		if (pack_supply_of(model, node) != supply)
+		if (pack_supply_of(p, i) != supply)
 			continue;
 		struct scale_pool *pool = pack_pool(
 			k, &known, supply, node->group, p->node_class[i], p->node_zone[i]);
@@ -94,7 +102,11 @@ static void pack_add_coming(struct scale_packing *k)
 {
 	struct scale_prepared *p = k->prepared;
 	struct map known = {0};
+	int64_t left = 0; /* more machines than pods help nobody */
 
+	vec_foreach (const struct scale_lot, lot, &p->lots)
+		left += left < PLAN_MACHINES_MAX ? lot->count : 0;
+	left = left < PLAN_MACHINES_MAX ? left : PLAN_MACHINES_MAX;
 	for (size_t i = 0; i < p->model->groups.n; i++) {
 		const struct scale_group *group = p->ranked[i];
 		size_t g = (size_t)(group - p->model->groups.v);
@@ -103,7 +115,7 @@ static void pack_add_coming(struct scale_packing *k)
 			continue;
 		struct scale_pool *pool = pack_pool(k, &known, SCALE_ON_ITS_WAY, (int32_t)g,
 			supply->machine_class, supply->zone);
-		for (int64_t n = 0; n < supply->coming && n < PLAN_MACHINES_MAX; n++)
+		for (int64_t n = 0; n < supply->coming && left > 0; n++, left--)
 			pool_add(pool, &group->room);
 	}
 	map_done(&known);
@@ -169,15 +181,15 @@ static int64_t pack_fill(
 	return placed;
 }
 
-static bool pack_is_there(const struct pack_where *where, int32_t zone, int32_t group)
+static bool pack_is_there(const struct scale_where *where, int32_t zone, int32_t group)
 {
-	return (where->zone == ANY || where->zone == zone) &&
-	       (where->group == ANY || where->group == group);
+	return (where->zone == SCALE_ANY || where->zone == zone) &&
+	       (where->group == SCALE_ANY || where->group == group);
 }
 
 /* On what exists, and what was bought before. */
 static int64_t pack_on_present(
-	struct scale_packing *k, int32_t lot, int64_t want, const struct pack_where *where)
+	struct scale_packing *k, int32_t lot, int64_t want, const struct scale_where *where)
 {
 	int32_t shape = k->prepared->lots.v[lot].shape;
 	int64_t placed = 0;
@@ -193,6 +205,11 @@ static int64_t pack_on_present(
 
 /* Buying. */
 
+int64_t plan_step(const struct scale_limits *limits)
+{
+	return limits->step && limits->step < PLAN_MACHINES_MAX ? limits->step : PLAN_MACHINES_MAX;
+}
+
 int64_t packing_allowance(
 	const struct scale_packing *k, size_t g, int64_t want, enum scale_denial *ret_denial)
 {
@@ -206,8 +223,7 @@ int64_t packing_allowance(
 		{group->max - k->prepared->groups[g].size - k->bought[g], SCALE_DENIED_MAX},
 		{limits->nodes ? limits->nodes - k->prepared->total - k->n_bought : want,
 			SCALE_DENIED_NODES},
-		{(limits->step ? limits->step : PLAN_MACHINES_MAX) - k->n_bought,
-			SCALE_DENIED_STEP},
+		{plan_step(limits) - k->n_bought, SCALE_DENIED_STEP},
 		{want, SCALE_DENIED_PRICE},
 	};
 	double more = limits->price - k->prepared->price - k->price;
@@ -218,7 +234,7 @@ int64_t packing_allowance(
 	if (limits->price > 0 && group->price < 0)
 		bounds[3].more = 0, bounds[3].denial = SCALE_DENIED_NO_PRICE;
 	else if (limits->price > 0 && group->price > 0 && more / group->price < (double)want)
-		bounds[3].more = (int64_t)(more / group->price + 1e-9);
+		bounds[3].more = more > 0 ? (int64_t)(more / group->price + 1e-9) : 0;
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++)
 		if (bounds[i].more < want) {
 			want = bounds[i].more > 0 ? bounds[i].more : 0;
@@ -227,7 +243,7 @@ int64_t packing_allowance(
 	return want;
 }
 
-static bool pack_has_other(const struct scale_packing *k, int32_t shape)
+static bool pack_find_other(const struct scale_packing *k, int32_t shape)
 {
 	const struct scale_prepared *p = k->prepared;
 
@@ -241,14 +257,28 @@ static bool pack_has_other(const struct scale_packing *k, int32_t shape)
 	return false;
 }
 
+static bool pack_has_other(const struct scale_packing *k, int32_t shape)
+{
+	signed char *known = &k->prepared->has_other[shape];
+
+	if (*known < 0)
+		*known = pack_find_other(k, shape);
+	return *known;
+}
+
+static bool pack_wants_gpu(const struct scale_prepared *p, const struct scale_lot *lot)
+{
+	return lot->gang >= 0 ? p->gang_has_gpu[lot->gang]
+			      : scale_wants_gpu(p->model, &p->model->shapes.v[lot->shape].request);
+}
+
 static enum scale_denial pack_judge(
 	const struct scale_packing *k, const struct scale_lot *lot, size_t g)
 {
 	const struct scale_prepared *p = k->prepared;
 	const struct scale_group *group = &p->model->groups.v[g];
 	const struct scale_shape *shape = &p->model->shapes.v[lot->shape];
-	bool wants_gpu = lot->gang >= 0 ? p->gang_has_gpu[lot->gang]
-					: scale_wants_gpu(p->model, &shape->request);
+	bool wants_gpu = pack_wants_gpu(p, lot);
 
 	if (group->refused)
 		return SCALE_DENIED_REFUSED;
@@ -268,7 +298,8 @@ enum scale_denial packing_fits(const struct scale_packing *k, const struct scale
 
 	if (!p->fits)
 		return pack_judge(k, lot, g);
-	unsigned char *known = &p->fits[(size_t)(lot - p->lots.v) * p->model->groups.n + g];
+	size_t row = 2 * (size_t)lot->shape + pack_wants_gpu(p, lot);
+	unsigned char *known = &p->fits[row * p->model->groups.n + g];
 	if (!*known)
 		*known = (unsigned char)(pack_judge(k, lot, g) + 1);
 	return (enum scale_denial)(*known - 1);
@@ -331,7 +362,7 @@ static bool pack_is_better(const struct scale_packing *k, const struct pack_offe
 }
 
 static struct pack_offer pack_choose(
-	struct scale_packing *k, int32_t lot, int64_t want, const struct pack_where *where)
+	struct scale_packing *k, int32_t lot, int64_t want, const struct scale_where *where)
 {
 	const struct scale_prepared *p = k->prepared;
 	struct pack_offer best = {0};
@@ -376,7 +407,7 @@ static void pack_count_bought(struct scale_packing *k, size_t g, int64_t n)
 }
 
 static int64_t pack_on_new(
-	struct scale_packing *k, int32_t lot, int64_t want, const struct pack_where *where)
+	struct scale_packing *k, int32_t lot, int64_t want, const struct scale_where *where)
 {
 	int64_t placed = 0;
 
@@ -395,7 +426,7 @@ static int64_t pack_on_new(
 }
 
 static int64_t pack_lot(
-	struct scale_packing *k, size_t lot, int64_t want, const struct pack_where *where)
+	struct scale_packing *k, size_t lot, int64_t want, const struct scale_where *where)
 {
 	int64_t placed = pack_on_present(k, (int32_t)lot, want, where);
 
@@ -429,7 +460,7 @@ static void pack_undo(struct scale_packing *k, size_t n_entries, const int64_t *
 
 /* Place that many pods of a gang there, all or none. */
 static bool pack_gang_at(
-	struct scale_packing *k, const struct scale_unit *unit, const struct pack_where *where)
+	struct scale_packing *k, const struct scale_unit *unit, const struct scale_where *where)
 {
 	size_t n_entries = k->entries.n, n_groups = k->prepared->model->groups.n;
 	AUTO_FREE int64_t *bought = mem_dup(k->bought, (n_groups + 1) * sizeof(*bought));
@@ -437,9 +468,7 @@ static bool pack_gang_at(
 
 	for (size_t i = unit->lot; i < unit->lot + unit->n_lots && wanted > 0; i++) {
 		int64_t want = k->left[i] < wanted ? k->left[i] : wanted;
-		if (pack_lot(k, i, want, where) < want)
-			break;
-		wanted -= want;
+		wanted -= pack_lot(k, i, want, where);
 	}
 	if (wanted > 0)
 		pack_undo(k, n_entries, bought);
@@ -463,13 +492,14 @@ static void pack_compare(const struct scale_packing *k, int32_t at, const struct
 		*best = one;
 }
 
-static struct pack_where pack_where_of(bool by_zone, int32_t at)
+static struct scale_where pack_where_of(bool by_zone, int32_t at)
 {
-	return by_zone ? (struct pack_where){at, ANY} : (struct pack_where){ANY, at};
+	return by_zone ? (struct scale_where){at, SCALE_ANY} : (struct scale_where){SCALE_ANY, at};
 }
 
 /* The place where a gang costs least: each is tried. Members that run fix it. */
-static bool pack_gang_same(struct scale_packing *k, const struct scale_unit *unit)
+static bool pack_gang_same(
+	struct scale_packing *k, const struct scale_unit *unit, struct scale_where *ret_where)
 {
 	const struct scale_prepared *p = k->prepared;
 	bool by_zone = p->model->gangs.v[unit->gang].same == SCALE_SAME_ZONE;
@@ -481,15 +511,18 @@ static bool pack_gang_same(struct scale_packing *k, const struct scale_unit *uni
 	const struct pack_best before = {-1, k->price, k->n_bought};
 	struct pack_best best = {.at = -1};
 
-	for (int32_t i = 0; i < n; i++) {
-		struct pack_where where = pack_where_of(by_zone, i);
-		if ((is_fixed && i != fixed) || !pack_gang_at(k, unit, &where))
+	for (int32_t i = 0, tries = 0; i < n && tries < PLACES_MAX; i++) {
+		struct scale_where where = pack_where_of(by_zone, i);
+		if (is_fixed && i != fixed)
+			continue;
+		tries++;
+		if (!pack_gang_at(k, unit, &where))
 			continue;
 		pack_compare(k, i, &before, &best);
 		pack_undo(k, n_entries, bought);
 	}
-	struct pack_where where = pack_where_of(by_zone, best.at);
-	return best.at >= 0 && pack_gang_at(k, unit, &where);
+	*ret_where = pack_where_of(by_zone, best.at);
+	return best.at >= 0 && pack_gang_at(k, unit, ret_where);
 }
 
 static bool pack_unit_is_open(const struct scale_packing *k, const struct scale_unit *unit)
@@ -504,20 +537,41 @@ static bool pack_unit_is_open(const struct scale_packing *k, const struct scale_
 	return left > 0;
 }
 
+/* The place of so many of a gang as are of use at once; of those that run already, it is known. */
+static bool pack_gang(
+	struct scale_packing *k, const struct scale_unit *unit, struct scale_where *ret_where)
+{
+	const struct scale_prepared *p = k->prepared;
+	const struct scale_gang *gang = &p->model->gangs.v[unit->gang];
+	bool by_zone = gang->same == SCALE_SAME_ZONE;
+
+	*ret_where = anywhere;
+	if (gang->same == SCALE_ANYWHERE)
+		return unit->at_once <= 0 || pack_gang_at(k, unit, ret_where);
+	if (unit->at_once > 0)
+		return pack_gang_same(k, unit, ret_where);
+	*ret_where = pack_where_of(
+		by_zone, by_zone ? p->gang_zone[unit->gang] : p->gang_group[unit->gang]);
+	return p->gang_running[unit->gang] > 0;
+}
+
 static void pack_unit(struct scale_packing *k, const struct scale_unit *unit)
 {
-	if (!pack_unit_is_open(k, unit))
+	struct scale_progress *progress = &k->progress[unit - k->prepared->units.v];
+
+	if (!pack_unit_is_open(k, unit) || progress->failed_at == k->entries.n + 1)
 		return;
 	if (unit->gang < 0) {
-		pack_lot(k, unit->lot, k->left[unit->lot], &anywhere);
-		return;
+		progress->is_there = true;
+		progress->where = anywhere;
 	}
-	bool is_same = k->prepared->model->gangs.v[unit->gang].same != SCALE_ANYWHERE;
-	bool is_there = is_same ? pack_gang_same(k, unit) : pack_gang_at(k, unit, &anywhere);
-	/* Pods beyond the least number are of use one by one; with a place in common they stay
-	 * out of others. */
-	for (size_t i = unit->lot; is_there && !is_same && i < unit->lot + unit->n_lots; i++)
-		pack_lot(k, i, k->left[i], &anywhere);
+	if (!progress->is_there)
+		progress->is_there = pack_gang(k, unit, &progress->where);
+	/* Pods beyond the least number of a gang are of use one by one, at the same place. */
+	for (size_t i = unit->lot; progress->is_there && i < unit->lot + unit->n_lots; i++)
+		pack_lot(k, i, k->left[i], &progress->where);
+	if (pack_unit_is_open(k, unit))
+		progress->failed_at = k->entries.n + 1;
 }
 
 /* Order. */
@@ -572,6 +626,7 @@ void packing_make(struct scale_prepared *p, enum scale_order order, enum scale_r
 	k->new_pool = mem_alloc(p->model->groups.n + 1, sizeof(*k->new_pool));
 	k->bought = mem_alloc(p->model->groups.n + 1, sizeof(*k->bought));
 	k->left = mem_alloc(p->lots.n + 1, sizeof(*k->left));
+	k->progress = mem_alloc(p->units.n + 1, sizeof(*k->progress));
 	for (size_t g = 0; g < p->model->groups.n; g++)
 		k->new_pool[g] = -1;
 	for (size_t i = 0; i < p->lots.n; i++)
@@ -603,4 +658,5 @@ void packing_done(struct scale_packing *k)
 	free(k->new_pool);
 	free(k->bought);
 	free(k->left);
+	free(k->progress);
 }

@@ -25,11 +25,22 @@ void scale_plan_done(struct scale_plan *plan)
 
 /* Reasons. */
 
+/* Pods of a shape and gang that are not helped, of all priorities. */
+struct plan_left {
+	const struct scale_lot *lot;
+	int32_t pod; /* the first */
+	int64_t pods;
+};
+
 static void plan_give_reason(
-	struct scale_plan *plan, const struct scale_lot *lot, int32_t group, char *take_text)
+	struct scale_plan *plan, const struct plan_left *left, int32_t group, char *take_text)
 {
-	*vec_push(&plan->reasons) = (struct scale_reason){
-		.shape = lot->shape, .gang = lot->gang, .group = group, .text = take_text};
+	*vec_push(&plan->reasons) = (struct scale_reason){.shape = left->lot->shape,
+		.gang = left->lot->gang,
+		.group = group,
+		.pod = left->pod,
+		.pods = left->pods,
+		.text = take_text};
 }
 
 static char *plan_why_not(const struct scale_packing *k, const struct scale_lot *lot, size_t g,
@@ -53,15 +64,17 @@ static char *plan_why_not(const struct scale_packing *k, const struct scale_lot 
 	case SCALE_DENIED_WAIT:
 		return mem_printf("it is not asked for %" PRId64 " s more, after a failure: %s%s%s",
 			(group->wait_until_ms - model->now_ms + 999) / 1000,
-			scale_failure_names[group->failure], group->failure_text ? ", " : "",
+			group->failure == SCALE_NO_FAILURE ? "it is not known which"
+							   : scale_failure_names[group->failure],
+			group->failure_text ? ", " : "",
 			group->failure_text ? group->failure_text : "");
 	case SCALE_DENIED_MAX:
 		return mem_printf("its maximum is %" PRId64, group->max);
 	case SCALE_DENIED_NODES:
 		return mem_printf("the limit is %" PRId64 " nodes", model->limits.nodes);
 	case SCALE_DENIED_STEP:
-		return mem_printf("a plan adds at most %" PRId64 " nodes",
-			model->limits.step ? model->limits.step : PLAN_MACHINES_MAX);
+		return mem_printf(
+			"a plan adds at most %" PRId64 " nodes", plan_step(&model->limits));
 	case SCALE_DENIED_PRICE:
 		return mem_printf("the limit is %.2f for an hour", model->limits.price);
 	case SCALE_DENIED_NO_PRICE:
@@ -69,7 +82,12 @@ static char *plan_why_not(const struct scale_packing *k, const struct scale_lot 
 	case SCALE_GRANTED:
 		break;
 	}
-	return mem_strdup("not all of the gang finds room");
+	if (lot->gang >= 0 && model->gangs.v[lot->gang].same == SCALE_SAME_ZONE)
+		return mem_strdup("all of the gang has to be in one zone");
+	if (lot->gang >= 0 && model->gangs.v[lot->gang].same == SCALE_SAME_GROUP)
+		return mem_strdup("all of the gang has to be in one group");
+	return mem_strdup(
+		lot->gang >= 0 ? "another pod of the gang finds no room" : "no room is left");
 }
 
 /* Of a gang: with how many machines it would have to help, and how many it may. */
@@ -85,65 +103,85 @@ static char *plan_why_too_few(const struct scale_packing *k, const struct scale_
 	if (have == 0)
 		return plan_why_not(k, lot, g, denial);
 	AUTO_FREE char *why = plan_why_not(k, lot, g, denial);
-	if (lot->gang >= 0)
+	if (lot->gang >= 0 && have < need)
 		return mem_printf("%s: %" PRId64 " of the %" PRId64
 				  " machines that would hold all of the gang",
 			why, have, need);
 	return mem_strdup(why);
 }
 
-static void plan_reasons_of(const struct scale_packing *k, const struct scale_lot *lot,
+static void plan_reasons_of(const struct scale_packing *k, const struct plan_left *left,
 	bool gang_is_unsupported, struct scale_plan *plan)
 {
 	const struct scale_model *model = k->prepared->model;
+	const struct scale_lot *lot = left->lot;
 	const struct scale_shape *shape = &model->shapes.v[lot->shape];
 
 	for (size_t i = 0; i < shape->unsupported.n; i++)
 		plan_give_reason(
-			plan, lot, -1, mem_printf("not supported: %s", shape->unsupported.v[i]));
+			plan, left, -1, mem_printf("not supported: %s", shape->unsupported.v[i]));
 	if (shape->unsupported.n)
 		return;
 	if (gang_is_unsupported)
-		plan_give_reason(plan, lot, -1,
-			mem_strdup(
-				"another pod of the gang has a constraint that is not supported"));
+		plan_give_reason(plan, left, -1,
+			mem_strdup("another pod of the gang has a constraint that is not "
+				   "supported"));
 	else if (!model->groups.n)
-		plan_give_reason(plan, lot, -1,
+		plan_give_reason(plan, left, -1,
 			mem_strdup("no node has room, and there are no groups to buy from"));
 	for (size_t i = 0; !gang_is_unsupported && i < model->groups.n; i++) {
 		size_t g = (size_t)(k->prepared->ranked[i] - model->groups.v);
 		enum scale_denial denial = packing_fits(k, lot, g);
-		plan_give_reason(plan, lot, (int32_t)g,
+		plan_give_reason(plan, left, (int32_t)g,
 			denial != SCALE_GRANTED ? plan_why_not(k, lot, g, denial)
 						: plan_why_too_few(k, lot, g));
 	}
 }
 
-/* Pods of other priorities may be of the same shape and gang: what holds for some holds for all. */
-static bool plan_is_told(struct map *told, const struct scale_lot *lot)
-{
-	static char is_told[] = "told";
-	AUTO_FREE char *key = mem_printf("%d %d", lot->shape, lot->gang);
+/* Pods that are left by shape and gang. */
+struct plan_lefts VEC_OF(struct plan_left);
 
-	return map_put(told, key, is_told) != NULL;
+static void plan_find_left(const struct scale_packing *k, struct plan_lefts *ret)
+{
+	const struct scale_prepared *p = k->prepared;
+	struct map known = {0};
+
+	for (size_t i = 0; i < p->lots.n; i++) {
+		const struct scale_lot *lot = &p->lots.v[i];
+		if (!k->left[i])
+			continue;
+		AUTO_FREE char *key = mem_printf("%d %d", lot->shape, lot->gang);
+		intptr_t at = (intptr_t)map_get(&known, key);
+		if (!at) {
+			const struct scale_pod *last = p->waiting.v[lot->at + lot->n - 1].pod;
+			*vec_push(ret) = (struct plan_left){
+				.lot = lot, .pod = (int32_t)(last - p->model->pods.v)};
+			at = (intptr_t)ret->n;
+			map_put(&known, key, (void *)at);
+		}
+		ret->v[at - 1].pods += k->left[i];
+	}
+	map_done(&known);
 }
 
 void plan_reasons(const struct scale_packing *k, struct scale_plan *plan)
 {
 	const struct scale_prepared *p = k->prepared;
-	struct map told = {0};
+	AUTO_FREE bool *is_unsupported = mem_alloc(p->model->gangs.n + 1, sizeof(bool));
+	struct plan_lefts lefts = {0};
 
-	vec_foreach (const struct scale_unit, unit, &p->units) {
-		bool is_unsupported = false;
-		for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++)
-			is_unsupported = is_unsupported ||
-					 p->model->shapes.v[p->lots.v[i].shape].unsupported.n;
-		for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++)
-			if (k->left[i] && plan->reasons.n < PLAN_REASONS_MAX &&
-				!plan_is_told(&told, &p->lots.v[i]))
-				plan_reasons_of(k, &p->lots.v[i], is_unsupported, plan);
+	vec_foreach (const struct scale_lot, lot, &p->lots)
+		if (lot->gang >= 0 && p->model->shapes.v[lot->shape].unsupported.n)
+			is_unsupported[lot->gang] = true;
+	plan_find_left(k, &lefts);
+	vec_foreach (const struct plan_left, left, &lefts) {
+		bool gang = left->lot->gang >= 0 && is_unsupported[left->lot->gang];
+		if (plan->reasons.n < PLAN_REASONS_MAX)
+			plan_reasons_of(k, left, gang, plan);
+		else
+			plan_give_reason(plan, left, -1, mem_strdup("there are too many reasons"));
 	}
-	map_done(&told);
+	vec_done(&lefts);
 }
 
 /* Placements: by pod, in the order of the lots' pods. */
@@ -159,7 +197,7 @@ static void plan_place(const struct scale_packing *k, struct plan_cursor *cursor
 	const struct scale_prepared *p = k->prepared;
 
 	while (count > 0) {
-		const struct scale_pod *pod = p->waiting.v[cursor->next];
+		const struct scale_pod *pod = p->waiting.v[cursor->next].pod;
 		int64_t n = pod->count - cursor->used;
 		n = n < count ? n : count;
 		like.pod = (int32_t)(pod - p->model->pods.v);
@@ -222,11 +260,38 @@ static void plan_grow(const struct scale_packing *k, struct scale_plan *plan)
 	}
 }
 
+/* Pods of a unit that a packing helps. */
+static int64_t plan_helped(const struct scale_packing *k, const struct scale_unit *unit)
+{
+	int64_t helped = unit->count;
+
+	for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++)
+		helped -= k->left[i];
+	return helped;
+}
+
+/* How many more pods a helps than b, of the highest priority of which they do not help as many. */
+static int64_t plan_compare(const struct scale_packing *a, const struct scale_packing *b)
+{
+	int64_t more = 0;
+	int32_t priority = 0;
+
+	vec_foreach (const struct scale_unit, unit, &a->prepared->units) {
+		if (more && unit->priority != priority)
+			break;
+		priority = unit->priority;
+		more += plan_helped(a, unit) - plan_helped(b, unit);
+	}
+	return more;
+}
+
 /* The better one helps more, costs less, has fewer machines. */
 static bool plan_is_better(const struct scale_packing *a, const struct scale_packing *b)
 {
-	if (a->helped != b->helped)
-		return a->helped > b->helped;
+	int64_t more = plan_compare(a, b);
+
+	if (more)
+		return more > 0;
 	if (a->price < b->price * (1 - 1e-9) || b->price < a->price * (1 - 1e-9))
 		return a->price < b->price;
 	return a->n_bought < b->n_bought;

@@ -69,7 +69,9 @@ struct scale_placements VEC_OF(struct scale_placement);
 struct scale_reason {
 	int32_t shape, gang; /* gang -1: none */
 	int32_t group;
-	char *text; /* owned: "no machine of it has 16 nvidia.com/gpu (8)", "max is 10", … */
+	int32_t pod;  /* the first of them, of pods */
+	int64_t pods; /* so many */
+	char *text;   /* owned: "no machine of it has 16 nvidia.com/gpu (8)", "max is 10", … */
 };
 struct scale_reasons VEC_OF(struct scale_reason);
 

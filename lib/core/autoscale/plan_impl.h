@@ -15,7 +15,7 @@
 #include "core/autoscale/pool.h"
 
 /* Machines that one plan buys at most, and reasons that it gives. */
-enum { PLAN_MACHINES_MAX = 100 * 1000, PLAN_REASONS_MAX = 1000 * 1000, PLAN_FITS_MAX = 16 << 20 };
+enum { PLAN_MACHINES_MAX = 100 * 1000, PLAN_REASONS_MAX = 1000 * 1000, PLAN_FITS_MAX = 96 << 20 };
 
 /* Pods of one shape and gang that wait: entries [at, at + n) of waiting. */
 struct scale_lot {
@@ -24,6 +24,13 @@ struct scale_lot {
 	size_t at, n;
 };
 struct scale_lots VEC_OF(struct scale_lot);
+
+/* A pod that waits, with the priority of all of its gang: the highest of those that wait. */
+struct scale_waiting {
+	const struct scale_pod *pod;
+	int32_t priority;
+};
+struct scale_waitings VEC_OF(struct scale_waiting);
 
 /* Lots that are placed together: those of a gang, or one. */
 struct scale_unit {
@@ -41,6 +48,7 @@ struct scale_supply_of_group {
 	int64_t coming; /* machines that are no nodes yet */
 	int64_t size;   /* what a purchase is added to */
 	bool has_gpu;
+	bool has_nameless; /* a node of which the machine is not known may be one of it */
 };
 
 struct scale_prepared {
@@ -48,6 +56,8 @@ struct scale_prepared {
 	int n_resources;
 	struct scale_amounts largest; /* of all machines, at least 1 */
 	struct scale_amounts *free;   /* of each node */
+	bool *is_leaving;             /* the node's machine stops */
+	bool *is_booting;             /* it lacks resources that its group's machines have */
 	bool *is_busy;                /* more than daemons run on the node */
 	int32_t *node_class, *node_zone;
 	int32_t *shape_signature; /* shapes alike but for their requests have the same */
@@ -56,10 +66,12 @@ struct scale_prepared {
 	struct scale_machines VEC_OF(struct scale_machine) classes;
 	size_t n_signatures;
 	signed char *allows; /* [signature][class]; -1: not known yet */
-	unsigned char *fits; /* [lot][group]: a denial and 1; 0: not known yet; NULL: too many */
+	unsigned char *fits; /* [shape and whether its gang has GPUs][group]: a denial and 1; 0: not
+			      * known yet; NULL: too many */
+	signed char *has_other; /* of each shape: groups without GPUs that hold it; -1: not known */
 	bool has_marks;
 	struct scale_marks *marks, *apart; /* of each shape */
-	struct scale_pod_refs VEC_OF(const struct scale_pod *) waiting;
+	struct scale_waitings waiting;
 	struct scale_lots lots;
 	struct scale_units units;
 	struct map zones, texts;         /* names of zones, labels, … by number */
@@ -95,6 +107,18 @@ struct scale_entry {
 };
 struct scale_entries VEC_OF(struct scale_entry);
 
+/* Where a gang has to be; SCALE_ANY: it does not say. */
+enum { SCALE_ANY = -2 };
+struct scale_where {
+	int32_t zone, group;
+};
+/* State of a unit in a packing. */
+struct scale_progress {
+	bool is_there; /* so many as are of use at once have their place */
+	struct scale_where where;
+	size_t failed_at; /* entries and 1 when it was last tried without success; 0: it was not */
+};
+
 enum scale_order {
 	SCALE_BY_SUM,
 	SCALE_BY_LARGEST,
@@ -109,9 +133,10 @@ struct scale_packing {
 	enum scale_order order;
 	enum scale_rule_of_price rule;
 	struct scale_pools VEC_OF(struct scale_pool) pools;
-	int32_t *new_pool; /* of each group; -1: none */
-	int64_t *bought;   /* of each group */
-	int64_t *left;     /* of each lot */
+	int32_t *new_pool;               /* of each group; -1: none */
+	int64_t *bought;                 /* of each group */
+	int64_t *left;                   /* of each lot */
+	struct scale_progress *progress; /* of each unit */
 	struct scale_entries entries;
 	int64_t helped, n_bought;
 	double price; /* of what was bought; of groups whose price is not known: 0 */
@@ -119,6 +144,8 @@ struct scale_packing {
 void packing_make(struct scale_prepared *prepared, enum scale_order order,
 	enum scale_rule_of_price rule, struct scale_packing *ret);
 void packing_done(struct scale_packing *packing);
+/* New machines that a plan may have. */
+int64_t plan_step(const struct scale_limits *limits);
 /* How many more machines a group may give, at most want. */
 int64_t packing_allowance(const struct scale_packing *packing, size_t group, int64_t want,
 	enum scale_denial *ret_denial);

@@ -63,7 +63,7 @@ static void podspec_read(struct podspec *p, const struct json *list, struct scal
 {
 	for (const struct json *m = json_first(list); m; m = json_next(m)) {
 		int resource = scale_resource(p->model, json_key(m));
-		if (resource >= 0 && snapshot_amount(m, resource, &ret->of[resource]))
+		if (resource >= 0 && snapshot_amount(m, resource, true, &ret->of[resource]))
 			continue;
 		strv_addf(unsupported, "a request of %.*s", NAME_MAX_SHOWN, json_key(m));
 	}

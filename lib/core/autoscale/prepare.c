@@ -49,12 +49,17 @@ static int32_t prepared_class(struct scale_prepared *p, struct map *keys, struct
 
 	vec_foreach (const struct scale_pair, label, machine->labels)
 		if (map_get(keys, label->key))
-			buf_addf(&text, "%s=%s\n", label->key, label->value);
+			buf_addf(&text, "%zu:%s=%zu:%s\n", strlen(label->key), label->key,
+				strlen(label->value), label->value);
 	if (machine->name && map_get(keys, SCALE_NODE_NAME))
 		buf_addf(&text, SCALE_NODE_NAME "=%s\n", machine->name);
 	vec_foreach (const struct scale_taint, taint, machine->taints)
-		buf_addf(&text, "!%s=%s:%d\n", taint->key, taint->value ? taint->value : "",
-			(int)taint->effect);
+		buf_addf(&text, "!%zu:%s=%s:%d\n", strlen(taint->key), taint->key,
+			taint->value ? taint->value : "", (int)taint->effect);
+	if (text.full) { /* alike to none */
+		buf_reset(&text);
+		buf_addf(&text, "%zu", p->classes.n);
+	}
 	int32_t number = prepared_number(classes, text.data);
 	if ((size_t)number == p->classes.n)
 		*vec_push(&p->classes) = *machine;
@@ -76,10 +81,16 @@ static void prepared_classes(struct scale_prepared *p)
 {
 	const struct scale_model *model = p->model;
 	struct map keys = {0}, signatures = {0}, classes = {0};
+	AUTO_FREE bool *is_asked = mem_alloc(model->shapes.n + 1, sizeof(*is_asked));
+
+	/* Only pods that wait ask; those of daemons name the node where they are. */
+	vec_foreach (const struct scale_pod, pod, &model->pods)
+		is_asked[pod->shape] = is_asked[pod->shape] || pod->node < 0;
 
 	for (size_t i = 0; i < model->shapes.n; i++) {
 		AUTO_BUF struct buf text = buf_with(TEXT_MAX);
-		prepared_ask(&model->shapes.v[i], &keys);
+		if (is_asked[i])
+			prepared_ask(&model->shapes.v[i], &keys);
 		scale_constraints_text(&model->shapes.v[i], &text);
 		p->shape_signature[i] = prepared_number(&signatures, text.data);
 	}
@@ -89,6 +100,8 @@ static void prepared_classes(struct scale_prepared *p)
 		p->node_class[i] = prepared_class(p, &keys, &classes,
 			&(struct scale_machine){node->name, &node->labels, &node->taints});
 		const char *zone = scale_pair(&node->labels, ZONE_LABEL);
+		if (!zone && node->group >= 0)
+			zone = model->groups.v[node->group].zone;
 		p->node_zone[i] = zone ? prepared_number(&p->zones, zone) : -1;
 	}
 	for (size_t i = 0; i < model->groups.n; i++) {
@@ -132,12 +145,17 @@ static void prepared_marks(struct scale_prepared *p)
 }
 
 /* Machines of a group that are no nodes: those that still may become one. */
-static void prepared_count_group(struct scale_prepared *p, size_t g, struct map *instances)
+static void prepared_count_group(
+	struct scale_prepared *p, size_t g, struct map *instances, bool has_nameless)
 {
 	const struct scale_model *model = p->model;
 	const struct scale_group *group = &model->groups.v[g];
 	struct scale_supply_of_group *supply = &p->groups[g];
-	int64_t known = 0, dead = 0;
+	int64_t known = 0, dead = 0, nameless = 0;
+
+	vec_foreach (const struct scale_node, node, &model->nodes)
+		nameless += !node->instance && node->group == (int32_t)g;
+	supply->has_nameless = nameless > 0 || has_nameless;
 
 	vec_foreach (const struct scale_instance, instance, &group->instances) {
 		if (instance->state == SCALE_STOPPING)
@@ -153,6 +171,8 @@ static void prepared_count_group(struct scale_prepared *p, size_t g, struct map 
 	/* Providers that name no instances: the nodes are what is there. */
 	if (!group->instances.n)
 		known = supply->nodes;
+	/* Nodes whose machines are not known are some of those that seem to be no nodes. */
+	supply->coming = supply->coming > nameless ? supply->coming - nameless : 0;
 	bool is_refused = group->wait_until_ms > model->now_ms;
 	if (group->desired > known && !is_refused)
 		supply->coming += group->desired - known;
@@ -168,17 +188,26 @@ static void prepared_count_group(struct scale_prepared *p, size_t g, struct map 
 static void prepared_groups(struct scale_prepared *p)
 {
 	const struct scale_model *model = p->model;
-	struct map instances = {0};
+	struct map instances = {0}, stopping = {0};
+	bool has_nameless = false;
 
-	vec_foreach (const struct scale_node, node, &model->nodes) {
-		if (node->group >= 0 && !node->has_no_instance)
+	for (size_t g = 0; g < model->groups.n; g++)
+		vec_foreach (const struct scale_instance, instance, &model->groups.v[g].instances)
+			if (instance->state == SCALE_STOPPING && !str_empty(instance->id))
+				map_put(&stopping, instance->id, instance->id);
+	for (size_t i = 0; i < model->nodes.n; i++) {
+		const struct scale_node *node = &model->nodes.v[i];
+		p->is_leaving[i] = node->instance && map_get(&stopping, node->instance);
+		if (node->group >= 0 && !node->has_no_instance && !p->is_leaving[i])
 			p->groups[node->group].nodes++;
 		if (node->instance)
 			map_put(&instances, node->instance, node->name);
+		has_nameless = has_nameless || (!node->instance && node->group < 0);
 	}
 	for (size_t g = 0; g < model->groups.n; g++)
-		prepared_count_group(p, g, &instances);
+		prepared_count_group(p, g, &instances, has_nameless);
 	map_done(&instances);
+	map_done(&stopping);
 }
 
 static int prepared_rank(const void *left, const void *right)
@@ -199,11 +228,11 @@ static int prepared_rank(const void *left, const void *right)
 
 static int prepared_by_lot(const void *left, const void *right)
 {
-	const struct scale_pod *a = *(const struct scale_pod *const *)left;
-	const struct scale_pod *b = *(const struct scale_pod *const *)right;
+	const struct scale_waiting *one = left, *other = right;
+	const struct scale_pod *a = one->pod, *b = other->pod;
 
-	if (a->priority != b->priority)
-		return a->priority > b->priority ? -1 : 1;
+	if (one->priority != other->priority)
+		return one->priority > other->priority ? -1 : 1;
 	if (a->gang != b->gang)
 		return a->gang > b->gang ? -1 : 1; /* those without one last */
 	if (a->shape != b->shape)
@@ -212,14 +241,16 @@ static int prepared_by_lot(const void *left, const void *right)
 	return by_name ? by_name : a < b ? -1 : a > b;
 }
 
-static void prepared_add_unit(struct scale_prepared *p, const struct scale_pod *pod, size_t lot)
+static void prepared_add_unit(
+	struct scale_prepared *p, const struct scale_waiting *waiting, size_t lot)
 {
+	const struct scale_pod *pod = waiting->pod;
 	struct scale_unit *last = p->units.n ? &p->units.v[p->units.n - 1] : NULL;
 
-	if (!last || pod->gang < 0 || last->gang != pod->gang || last->priority != pod->priority) {
+	if (!last || pod->gang < 0 || last->gang != pod->gang) {
 		last = vec_push(&p->units);
 		*last = (struct scale_unit){
-			.priority = pod->priority, .gang = pod->gang, .lot = lot};
+			.priority = waiting->priority, .gang = pod->gang, .lot = lot};
 	}
 	last->n_lots++;
 }
@@ -243,37 +274,66 @@ static void prepared_pods(struct scale_prepared *p)
 
 	vec_foreach (const struct scale_pod, pod, &model->pods) {
 		if (pod->node < 0 && !pod->is_daemon)
-			*vec_push(&p->waiting) = pod;
+			*vec_push(&p->waiting) = (struct scale_waiting){pod, pod->priority};
 		if (pod->gang < 0 || pod->node < 0)
 			continue;
 		p->gang_running[pod->gang] += pod->count;
 		p->gang_zone[pod->gang] = p->node_zone[pod->node];
 		p->gang_group[pod->gang] = model->nodes.v[pod->node].group;
 	}
+	AUTO_FREE int32_t *most = mem_alloc(model->gangs.n + 1, sizeof(*most));
+	for (size_t i = 0; i < model->gangs.n; i++)
+		most[i] = INT32_MIN;
+	vec_foreach (const struct scale_waiting, waiting, &p->waiting)
+		if (waiting->pod->gang >= 0 && waiting->priority > most[waiting->pod->gang])
+			most[waiting->pod->gang] = waiting->priority;
+	vec_foreach (struct scale_waiting, waiting, &p->waiting)
+		if (waiting->pod->gang >= 0)
+			waiting->priority = most[waiting->pod->gang];
 	vec_sort(&p->waiting, prepared_by_lot);
 }
 
 static void prepared_lots(struct scale_prepared *p)
 {
 	const struct scale_model *model = p->model;
-	const struct scale_pod *before = NULL;
+	const struct scale_waiting *before = NULL;
 
 	for (size_t i = 0; i < p->waiting.n; i++) {
-		const struct scale_pod *pod = p->waiting.v[i];
-		if (!before || before->shape != pod->shape || before->gang != pod->gang ||
-			before->priority != pod->priority) {
+		const struct scale_waiting *waiting = &p->waiting.v[i];
+		const struct scale_pod *pod = waiting->pod;
+		if (!before || before->pod->shape != pod->shape || before->pod->gang != pod->gang ||
+			before->priority != waiting->priority) {
 			*vec_push(&p->lots) =
 				(struct scale_lot){.shape = pod->shape, .gang = pod->gang, .at = i};
-			prepared_add_unit(p, pod, p->lots.n - 1);
+			prepared_add_unit(p, waiting, p->lots.n - 1);
 		}
 		if (pod->gang >= 0 && scale_wants_gpu(model, &model->shapes.v[pod->shape].request))
 			p->gang_has_gpu[pod->gang] = true;
-		before = pod;
+		before = waiting;
 		struct scale_lot *lot = &p->lots.v[p->lots.n - 1];
 		lot->count += pod->count;
 		lot->n++;
 		p->units.v[p->units.n - 1].count += pod->count;
 	}
+}
+
+/* A node that is new and lacks what its group's machines have will have it soon: devices are
+ * registered after the node. */
+static void prepared_free(struct scale_prepared *p, size_t i)
+{
+	const struct scale_model *model = p->model;
+	const struct scale_node *node = &model->nodes.v[i];
+	const struct scale_group *group = node->group >= 0 ? &model->groups.v[node->group] : NULL;
+
+	p->free[i] = node->room;
+	if (!group || !group->has_template || !node->created_ms ||
+		model->now_ms - node->created_ms > model->limits.boot_ms)
+		return;
+	for (int r = SCALE_RESOURCES_FIXED; r < p->n_resources; r++)
+		if (!node->room.of[r] && group->room.of[r] > 0) {
+			p->free[i].of[r] = group->room.of[r];
+			p->is_booting[i] = true;
+		}
 }
 
 void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
@@ -284,6 +344,10 @@ void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
 
 	*p = (struct scale_prepared){.model = model, .n_resources = scale_n_resources(model)};
 	p->free = mem_alloc(n_nodes, sizeof(*p->free));
+	p->is_leaving = mem_alloc(n_nodes, sizeof(*p->is_leaving));
+	p->is_booting = mem_alloc(n_nodes, sizeof(*p->is_booting));
+	p->has_other = mem_alloc(n_shapes, 1);
+	memset(p->has_other, -1, n_shapes);
 	p->is_busy = mem_alloc(n_nodes, sizeof(*p->is_busy));
 	p->node_class = mem_alloc(n_nodes, sizeof(*p->node_class));
 	p->node_zone = mem_alloc(n_nodes, sizeof(*p->node_zone));
@@ -301,7 +365,7 @@ void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
 	for (int r = 0; r < SCALE_RESOURCES_MAX; r++)
 		p->largest.of[r] = 1;
 	for (size_t i = 0; i < model->nodes.n; i++) {
-		p->free[i] = model->nodes.v[i].room;
+		prepared_free(p, i);
 		for (int r = 0; r < p->n_resources; r++)
 			if (p->free[i].of[r] > p->largest.of[r])
 				p->largest.of[r] = p->free[i].of[r];
@@ -322,8 +386,8 @@ void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
 	prepared_pods(p);
 	prepared_lots(p);
 	prepared_at_once(p);
-	if (p->lots.n * n_groups <= PLAN_FITS_MAX)
-		p->fits = mem_alloc(p->lots.n * n_groups + 1, 1);
+	if (2 * n_shapes * n_groups <= PLAN_FITS_MAX)
+		p->fits = mem_alloc(2 * n_shapes * n_groups, 1);
 }
 
 void prepared_done(struct scale_prepared *p)
@@ -334,6 +398,9 @@ void prepared_done(struct scale_prepared *p)
 	}
 	free(p->free);
 	free(p->is_busy);
+	free(p->is_leaving);
+	free(p->is_booting);
+	free(p->has_other);
 	free(p->node_class);
 	free(p->node_zone);
 	free(p->shape_signature);

@@ -59,21 +59,6 @@ static struct json *report_placement(
 	return json;
 }
 
-/* How many pods of a shape and gang are not helped. */
-static int64_t report_left(const struct scale_model *model, const struct scale_plan *plan,
-	const struct scale_reason *reason)
-{
-	int64_t left = 0;
-
-	vec_foreach (const struct scale_placement, placement, &plan->placements) {
-		const struct scale_pod *pod = &model->pods.v[placement->pod];
-		if (placement->supply == SCALE_NOT_HELPED && pod->shape == reason->shape &&
-			pod->gang == reason->gang)
-			left += placement->pods;
-	}
-	return left;
-}
-
 static bool report_is_same(const struct scale_reason *a, const struct scale_reason *b)
 {
 	return a->shape == b->shape && a->gang == b->gang;
@@ -92,7 +77,7 @@ static struct json *report_not_helped(
 			json_set_str(one, "shape", model->shapes.v[reason->shape].name);
 			if (reason->gang >= 0)
 				json_set_str(one, "gang", model->gangs.v[reason->gang].name);
-			json_set_int(one, "pods", report_left(model, plan, reason));
+			json_set_int(one, "pods", reason->pods);
 			json_set(one, "reasons", reasons = json_array());
 			json_add(list, one);
 		}
@@ -177,29 +162,16 @@ static void report_amounts(
 	}
 }
 
-/* The gang, or the first of the pods. */
-static const char *report_name(const struct scale_model *model, const struct scale_plan *plan,
-	const struct scale_reason *reason)
-{
-	if (reason->gang >= 0)
-		return model->gangs.v[reason->gang].name;
-	vec_foreach (const struct scale_placement, placement, &plan->placements) {
-		const struct scale_pod *pod = &model->pods.v[placement->pod];
-		if (placement->supply == SCALE_NOT_HELPED && pod->shape == reason->shape &&
-			pod->gang == reason->gang)
-			return pod->name;
-	}
-	return model->shapes.v[reason->shape].name;
-}
-
 static void report_reasons(
 	const struct scale_model *model, const struct scale_plan *plan, struct buf *out)
 {
 	for (size_t i = 0; i < plan->reasons.n; i++) {
 		const struct scale_reason *reason = &plan->reasons.v[i];
 		if (i == 0 || !report_is_same(reason, reason - 1)) {
-			int64_t left = report_left(model, plan, reason);
-			AUTO_FREE char *name = report_plain(report_name(model, plan, reason));
+			int64_t left = reason->pods;
+			AUTO_FREE char *name =
+				report_plain(reason->gang >= 0 ? model->gangs.v[reason->gang].name
+							       : model->pods.v[reason->pod].name);
 			buf_addf(out, "\n%" PRId64 " %s %s not helped (%s%s", left,
 				left == 1 ? "pod" : "pods", left == 1 ? "is" : "are", name,
 				left > 1 && reason->gang < 0 ? ", …" : "");
@@ -235,7 +207,7 @@ static void report_sum(
 	if (bound->nodes && bound->price <= 0)
 		buf_addf(out, " (%.1f %% over what any packing needs)",
 			report_over((double)bound->nodes, (double)bound->nodes_least));
-	buf_addf(out, ".\nNodes afterwards: %" PRId64, plan->nodes_after);
+	buf_addf(out, ".\nNodes of groups afterwards: %" PRId64, plan->nodes_after);
 	if (plan->price_after > 0)
 		buf_addf(out, ", %.2f an hour", plan->price_after);
 	if (bound->nodes && bound->price > 0)

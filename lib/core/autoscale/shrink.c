@@ -36,7 +36,8 @@ void plan_uncordon(const struct scale_packing *k, struct scale_plan *plan)
 	for (size_t i = 0; i < model->nodes.n; i++) {
 		const struct scale_node *node = &model->nodes.v[i];
 		bool is_busy = k->prepared->is_busy[i];
-		if (node->cordoned != SCALE_CORDONED_BY_US || (!placed[i] && !is_busy))
+		if (node->cordoned != SCALE_CORDONED_BY_US || node->has_no_instance ||
+			(!placed[i] && !is_busy))
 			continue;
 		shrink_add(plan, SCALE_UNCORDON, node->group, (int32_t)i,
 			placed[i] ? mem_printf("%" PRId64 " waiting %s room there", placed[i],
@@ -56,12 +57,15 @@ static void shrink_desired(const struct scale_packing *k, struct scale_plan *pla
 		const struct scale_group *group = &model->groups.v[g];
 		int64_t size = k->prepared->groups[g].size;
 		size = size < group->min ? group->min : size;
-		if (group->refused || group->wait_until_ms <= model->now_ms ||
+		bool is_silent = !group->instances.n && k->prepared->groups[g].nodes;
+		if (group->refused || group->wait_until_ms <= model->now_ms || is_silent ||
 			size >= group->desired)
 			continue;
 		shrink_add(plan, SCALE_SHRINK, (int32_t)g, -1,
 			mem_printf("%" PRId64 " machines do not come: %s", group->desired - size,
-				scale_failure_names[group->failure]));
+				group->failure == SCALE_NO_FAILURE
+					? "it failed"
+					: scale_failure_names[group->failure]));
 		plan->actions.v[plan->actions.n - 1].from = group->desired;
 		plan->actions.v[plan->actions.n - 1].to = size;
 	}
@@ -110,14 +114,10 @@ static void shrink_find(
 	vec_sort(ret, shrink_by_age);
 }
 
-/* The text of a class of machines: room, labels but the host's, taints. */
-static char *shrink_class(const struct scale_packing *k, const struct shrink_node *idle)
+/* The text of a class of machines: those of a group are alike. */
+static char *shrink_class(const struct shrink_node *idle)
 {
-	char *text = mem_printf("%d", (int)k->prepared->node_class[idle->index]);
-
-	for (int r = 0; r < k->prepared->n_resources; r++)
-		REPLACE(text, mem_printf("%s %" PRId64, text, idle->node->room.of[r]));
-	return text;
+	return mem_printf("%d", (int)idle->node->group);
 }
 
 /* Whether it is one of the spares: the last spares of a class in the list stay. */
@@ -128,20 +128,19 @@ static bool shrink_is_spare(
 
 	if (spares <= 0 || idle->v[at].is_dead)
 		return false;
-	AUTO_FREE char *text = shrink_class(k, &idle->v[at]);
+	AUTO_FREE char *text = shrink_class(&idle->v[at]);
 	intptr_t more = (intptr_t)map_get(left, text);
 	if (more > spares)
 		map_put(left, text, (void *)(more - 1));
 	return more <= spares;
 }
 
-static void shrink_count(
-	const struct scale_packing *k, const struct shrink_nodes *idle, struct map *left)
+static void shrink_count(const struct shrink_nodes *idle, struct map *left)
 {
 	vec_foreach (const struct shrink_node, node, idle) {
 		if (node->is_dead)
 			continue;
-		AUTO_FREE char *text = shrink_class(k, node);
+		AUTO_FREE char *text = shrink_class(node);
 		map_put(left, text, (void *)((intptr_t)map_get(left, text) + 1));
 	}
 }
@@ -155,68 +154,101 @@ static char *shrink_why(const struct scale_model *model, const struct shrink_nod
 			     : mem_printf("nothing has run there for %s", since);
 }
 
+/* Idle nodes that stay: the least of their group, or spares. */
+static void shrink_choose(
+	const struct scale_packing *k, const struct shrink_nodes *idle, bool *stays)
+{
+	const struct scale_model *model = k->prepared->model;
+	AUTO_FREE int64_t *nodes = mem_alloc(model->groups.n + 1, sizeof(*nodes));
+	struct map left = {0};
+
+	for (size_t g = 0; g < model->groups.n; g++)
+		nodes[g] = k->prepared->groups[g].nodes;
+	shrink_count(idle, &left);
+	for (size_t i = 0; i < idle->n; i++) {
+		int32_t group = idle->v[i].node->group;
+		bool is_least = !idle->v[i].is_dead && nodes[group] <= model->groups.v[group].min;
+		stays[i] = is_least || shrink_is_spare(k, idle, i, &left);
+		nodes[group] -= !stays[i];
+	}
+	map_done(&left);
+}
+
 static void shrink_nodes(const struct scale_packing *k, const int64_t *placed, int64_t *removals,
 	struct scale_plan *plan)
 {
 	const struct scale_model *model = k->prepared->model;
-	AUTO_FREE int64_t *size = mem_alloc(model->groups.n + 1, sizeof(*size));
 	struct shrink_nodes idle = {0};
-	struct map left = {0};
-	int64_t cordons = *removals;
+	int64_t cordons = model->limits.removals;
 
-	for (size_t g = 0; g < model->groups.n; g++)
-		size[g] = k->prepared->groups[g].size + k->bought[g];
 	shrink_find(k, placed, &idle);
-	shrink_count(k, &idle, &left);
-	vec_foreach (const struct shrink_node, one, &idle)
-		cordons -= one->node->cordoned == SCALE_CORDONED_BY_US;
+	AUTO_FREE bool *stays = mem_alloc(idle.n + 1, sizeof(*stays));
+	shrink_choose(k, &idle, stays);
+	for (size_t i = 0; i < idle.n; i++)
+		cordons -= !stays[i] && idle.v[i].node->cordoned == SCALE_CORDONED_BY_US;
 	for (size_t i = 0; i < idle.n; i++) {
 		const struct shrink_node *one = &idle.v[i];
 		const struct scale_node *node = one->node;
 		bool is_ours = node->cordoned == SCALE_CORDONED_BY_US;
-		bool is_due = is_ours && node->cordoned_ms < model->now_ms;
-		if (size[node->group] <= model->groups.v[node->group].min ||
-			shrink_is_spare(k, &idle, i, &left))
+		int64_t *left = is_ours ? removals : &cordons;
+		if (stays[i] && is_ours)
+			shrink_add(plan, SCALE_UNCORDON, node->group, one->index,
+				mem_strdup("its group keeps it"));
+		if (stays[i] || *left <= 0 || (is_ours && node->cordoned_ms >= model->now_ms))
 			continue;
-		size[node->group]--;
-		if (is_ours ? !is_due || *removals <= 0 : cordons <= 0)
-			continue;
-		*(is_ours ? removals : &cordons) -= 1;
+		--*left;
 		shrink_add(plan, is_ours ? SCALE_REMOVE : SCALE_CORDON, node->group, one->index,
 			shrink_why(model, one));
 	}
 	vec_done(&idle);
-	map_done(&left);
 }
 
-/* Machines that have not become nodes, and nodes that have no machine. */
+/* Nodes that have no machine. */
+static void shrink_forget(const struct scale_packing *k, int64_t *removals, struct scale_plan *plan)
+{
+	const struct scale_model *model = k->prepared->model;
+
+	for (size_t i = 0; i<model->nodes.n && * removals> 0; i++) {
+		const struct scale_node *node = &model->nodes.v[i];
+		if (node->group < 0 || !node->has_no_instance || node->kept || node->is_ready ||
+			model->groups.v[node->group].refused)
+			continue;
+		--*removals;
+		shrink_add(plan, SCALE_FORGET, node->group, (int32_t)i,
+			mem_strdup("the provider has no machine of it"));
+	}
+}
+
+static bool shrink_is_late(
+	const struct scale_model *model, const struct scale_instance *instance, struct map *known)
+{
+	return instance->state != SCALE_STOPPING && !str_empty(instance->id) &&
+	       !map_get(known, instance->id) && instance->since_ms &&
+	       model->now_ms - instance->since_ms > model->limits.boot_ms;
+}
+
+/* Machines that have not become nodes. A node of which the machine is not known may be one. */
 static void shrink_dead(const struct scale_packing *k, int64_t *removals, struct scale_plan *plan)
 {
 	const struct scale_model *model = k->prepared->model;
 	struct map known = {0};
 	char text[32];
 
-	for (size_t i = 0; i < model->nodes.n; i++) {
-		const struct scale_node *node = &model->nodes.v[i];
+	vec_foreach (const struct scale_node, node, &model->nodes)
 		if (node->instance)
 			map_put(&known, node->instance, node->name);
-		if (node->group >= 0 && node->has_no_instance && !node->kept)
-			shrink_add(plan, SCALE_FORGET, node->group, (int32_t)i,
-				mem_strdup("the provider has no machine of it"));
-	}
 	for (size_t g = 0; g < model->groups.n; g++) {
 		const struct scale_group *group = &model->groups.v[g];
-		for (size_t i = 0; i < group->instances.n && !group->refused; i++) {
+		if (group->refused || k->prepared->groups[g].has_nameless)
+			continue;
+		for (size_t i = 0; i<group->instances.n && * removals> 0; i++) {
 			const struct scale_instance *instance = &group->instances.v[i];
-			int64_t age = model->now_ms - instance->since_ms;
-			if (instance->state == SCALE_STOPPING || str_empty(instance->id) ||
-				map_get(&known, instance->id) || !instance->since_ms ||
-				age <= model->limits.boot_ms || *removals <= 0)
+			if (!shrink_is_late(model, instance, &known))
 				continue;
 			--*removals;
+			duration_text(model->now_ms - instance->since_ms, text);
 			shrink_add(plan, SCALE_TERMINATE, (int32_t)g, -1,
-				mem_printf("it has not become a node in %s",
-					duration_text(age, text)));
+				mem_printf("it has not become a node in %s", text));
 			plan->actions.v[plan->actions.n - 1].instance = (int32_t)i;
 		}
 	}
@@ -229,6 +261,7 @@ void plan_shrink(const struct scale_packing *k, struct scale_plan *plan)
 	int64_t removals = k->prepared->model->limits.removals;
 
 	shrink_desired(k, plan);
+	shrink_forget(k, &removals, plan);
 	shrink_dead(k, &removals, plan);
 	shrink_nodes(k, placed, &removals, plan);
 }

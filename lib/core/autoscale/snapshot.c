@@ -18,6 +18,11 @@ enum {
 	SHAPE_TEXT_MAX = 1 << 20,
 	PODS_PER_NODE = 110, /* kubelet's --max-pods */
 	COUNT_MAX = 1000 * 1000,
+	PODS_MAX = 10 * 1000 * 1000, /* with counts */
+	MARKS_MAX = 64,
+	GANGS_MAX = 100 * 1000,
+	SIZE_MAX_OF_GROUP = 1000 * 1000,
+	PRICE_MAX = 1000 * 1000 * 1000,
 };
 
 #define ERR_TRY(call)                                                                              \
@@ -37,15 +42,85 @@ struct snapshot_at {
 struct snapshot_reader {
 	struct scale_model *model;
 	struct map shapes, nodes, gangs, groups; /* numbers from 1 by name */
+	int64_t n_pods;
 };
 
 static int snapshot_bad(
 	const struct snapshot_at *at, const char *member, const char *what, struct err *err)
 {
+	const char *dot = *at->list && *member ? "." : "";
+
 	if (at->name)
-		return err_set(
-			err, E_SCALE_SNAPSHOT, "%s.%s.%s %s", at->list, at->name, member, what);
-	return err_set(err, E_SCALE_SNAPSHOT, "%s[%zu].%s %s", at->list, at->i, member, what);
+		return err_set(err, E_SCALE_SNAPSHOT, "%s%s%s%s%s %s", at->list,
+			*at->list && *at->name ? "." : "", at->name, dot, member, what);
+	return err_set(err, E_SCALE_SNAPSHOT, "%s[%zu]%s%s %s", at->list, at->i, dot, member, what);
+}
+
+/* Members of a kind; what is not there stays as it is. */
+
+static int snapshot_kind(const struct json *json, const char *key, enum json_kind kind,
+	const struct snapshot_at *at, const struct json **ret, struct err *err)
+{
+	static const char *const wrong[] = {[JSON_NULL] = "is not null",
+		[JSON_BOOL] = "is neither true nor false",
+		[JSON_NUMBER] = "is no number",
+		[JSON_STRING] = "is no text",
+		[JSON_ARRAY] = "is no list",
+		[JSON_OBJECT] = "is no object"};
+	const struct json *member = json_get(json, key);
+
+	*ret = member;
+	return member && json_kind(member) != kind ? snapshot_bad(at, key, wrong[kind], err) : 0;
+}
+
+static int snapshot_int(const struct json *json, const char *key, int64_t min, int64_t max,
+	const struct snapshot_at *at, int64_t *ret, struct err *err)
+{
+	const struct json *member;
+	int r = snapshot_kind(json, key, JSON_NUMBER, at, &member, err);
+
+	if (r < 0 || !member)
+		return r;
+	int64_t value = json_int(member, INT64_MIN);
+	if (value == INT64_MIN || value < min || value > max)
+		return snapshot_bad(at, key, "is no whole number within its range", err);
+	*ret = value;
+	return 0;
+}
+
+static int snapshot_price(const struct json *json, const char *key, const struct snapshot_at *at,
+	double *ret, struct err *err)
+{
+	const struct json *member;
+	int r = snapshot_kind(json, key, JSON_NUMBER, at, &member, err);
+
+	if (r < 0 || !member)
+		return r;
+	double value = json_get_num(json, key, -1);
+	if (!(value >= 0 && value <= PRICE_MAX))
+		return snapshot_bad(at, key, "is no price", err);
+	*ret = value;
+	return 0;
+}
+
+static int snapshot_bool(const struct json *json, const char *key, const struct snapshot_at *at,
+	bool *ret, struct err *err)
+{
+	const struct json *member;
+	int r = snapshot_kind(json, key, JSON_BOOL, at, &member, err);
+
+	*ret = json_get_bool(json, key, false);
+	return r;
+}
+
+static int snapshot_str(const struct json *json, const char *key, const struct snapshot_at *at,
+	char **ret, struct err *err)
+{
+	const struct json *member;
+	int r = snapshot_kind(json, key, JSON_STRING, at, &member, err);
+
+	*ret = mem_strdup(json_str(member));
+	return r;
 }
 
 static int snapshot_known(
@@ -83,7 +158,7 @@ static int snapshot_word(const struct json *json, const char *key, const char *c
 
 /* Amounts. */
 
-bool snapshot_amount(const struct json *json, int resource, int64_t *ret)
+bool snapshot_amount(const struct json *json, int resource, bool up, int64_t *ret)
 {
 	AUTO_BUF struct buf text = buf_with(SHAPE_TEXT_MAX);
 	int64_t milli = 0;
@@ -94,7 +169,7 @@ bool snapshot_amount(const struct json *json, int resource, int64_t *ret)
 		buf_adds(&text, json_str(json) ? json_str(json) : "");
 	if (!kube_quantity(text.data, &milli) || milli < 0 || milli > INT64_MAX / 2)
 		return false;
-	*ret = resource == SCALE_CPU ? milli : milli / 1000 + (milli % 1000 != 0);
+	*ret = resource == SCALE_CPU ? milli : milli / 1000 + (up && milli % 1000 != 0);
 	return true;
 }
 
@@ -112,24 +187,27 @@ static void snapshot_amounts(const struct json *json, struct scale_model *model,
 {
 	for (const struct json *m = json_first(json); m; m = json_next(m)) {
 		int resource = scale_resource(model, json_key(m));
-		if (resource < 0 || !snapshot_amount(m, resource, &ret->of[resource]))
+		if (resource < 0 || !snapshot_amount(m, resource, true, &ret->of[resource]))
 			strv_add_take(bad, snapshot_amount_text(m));
 	}
 }
 
+/* A resource that no shape can ask for, because there are too many kinds, is of no use. */
 static bool snapshot_room(const struct json *json, struct scale_model *model, const char *what,
 	const char *name, struct scale_amounts *ret)
 {
-	AUTO_STRV struct strv bad = {0};
-
 	*ret = (struct scale_amounts){.of = {[SCALE_PODS] = PODS_PER_NODE}};
-	snapshot_amounts(json, model, ret, &bad);
-	if (!bad.n)
-		return true;
-	strv_addf(&model->remarks, "%s %.100s: amounts that cannot be read: %s", what, name,
-		bad.v[0]);
-	*ret = (struct scale_amounts){0};
-	return false;
+	for (const struct json *m = json_first(json); m; m = json_next(m)) {
+		int resource = scale_resource(model, json_key(m));
+		if (resource < 0 || snapshot_amount(m, resource, false, &ret->of[resource]))
+			continue;
+		AUTO_FREE char *text = snapshot_amount_text(m);
+		strv_addf(&model->remarks, "%s %.100s: an amount cannot be read: %s", what, name,
+			text);
+		*ret = (struct scale_amounts){0};
+		return false;
+	}
+	return true;
 }
 
 /* Labels, taints and what asks for them. */
@@ -143,8 +221,10 @@ static int snapshot_by_key(const void *left, const void *right)
 static int snapshot_pairs(const struct json *json, const char *member, const struct snapshot_at *at,
 	struct scale_pairs *ret, struct err *err)
 {
+	if (json && json_kind(json) != JSON_OBJECT)
+		return snapshot_bad(at, member, "is no object", err);
 	for (const struct json *m = json_first(json); m; m = json_next(m)) {
-		if (!json_key(m) || !json_str(m))
+		if (!json_str(m))
 			return snapshot_bad(at, member, "is no object of texts", err);
 		*vec_push(ret) =
 			(struct scale_pair){mem_strdup(json_key(m)), mem_strdup(json_str(m))};
@@ -156,12 +236,14 @@ static int snapshot_pairs(const struct json *json, const char *member, const str
 static int snapshot_taints(const struct json *json, const struct snapshot_at *at,
 	struct scale_taints *ret, struct err *err)
 {
+	if (json && json_kind(json) != JSON_ARRAY)
+		return snapshot_bad(at, "taints", "is no list", err);
 	for (const struct json *m = json_first(json); m; m = json_next(m)) {
 		int effect = 0;
 		const char *key = json_get_str(m, "key"), *value = json_get_str(m, "value");
 		ERR_TRY(snapshot_known(m, "key value effect", at, err));
 		ERR_TRY(snapshot_word(m, "effect", snapshot_effects, at, &effect, err));
-		if (!key || !json_get(m, "effect"))
+		if (!key || !json_get(m, "effect") || (json_get(m, "value") && !value))
 			return snapshot_bad(at, "taints", "lacks a key or an effect", err);
 		*vec_push(ret) = (struct scale_taint){
 			mem_strdup(key), mem_strdup(value ? value : ""), effect};
@@ -172,12 +254,16 @@ static int snapshot_taints(const struct json *json, const struct snapshot_at *at
 static int snapshot_tolerations(const struct json *json, const struct snapshot_at *at,
 	struct scale_tolerations *ret, struct err *err)
 {
+	if (json && json_kind(json) != JSON_ARRAY)
+		return snapshot_bad(at, "tolerations", "is no list", err);
 	for (const struct json *m = json_first(json); m; m = json_next(m)) {
 		int effect = -1;
 		ERR_TRY(snapshot_known(m, "key value effect", at, err));
 		ERR_TRY(snapshot_word(m, "effect", snapshot_effects, at, &effect, err));
-		*vec_push(ret) = (struct scale_toleration){mem_strdup(json_get_str(m, "key")),
-			mem_strdup(json_get_str(m, "value")), effect};
+		struct scale_toleration *toleration = vec_push(ret);
+		toleration->effect = effect;
+		ERR_TRY(snapshot_str(m, "key", at, &toleration->key, err));
+		ERR_TRY(snapshot_str(m, "value", at, &toleration->value, err));
 	}
 	return 0;
 }
@@ -198,6 +284,8 @@ static int snapshot_texts(const struct json *json, const char *member, const str
 static int snapshot_affinity(const struct json *json, const struct snapshot_at *at,
 	struct scale_terms *ret, struct err *err)
 {
+	if (json && json_kind(json) != JSON_ARRAY)
+		return snapshot_bad(at, "affinity", "is no list", err);
 	for (const struct json *t = json_first(json); t; t = json_next(t)) {
 		struct scale_term *term = vec_push(ret);
 		if (json_kind(t) != JSON_ARRAY)
@@ -224,20 +312,25 @@ static int snapshot_shape(const struct json *json, const struct snapshot_at *at,
 	struct scale_model *model, struct scale_shape *ret, struct err *err)
 {
 	AUTO_STRV struct strv bad = {0};
+	const struct json *request;
 
 	ERR_TRY(snapshot_known(
 		json, "request selector affinity tolerations apart marks unsupported", at, err));
 	ERR_TRY(snapshot_texts(
 		json_get(json, "unsupported"), "unsupported", at, &ret->unsupported, err));
 	ret->request.of[SCALE_PODS] = 1;
-	snapshot_amounts(json_get(json, "request"), model, &ret->request, &bad);
+	ERR_TRY(snapshot_kind(json, "request", JSON_OBJECT, at, &request, err));
+	snapshot_amounts(request, model, &ret->request, &bad);
 	for (size_t i = 0; i < bad.n; i++)
 		strv_addf(&ret->unsupported, "a request of %s", bad.v[i]);
 	ERR_TRY(snapshot_pairs(json_get(json, "selector"), "selector", at, &ret->selector, err));
 	ERR_TRY(snapshot_affinity(json_get(json, "affinity"), at, &ret->affinity, err));
 	ERR_TRY(snapshot_tolerations(json_get(json, "tolerations"), at, &ret->tolerations, err));
 	ERR_TRY(snapshot_texts(json_get(json, "apart"), "apart", at, &ret->apart, err));
-	return snapshot_texts(json_get(json, "marks"), "marks", at, &ret->marks, err);
+	ERR_TRY(snapshot_texts(json_get(json, "marks"), "marks", at, &ret->marks, err));
+	if (ret->apart.n > MARKS_MAX || ret->marks.n > MARKS_MAX)
+		return snapshot_bad(at, "marks", "and apart are too many", err);
+	return 0;
 }
 
 static void snapshot_put(struct map *map, const char *name, size_t number)
@@ -249,7 +342,9 @@ static void snapshot_put(struct map *map, const char *name, size_t number)
 static int snapshot_shapes(const struct json *json, struct snapshot_reader *reader, struct err *err)
 {
 	struct map texts = {0};
-	int r = json_count(json) > SCALE_SHAPES_LIMIT
+	int r = json && json_kind(json) != JSON_OBJECT
+			? err_set(err, E_SCALE_SNAPSHOT, "shapes is no object")
+		: json_count(json) > SCALE_SHAPES_LIMIT
 			? err_set(err, E_DATA_LIMIT, "a snapshot has at most %d shapes",
 				  SCALE_SHAPES_LIMIT)
 			: 0;
@@ -261,6 +356,8 @@ static int snapshot_shapes(const struct json *json, struct snapshot_reader *read
 		shape->name = mem_strdup(at.name);
 		r = snapshot_shape(m, &at, reader->model, shape, err);
 		scale_shape_text(shape, &text);
+		if (r == 0)
+			r = buf_check(&text, "a shape", err);
 		intptr_t known = (intptr_t)map_get(&texts, text.data);
 		if (known) {
 			scale_shape_done(shape);
@@ -277,18 +374,20 @@ static int snapshot_shapes(const struct json *json, struct snapshot_reader *read
 
 static int snapshot_gangs(const struct json *json, struct snapshot_reader *reader, struct err *err)
 {
+	if (json && json_kind(json) != JSON_OBJECT)
+		return err_set(err, E_SCALE_SNAPSHOT, "gangs is no object");
+	if (json_count(json) > GANGS_MAX)
+		return err_set(err, E_DATA_LIMIT, "a snapshot has at most %d gangs", GANGS_MAX);
 	for (const struct json *m = json_first(json); m; m = json_next(m)) {
 		struct snapshot_at at = {"gangs", 0, json_key(m) ? json_key(m) : "?"};
 		struct scale_gang *gang = vec_push(&reader->model->gangs);
 		int same = 0;
 		ERR_TRY(snapshot_known(m, "owner same min", &at, err));
 		gang->name = mem_strdup(at.name);
-		gang->owner = mem_strdup(json_get_str(m, "owner"));
-		gang->min = json_get_int(m, "min", 0);
+		ERR_TRY(snapshot_str(m, "owner", &at, &gang->owner, err));
+		ERR_TRY(snapshot_int(m, "min", 0, PODS_MAX, &at, &gang->min, err));
 		ERR_TRY(snapshot_word(m, "same", snapshot_sames, &at, &same, err));
 		gang->same = same;
-		if (gang->min < 0)
-			return snapshot_bad(&at, "min", "is negative", err);
 		snapshot_put(&reader->gangs, gang->name, reader->model->gangs.n);
 	}
 	return 0;
@@ -312,23 +411,24 @@ static int snapshot_pod(const struct json *m, const struct snapshot_at *at,
 
 	ERR_TRY(snapshot_known(
 		m, "name shape node gang count priority since daemon kept", at, err));
-	pod->name = mem_strdup(json_get_str(m, "name"));
-	pod->count = json_get_int(m, "count", 1);
-	int64_t priority = json_get_int(m, "priority", 0);
-	pod->is_daemon = json_get_bool(m, "daemon", false);
-	pod->is_kept = json_get_bool(m, "kept", false);
+	int64_t priority = 0;
+	pod->count = 1;
+	ERR_TRY(snapshot_str(m, "name", at, &pod->name, err));
+	ERR_TRY(snapshot_int(m, "count", 1, COUNT_MAX, at, &pod->count, err));
+	ERR_TRY(snapshot_int(m, "priority", INT32_MIN, INT32_MAX, at, &priority, err));
+	pod->priority = (int32_t)priority;
+	ERR_TRY(snapshot_bool(m, "daemon", at, &pod->is_daemon, err));
+	ERR_TRY(snapshot_bool(m, "kept", at, &pod->is_kept, err));
 	ERR_TRY(snapshot_lookup(m, "shape", &reader->shapes, at, &pod->shape, err));
 	ERR_TRY(snapshot_lookup(m, "node", &reader->nodes, at, &pod->node, err));
 	ERR_TRY(snapshot_lookup(m, "gang", &reader->gangs, at, &pod->gang, err));
 	ERR_TRY(snapshot_time(m, "since", at, &pod->since_ms, err));
 	if (!pod->name || pod->shape < 0)
 		return snapshot_bad(at, pod->name ? "shape" : "name", "is missing", err);
-	if (pod->count < 1 || pod->count > COUNT_MAX)
-		return snapshot_bad(at, "count", "is not within 1 and 1,000,000", err);
-	if (priority < INT32_MIN || priority > INT32_MAX)
-		return snapshot_bad(at, "priority", "is not within 32 bits", err);
-	pod->priority = (int32_t)priority;
-	return 0;
+	reader->n_pods += pod->count;
+	return reader->n_pods > PODS_MAX
+		       ? err_set(err, E_DATA_LIMIT, "a snapshot has at most %d pods", PODS_MAX)
+		       : 0;
 }
 
 static int snapshot_node(const struct json *m, const struct snapshot_at *at,
@@ -336,18 +436,20 @@ static int snapshot_node(const struct json *m, const struct snapshot_at *at,
 {
 	struct scale_node *node = vec_push(&reader->model->nodes);
 	int cordoned = SCALE_OPEN;
+	const struct json *room;
 
 	ERR_TRY(snapshot_known(m,
 		"name instance group labels taints room ready cordoned created idle_since "
 		"cordoned_since silent_since no_instance kept",
 		at, err));
-	node->name = mem_strdup(json_get_str(m, "name"));
+	ERR_TRY(snapshot_str(m, "name", at, &node->name, err));
 	if (!node->name)
 		return snapshot_bad(at, "name", "is missing", err);
-	node->instance = mem_strdup(json_get_str(m, "instance"));
-	node->kept = mem_strdup(json_get_str(m, "kept"));
-	node->is_ready = json_get_bool(m, "ready", false);
-	node->has_no_instance = json_get_bool(m, "no_instance", false);
+	ERR_TRY(snapshot_str(m, "instance", at, &node->instance, err));
+	ERR_TRY(snapshot_str(m, "kept", at, &node->kept, err));
+	ERR_TRY(snapshot_bool(m, "ready", at, &node->is_ready, err));
+	ERR_TRY(snapshot_bool(m, "no_instance", at, &node->has_no_instance, err));
+	ERR_TRY(snapshot_kind(m, "room", JSON_OBJECT, at, &room, err));
 	ERR_TRY(snapshot_lookup(m, "group", &reader->groups, at, &node->group, err));
 	ERR_TRY(snapshot_word(m, "cordoned", snapshot_cordons, at, &cordoned, err));
 	node->cordoned = cordoned;
@@ -357,7 +459,7 @@ static int snapshot_node(const struct json *m, const struct snapshot_at *at,
 	ERR_TRY(snapshot_time(m, "idle_since", at, &node->idle_since_ms, err));
 	ERR_TRY(snapshot_time(m, "cordoned_since", at, &node->cordoned_ms, err));
 	ERR_TRY(snapshot_time(m, "silent_since", at, &node->silent_ms, err));
-	snapshot_room(json_get(m, "room"), reader->model, "node", node->name, &node->room);
+	snapshot_room(room, reader->model, "node", node->name, &node->room);
 	if (map_get(&reader->nodes, node->name))
 		return snapshot_bad(at, "name", "is there twice", err);
 	snapshot_put(&reader->nodes, node->name, reader->model->nodes.n);
@@ -367,12 +469,15 @@ static int snapshot_node(const struct json *m, const struct snapshot_at *at,
 static int snapshot_instances(const struct json *json, const struct snapshot_at *at,
 	struct scale_instances *ret, struct err *err)
 {
+	if (json && json_kind(json) != JSON_ARRAY)
+		return snapshot_bad(at, "instances", "is no list", err);
 	for (const struct json *m = json_first(json); m; m = json_next(m)) {
 		struct scale_instance *instance = vec_push(ret);
-		const char *id = json_get_str(m, "id");
 		int state = SCALE_RUNNING;
 		ERR_TRY(snapshot_known(m, "id state since", at, err));
-		instance->id = mem_strdup(id ? id : "");
+		ERR_TRY(snapshot_str(m, "id", at, &instance->id, err));
+		if (!instance->id)
+			instance->id = mem_strdup("");
 		ERR_TRY(snapshot_word(m, "state", snapshot_states, at, &state, err));
 		instance->state = state;
 		ERR_TRY(snapshot_time(m, "since", at, &instance->since_ms, err));
@@ -384,41 +489,40 @@ static int snapshot_group(const struct json *m, const struct snapshot_at *at,
 	struct scale_model *model, struct err *err)
 {
 	struct scale_group *group = vec_push(&model->groups);
-	const struct json *template = json_get(m, "template");
+	const struct json *template, *room;
 	int failure = SCALE_NO_FAILURE;
 
-	group->price = json_get_num(m, "price", -1);
+	group->price = -1;
 	ERR_TRY(snapshot_known(m,
 		"id provider min max desired region zone spot price weight template instances "
 		"wait_until failure failure_text refused",
 		at, err));
-	group->id = mem_strdup(json_get_str(m, "id"));
+	ERR_TRY(snapshot_str(m, "id", at, &group->id, err));
 	if (!group->id)
 		return snapshot_bad(at, "id", "is missing", err);
-	group->provider = mem_strdup(json_get_str(m, "provider"));
-	group->region = mem_strdup(json_get_str(m, "region"));
-	group->zone = mem_strdup(json_get_str(m, "zone"));
-	group->failure_text = mem_strdup(json_get_str(m, "failure_text"));
-	group->refused = mem_strdup(json_get_str(m, "refused"));
-	group->min = json_get_int(m, "min", 0);
-	group->max = json_get_int(m, "max", 0);
-	group->desired = json_get_int(m, "desired", 0);
-	group->weight = json_get_int(m, "weight", 0);
-	group->is_spot = json_get_bool(m, "spot", false);
-	if (group->min < 0 || group->max < 0 || group->desired < 0 || group->max > INT32_MAX ||
-		group->desired > INT32_MAX)
-		return snapshot_bad(at, "min, max or desired", "is out of range", err);
+	ERR_TRY(snapshot_str(m, "provider", at, &group->provider, err));
+	ERR_TRY(snapshot_str(m, "region", at, &group->region, err));
+	ERR_TRY(snapshot_str(m, "zone", at, &group->zone, err));
+	ERR_TRY(snapshot_str(m, "failure_text", at, &group->failure_text, err));
+	ERR_TRY(snapshot_str(m, "refused", at, &group->refused, err));
+	ERR_TRY(snapshot_int(m, "min", 0, SIZE_MAX_OF_GROUP, at, &group->min, err));
+	ERR_TRY(snapshot_int(m, "max", 0, SIZE_MAX_OF_GROUP, at, &group->max, err));
+	ERR_TRY(snapshot_int(m, "desired", 0, SIZE_MAX_OF_GROUP, at, &group->desired, err));
+	ERR_TRY(snapshot_int(m, "weight", -PODS_MAX, PODS_MAX, at, &group->weight, err));
+	ERR_TRY(snapshot_price(m, "price", at, &group->price, err));
+	ERR_TRY(snapshot_bool(m, "spot", at, &group->is_spot, err));
 	ERR_TRY(snapshot_word(m, "failure", scale_failure_names, at, &failure, err));
 	group->failure = (enum scale_failure)failure;
 	ERR_TRY(snapshot_time(m, "wait_until", at, &group->wait_until_ms, err));
 	ERR_TRY(snapshot_instances(json_get(m, "instances"), at, &group->instances, err));
+	ERR_TRY(snapshot_kind(m, "template", JSON_OBJECT, at, &template, err));
 	if (!template)
 		return 0;
 	ERR_TRY(snapshot_known(template, "labels taints room", at, err));
 	ERR_TRY(snapshot_pairs(json_get(template, "labels"), "labels", at, &group->labels, err));
 	ERR_TRY(snapshot_taints(json_get(template, "taints"), at, &group->taints, err));
-	group->has_template =
-		snapshot_room(json_get(template, "room"), model, "group", group->id, &group->room);
+	ERR_TRY(snapshot_kind(template, "room", JSON_OBJECT, at, &room, err));
+	group->has_template = snapshot_room(room, model, "group", group->id, &group->room);
 	return 0;
 }
 
@@ -440,7 +544,7 @@ int snapshot_read_group(const struct json *json, struct scale_model *model, stru
 
 static int snapshot_limits(const struct json *json, struct scale_limits *ret, struct err *err)
 {
-	struct snapshot_at at = {"limits", 0, "limits"};
+	struct snapshot_at at = {"limits", 0, ""};
 	struct {
 		const char *key;
 		int64_t *value;
@@ -460,10 +564,8 @@ static int snapshot_limits(const struct json *json, struct scale_limits *ret, st
 	ERR_TRY(snapshot_known(
 		json, "nodes price step removals idle_s spares boot_s silent_s", &at, err));
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
-		int64_t value =
-			json_get_int(json, numbers[i].key, *numbers[i].value / numbers[i].unit);
-		if (value < 0 || value > INT32_MAX)
-			return snapshot_bad(&at, numbers[i].key, "is out of range", err);
+		int64_t value = *numbers[i].value / numbers[i].unit;
+		ERR_TRY(snapshot_int(json, numbers[i].key, 0, INT32_MAX, &at, &value, err));
 		*numbers[i].value = value * numbers[i].unit;
 	}
 	ret->price = json_get_num(json, "price", ret->price);
@@ -499,7 +601,7 @@ static int snapshot_list_group(const struct json *m, const struct snapshot_at *a
 
 static int snapshot_all(const struct json *json, struct snapshot_reader *reader, struct err *err)
 {
-	struct snapshot_at at = {"the snapshot", 0, "the snapshot"};
+	struct snapshot_at at = {"", 0, ""};
 	struct scale_model *model = reader->model;
 
 	ERR_TRY(snapshot_known(json,
@@ -508,7 +610,7 @@ static int snapshot_all(const struct json *json, struct snapshot_reader *reader,
 	if (json_get_int(json, "dlrun_autoscale", 0) != 1)
 		return err_set(err, E_SCALE_SNAPSHOT,
 			"this is no snapshot of version 1: \"dlrun_autoscale\" is not 1");
-	model->cluster = mem_strdup(json_get_str(json, "cluster"));
+	ERR_TRY(snapshot_str(json, "cluster", &at, &model->cluster, err));
 	ERR_TRY(snapshot_time(json, "now", &at, &model->now_ms, err));
 	if (!model->now_ms)
 		return err_set(err, E_SCALE_SNAPSHOT, "now is missing");

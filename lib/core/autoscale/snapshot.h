@@ -29,7 +29,8 @@
  *    "remarks": []}
  *
  * A pod with SCALE_PODS not named in its request asks for 1; a node or template without "pods" has
- * room for 110. Unknown members are E_DATA: a misspelt one would silently do nothing.
+ * room for 110. Members of another kind, and unknown members, are
+ * errors: a misspelt one would silently do nothing.
  */
 #ifndef DLRUN_CORE_AUTOSCALE_SNAPSHOT_H
 #define DLRUN_CORE_AUTOSCALE_SNAPSHOT_H
@@ -53,8 +54,9 @@ int snapshot_read(const struct json *json, struct scale_model *ret, struct err *
 /* The caller frees. */
 struct json *snapshot_write(const struct scale_model *model);
 
-/* An amount of that resource (of scale_resource), a text or a number. */
-bool snapshot_amount(const struct json *json, int resource, int64_t *ret);
+/* An amount of that resource (of scale_resource), a text or a number; up: parts of a unit count as
+ * one. */
+bool snapshot_amount(const struct json *json, int resource, bool up, int64_t *ret);
 
 /* A group as in "groups", as providers report it, added to the model, its amounts too. E_DATA. */
 int snapshot_read_group(const struct json *json, struct scale_model *model, struct err *err);

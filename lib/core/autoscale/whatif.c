@@ -59,8 +59,9 @@ static bool whatif_part(struct scale_model *model, char *part, struct scale_amou
 		*equals = 0;
 		return whatif_amount(model, part, equals + 1, ret);
 	}
+	/* Memory alone, with its unit. */
 	if (!blank)
-		return whatif_amount(model, "memory", part, ret);
+		return strpbrk(part, "KMGTPEkmgtpe") && whatif_amount(model, "memory", part, ret);
 	*blank = 0;
 	AUTO_FREE char *unit = str_lower(blank + 1, strlen(blank + 1));
 	if (str_is_word_of(unit, "gpu gpus"))
@@ -120,8 +121,9 @@ int whatif_add(const char *text, struct scale_model *model, struct err *err)
 	if (by) {
 		*by = 0;
 		whatif_trim(&at);
-		if (str_to_int(at, 1, COUNT_MAX, "the number of pods", &count, NULL) < 0)
-			return whatif_bad(text, err);
+		int r = str_to_int(at, 1, COUNT_MAX, "the number of pods", &count, err);
+		if (r < 0)
+			return r;
 		at = end;
 	}
 	if (!whatif_parts(model, at, &request))

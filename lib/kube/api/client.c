@@ -651,6 +651,7 @@ struct list {
 	struct json *whole; /* what came so far, or NULL */
 	size_t n, max;
 	unsigned restarts;
+	kube_trim_fn *trim; /* or NULL */
 };
 
 static void drop_pages(struct kube_call *call)
@@ -668,6 +669,8 @@ static void add_page(struct list *list, struct kube_response *response)
 	const struct json *items = json_get(response->object, "items");
 
 	list->n += json_count(items);
+	for (const struct json *m = list->trim ? json_first(items) : NULL; m; m = json_next(m))
+		list->trim((struct json *)(uintptr_t)m);
 	if (!list->whole) {
 		list->whole = TAKE(response->object);
 		return;
@@ -770,6 +773,13 @@ struct kube_call *kube_list(struct kube_client *client, const char *path, const 
 	kube_call_set_query(call, "limit", limit);
 	kube_call_begin(call);
 	return call;
+}
+
+void kube_list_trim(struct kube_call *call, kube_trim_fn *trim)
+{
+	struct list *list = call->more_ctx;
+
+	list->trim = trim;
 }
 
 /*

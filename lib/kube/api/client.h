@@ -118,6 +118,10 @@ void kube_cancel(struct kube_call *call);
  * expired (410) begins again. */
 struct kube_call *kube_list(struct kube_client *client, const char *path, const char *const *query,
 	size_t max, int64_t deadline_ms, kube_done_fn *done, void *ctx);
+/* Of a call of kube_list, before the loop runs: each item passes here as its page comes, to lose
+ * what is not needed, so that memory is that of what is left. */
+typedef void kube_trim_fn(struct json *item);
+void kube_list_trim(struct kube_call *call, kube_trim_fn *trim);
 
 /* Send one request and wait for its response on the loop, for commands that do one thing. *ret
  * (may be NULL) is set on success only; err is the response's error. request->done and ctx are not

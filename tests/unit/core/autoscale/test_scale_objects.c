@@ -51,6 +51,11 @@ static void read_objects(const char *text, struct scale_model *model)
 			json_clone(json_get(all, keys[kind])));
 		of[kind] = json_get(lists, keys[kind]);
 	}
+	/* As collected: nothing that is looked at is trimmed. */
+	for (int kind = 0; kind < OBJECTS_KINDS; kind++)
+		for (const struct json *m = json_first(json_get(of[kind], "items")); m;
+			m = json_next(m))
+			objects_trim((struct json *)(uintptr_t)m);
 	objects_read(of, model);
 }
 

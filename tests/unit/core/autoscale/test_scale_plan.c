@@ -402,23 +402,22 @@ static void check_actions(const struct scale_model *model, const struct scale_pl
 /* Of a gang with running ones the rest, of others all or none, unless it has a least number. */
 static void check_gangs(const struct scale_model *model, const struct scale_plan *plan)
 {
-	for (size_t g = 0; g < model->gangs.n; g++)
-		for (int32_t priority = 0; priority < 2; priority++) {
-			int64_t helped = 0, left = 0, runs = 0;
-			vec_foreach (const struct scale_pod, pod, &model->pods)
-				runs += pod->gang == (int32_t)g && pod->node >= 0 ? pod->count : 0;
-			vec_foreach (const struct scale_placement, placed, &plan->placements) {
-				const struct scale_pod *pod = &model->pods.v[placed->pod];
-				if (pod->gang != (int32_t)g || pod->priority != priority)
-					continue;
-				if (placed->supply == SCALE_NOT_HELPED)
-					left += placed->pods;
-				else
-					helped += placed->pods;
-			}
-			int64_t min = model->gangs.v[g].min;
-			assert_true(!helped || !left || (min && helped + runs >= min));
+	for (size_t g = 0; g < model->gangs.n; g++) {
+		int64_t helped = 0, left = 0, runs = 0;
+		vec_foreach (const struct scale_pod, pod, &model->pods)
+			runs += pod->gang == (int32_t)g && pod->node >= 0 ? pod->count : 0;
+		vec_foreach (const struct scale_placement, placed, &plan->placements) {
+			const struct scale_pod *pod = &model->pods.v[placed->pod];
+			if (pod->gang != (int32_t)g)
+				continue;
+			if (placed->supply == SCALE_NOT_HELPED)
+				left += placed->pods;
+			else
+				helped += placed->pods;
 		}
+		int64_t min = model->gangs.v[g].min;
+		assert_true(!helped || !left || (min && helped + runs >= min));
+	}
 }
 
 static void check_all_are_told(const struct scale_model *model, const struct scale_plan *plan)
@@ -466,7 +465,7 @@ static void test_any_model(void **state UNUSED)
 
 		seed = i;
 		any_model(&model);
-		AUTO_JSON struct json *json = plan_of(&model, &plan);
+		json_free(plan_of(&model, &plan));
 		check_room(&model, &plan);
 		check_actions(&model, &plan);
 		check_gangs(&model, &plan);

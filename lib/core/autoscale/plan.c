@@ -91,13 +91,14 @@ static char *plan_why_not(const struct scale_packing *k, const struct scale_lot 
 }
 
 /* Of a gang: with how many machines it would have to help, and how many it may. */
-static char *plan_why_too_few(const struct scale_packing *k, const struct scale_lot *lot, size_t g)
+static char *plan_why_too_few(const struct scale_packing *k, const struct plan_left *left, size_t g)
 {
+	const struct scale_lot *lot = left->lot;
 	const struct scale_model *model = k->prepared->model;
 	const struct scale_group *group = &model->groups.v[g];
 	int64_t per = scale_count(
-		&model->shapes.v[lot->shape], &group->room, k->prepared->n_resources, lot->count);
-	int64_t need = lot->count / per + (lot->count % per != 0);
+		&model->shapes.v[lot->shape], &group->room, k->prepared->n_resources, left->pods);
+	int64_t need = left->pods / per + (left->pods % per != 0);
 	enum scale_denial denial;
 	int64_t have = packing_allowance(k, g, need, &denial);
 	if (have == 0)
@@ -134,7 +135,7 @@ static void plan_reasons_of(const struct scale_packing *k, const struct plan_lef
 		enum scale_denial denial = packing_fits(k, lot, g);
 		plan_give_reason(plan, left, (int32_t)g,
 			denial != SCALE_GRANTED ? plan_why_not(k, lot, g, denial)
-						: plan_why_too_few(k, lot, g));
+						: plan_why_too_few(k, left, g));
 	}
 }
 

@@ -105,7 +105,26 @@ static const struct plan_case {
 	{"price-limit", "the limit of the price holds", "grow a 0>3", 3,
 		"a: the limit is 100.00 for an hour"},
 	{"absurd-amounts", "amounts that cannot be read are named", "", 0,
-		"not supported: a request of cpu: \"1e300\""}};
+		"not supported: a request of cpu: \"1e300\""},
+	{"gang-of-two-priorities", "a gang is whole though its pods have different priorities", "",
+		0, "g: another pod of the gang finds no room"},
+	{"gang-min-in-one-zone", "what is beyond the least number stays in the gang's zone",
+		"grow a 0>4", 4, "b: all of the gang has to be in one zone"},
+	{"priority-before-number", "a pod of higher priority is not given up for more of lower",
+		"grow g 0>2", 4, ""},
+	{"nameless-node",
+		"a machine is not given back while it may be a node's whose machine is not known",
+		"", 0, ""},
+	{"minimum-of-nodes", "late machines do not count for the minimum",
+		"terminate i-x, uncordon n3", 0, ""},
+	{"dead-node-at-the-minimum", "a dead node goes though its group has its least number",
+		"cordon n", 0, ""},
+	{"kept-nodes-block-nothing", "a node that its group keeps comes back, and blocks no other",
+		"uncordon a1, cordon b1", 0, ""},
+	{"pain-karpenter-6459-devices",
+		"a new node whose GPUs are not registered yet is waited for", "", 1, ""},
+	{"stopping-machine", "a node whose machine stops holds nobody", "grow a 0>1", 1, ""},
+	{"texts-are-told-apart", "two values are not one with a blank", "grow b 0>1", 1, ""}};
 
 static void read_snapshot(const char *name, struct scale_model *ret)
 {

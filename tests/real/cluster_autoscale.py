@@ -110,7 +110,7 @@ class Lab:
             pods = self.pods()
             bound = sum(bool(p["spec"].get("nodeName")) for p in pods)
             return len(pods) == n and bound + len(self.unschedulable()) == n
-        self.c.wait(settled, what, 900 if ALL else 120, pause_s=4 if ALL else 0.5)
+        self.c.wait(settled, what, 900 if ALL else 120, least=4 if ALL else 0.5)
 
 
 def look(s):

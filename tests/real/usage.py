@@ -70,7 +70,7 @@ def test_one_process_as_time_says(w):
 def test_a_short_peak_as_time_says(w):
     """Over before anybody looks."""
     needs("time")
-    w.write("peak.py", "b = bytes(400 << 20)\ndel b\n")
+    w.write("peak.py", "b = b'x' * (400 << 20)\ndel b\n")
     run = submit(w, *timed("python3", "peak.py"))
     usage = ended(w, run)["usage"]
     cpu_s, peak = by_time(w, run)

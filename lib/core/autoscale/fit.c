@@ -26,8 +26,7 @@ int scale_n_resources(const struct scale_model *model)
 
 bool scale_is_gpu(const struct scale_model *model, int i)
 {
-	return i >= SCALE_RESOURCES_FIXED && model->resources[i] &&
-	       kube_is_gpu(model->resources[i]);
+	return model->resources[i] && kube_is_gpu(model->resources[i]);
 }
 
 bool scale_wants_gpu(const struct scale_model *model, const struct scale_amounts *amounts)

@@ -15,7 +15,7 @@ enum { COUNT_MAX = 1000 * 1000 };
 
 static int whatif_bad(const char *text, struct err *err)
 {
-	err_set(err, E_USAGE, "'%.200s' is no demand", text);
+	err_set(err, E_USAGE, "'%.200s' is not a demand for pods", text);
 	return err_hint(err,
 		"dlrun autoscale plan --what-if '16 x 8 GPUs', or 'study of 200 x 1 GPU, "
 		"8 CPUs, 64Gi'");

@@ -97,8 +97,7 @@ static int autoscale_look(struct app *app, const struct autoscale_values *values
 	if (r < 0)
 		return r;
 	if (!values->groups)
-		strv_add(&ret->remarks,
-			"--groups names no groups of machines: nothing can be bought");
+		strv_add(&ret->remarks, "without --groups no machines can be bought");
 	const char *target = values->target ? values->target : config_str(config, "target");
 	app_catch_signals();
 	return collect_cluster(

@@ -93,9 +93,9 @@ static int collect_open(
 	if (r < 0)
 		return r;
 	const struct json *definition = config_target(config, target);
-	if (!kube_name_is(target) && !str_eq(json_get_str(definition, "kind"), "kubernetes")) {
+	if (!config_target_is_cluster(config, target)) {
 		AUTO_FREE char *shown = str_shown(target);
-		err_set(err, E_TARGET_UNSUPPORTED, "%s is no cluster", shown);
+		err_set(err, E_TARGET_UNSUPPORTED, "target %s is not a cluster", shown);
 		return err_hint(err, "dlrun autoscale plan -t kube");
 	}
 	kube_name_read(session, target, definition, &context, &kube_namespace);

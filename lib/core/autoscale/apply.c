@@ -7,19 +7,6 @@
 #include "base/util/str.h"
 #include "core/autoscale/plan_impl.h"
 
-static void apply_copy_pairs(struct scale_pairs *to, const struct scale_pairs *from)
-{
-	vec_foreach (const struct scale_pair, pair, from)
-		*vec_push(to) = (struct scale_pair){mem_strdup(pair->key), mem_strdup(pair->value)};
-}
-
-static void apply_copy_taints(struct scale_taints *to, const struct scale_taints *from)
-{
-	vec_foreach (const struct scale_taint, taint, from)
-		*vec_push(to) = (struct scale_taint){
-			mem_strdup(taint->key), mem_strdup(taint->value), taint->effect};
-}
-
 /* A machine of a group as a node; its index. */
 static int32_t apply_new_node(struct scale_model *model, int32_t g, const char *instance)
 {
@@ -33,8 +20,10 @@ static int32_t apply_new_node(struct scale_model *model, int32_t g, const char *
 		.created_ms = model->now_ms,
 		.idle_since_ms = model->now_ms};
 	node->instance = instance ? mem_strdup(instance) : mem_strdup(node->name);
-	apply_copy_pairs(&node->labels, &group->labels);
-	apply_copy_taints(&node->taints, &group->taints);
+	vec_foreach (const struct scale_pair, pair, &group->labels)
+		scale_pairs_add(&node->labels, pair->key, pair->value);
+	vec_foreach (const struct scale_taint, taint, &group->taints)
+		scale_taints_add(&node->taints, taint->key, taint->value, taint->effect);
 	if (!instance)
 		*vec_push(&group->instances) = (struct scale_instance){
 			mem_strdup(node->instance), SCALE_RUNNING, model->now_ms};
@@ -65,31 +54,23 @@ struct apply_group {
 	struct apply_nodes coming, bought;
 };
 
-static bool apply_is_node(const struct scale_model *model, const char *instance)
+/* The machines that were no nodes, in the order in which they were counted. */
+static void apply_come(struct scale_model *model, const struct scale_prepared *prepared, int32_t g,
+	struct apply_nodes *ret)
 {
-	vec_foreach (const struct scale_node, node, &model->nodes)
-		if (str_eq(node->instance, instance))
-			return true;
-	return false;
-}
-
-static void apply_come(
-	struct scale_model *model, int64_t coming, int32_t g, struct apply_group *ret)
-{
-	const struct scale_limits *limits = &model->limits;
+	int64_t coming = prepared->groups[g].coming;
 
 	for (size_t i = 0; i < model->groups.v[g].instances.n; i++) {
 		const struct scale_instance instance = model->groups.v[g].instances.v[i];
-		bool is_late =
-			instance.since_ms && model->now_ms - instance.since_ms > limits->boot_ms;
-		if (instance.state == SCALE_STOPPING || is_late || str_empty(instance.id) ||
-			apply_is_node(model, instance.id))
+		if (instance.state == SCALE_STOPPING || str_empty(instance.id) ||
+			map_get(&prepared->instances, instance.id) ||
+			scale_is_late(model, &instance))
 			continue;
 		model->groups.v[g].instances.v[i].state = SCALE_RUNNING;
-		*vec_push(&ret->coming) = apply_new_node(model, g, instance.id);
+		*vec_push(ret) = apply_new_node(model, g, instance.id);
 	}
-	while ((int64_t)ret->coming.n < coming && ret->coming.n < PLAN_MACHINES_MAX)
-		*vec_push(&ret->coming) = apply_new_node(model, g, NULL);
+	while ((int64_t)ret->n < coming && ret->n < PLAN_MACHINES_MAX)
+		*vec_push(ret) = apply_new_node(model, g, NULL);
 }
 
 static void apply_drop_instance(struct scale_model *model, int32_t g, const char *id)
@@ -168,14 +149,11 @@ void scale_plan_apply(const struct scale_plan *plan, struct scale_model *model)
 {
 	struct scale_prepared prepared;
 	AUTO_FREE struct apply_group *groups = mem_alloc(model->groups.n + 1, sizeof(*groups));
-	AUTO_FREE int64_t *coming = mem_alloc(model->groups.n + 1, sizeof(*coming));
 
 	prepared_make(model, &prepared);
 	for (size_t g = 0; g < model->groups.n; g++)
-		coming[g] = prepared.groups[g].coming;
+		apply_come(model, &prepared, (int32_t)g, &groups[g].coming);
 	prepared_done(&prepared);
-	for (size_t g = 0; g < model->groups.n; g++)
-		apply_come(model, coming[g], (int32_t)g, &groups[g]);
 	vec_foreach (const struct scale_action, action, &plan->actions)
 		for (int64_t n = action->kind == SCALE_GROW ? action->bought : 0; n > 0; n--)
 			*vec_push(&groups[action->group].bought) =

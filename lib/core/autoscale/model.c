@@ -23,6 +23,29 @@ void scale_model_init(struct scale_model *model)
 		model->resources[i] = mem_strdup(fixed_resources[i]);
 }
 
+void scale_pairs_add(struct scale_pairs *pairs, const char *key, const char *value)
+{
+	*vec_push(pairs) = (struct scale_pair){mem_strdup(key), mem_strdup(value)};
+}
+
+static int scale_by_key(const void *left, const void *right)
+{
+	const struct scale_pair *a = left, *b = right;
+
+	return strcmp(a->key, b->key);
+}
+
+void scale_pairs_sort(struct scale_pairs *pairs)
+{
+	vec_sort(pairs, scale_by_key);
+}
+
+void scale_taints_add(struct scale_taints *taints, const char *key, const char *value, int effect)
+{
+	*vec_push(taints) =
+		(struct scale_taint){mem_strdup(key), mem_strdup(value ? value : ""), effect};
+}
+
 void scale_pairs_done(struct scale_pairs *pairs)
 {
 	vec_foreach (struct scale_pair, pair, pairs) {

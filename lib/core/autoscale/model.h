@@ -176,8 +176,7 @@ struct scale_limits {
 	int64_t step;     /* new nodes in one plan */
 	int64_t removals; /* nodes in one plan; never 0, 10 by default */
 	int64_t idle_ms; /* a node goes when nothing has run there for so long; 10 min by default */
-	int64_t spares;  /* idle nodes that stay, for each shape of machine (room, labels but the
-	                   * host's, taints); 0 by default */
+	int64_t spares;  /* idle nodes that stay, of each group; 0 by default */
 	/* a machine that is no node after it is not waited for; 25 min by default */
 	int64_t boot_ms;
 	int64_t silent_ms; /* a node that is not ready for so long is removed; 1 h by default */
@@ -198,6 +197,11 @@ struct scale_model {
 void scale_model_init(struct scale_model *model);
 void scale_model_done(struct scale_model *model);
 #define AUTO_SCALE_MODEL AUTO(scale_model_done)
+
+void scale_pairs_add(struct scale_pairs *pairs, const char *key, const char *value);
+/* By key, when all have been added. */
+void scale_pairs_sort(struct scale_pairs *pairs);
+void scale_taints_add(struct scale_taints *taints, const char *key, const char *value, int effect);
 
 /* Of one element, without the element itself. */
 void scale_pairs_done(struct scale_pairs *pairs);

@@ -710,12 +710,10 @@ static void objects_copy(const struct scale_node *node, struct scale_group *grou
 	group->has_template = true;
 	vec_foreach (const struct scale_pair, pair, &node->labels)
 		if (!objects_is_of_one(group, pair->key))
-			*vec_push(&group->labels) =
-				(struct scale_pair){mem_strdup(pair->key), mem_strdup(pair->value)};
+			scale_pairs_add(&group->labels, pair->key, pair->value);
 	vec_foreach (const struct scale_taint, taint, &node->taints)
 		if (!str_starts(taint->key, "node.kubernetes.io/"))
-			*vec_push(&group->taints) = (struct scale_taint){
-				mem_strdup(taint->key), mem_strdup(taint->value), taint->effect};
+			scale_taints_add(&group->taints, taint->key, taint->value, taint->effect);
 }
 
 /* The room that the smallest node leaves, and no label that is not that of each node. */

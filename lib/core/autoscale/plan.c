@@ -28,7 +28,7 @@ void scale_plan_done(struct scale_plan *plan)
 /* Pods of a shape and gang that are not helped, of all priorities. */
 struct plan_left {
 	const struct scale_lot *lot;
-	int32_t pod; /* the first */
+	int32_t pod; /* one of them */
 	int64_t pods;
 };
 
@@ -101,14 +101,12 @@ static char *plan_why_too_few(const struct scale_packing *k, const struct plan_l
 	int64_t need = left->pods / per + (left->pods % per != 0);
 	enum scale_denial denial;
 	int64_t have = packing_allowance(k, g, need, &denial);
-	if (have == 0)
-		return plan_why_not(k, lot, g, denial);
 	AUTO_FREE char *why = plan_why_not(k, lot, g, denial);
-	if (lot->gang >= 0 && have < need)
-		return mem_printf("%s: %" PRId64 " of the %" PRId64
-				  " machines that would hold all of the gang",
-			why, have, need);
-	return mem_strdup(why);
+	if (lot->gang < 0 || have == 0 || have == need)
+		return TAKE(why);
+	return mem_printf("%s: %" PRId64 " of the %" PRId64
+			  " machines that would hold all of the gang",
+		why, have, need);
 }
 
 static void plan_reasons_of(const struct scale_packing *k, const struct plan_left *left,

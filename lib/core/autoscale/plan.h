@@ -33,7 +33,7 @@ enum scale_action_kind {
 	/* group to `to`: machines that were asked for and are not on their way (capacity) */
 	SCALE_SHRINK,
 	SCALE_CORDON, /* node, idle */
-	/* node, cordoned by us and idle: evict daemons' neighbours, terminate, delete */
+	/* node, cordoned by us and idle: end its machine, delete its object */
 	SCALE_REMOVE,
 	SCALE_FORGET, /* node, without a machine: delete its object */
 	/* group, instance: a machine that did not become a node in limits.boot_ms */
@@ -43,9 +43,9 @@ struct scale_action {
 	enum scale_action_kind kind;
 	int32_t node, group; /* -1: none */
 	int32_t instance;    /* of the group's instances; -1: none */
-	int64_t from,
-		/* of SCALE_GROW and SCALE_SHRINK: desired; absolute, so that it may be repeated */
-		to;
+	/* of SCALE_GROW and SCALE_SHRINK: the group's desired size, absolute, so that an action
+	 * may be repeated */
+	int64_t from, to;
 	int64_t bought; /* of SCALE_GROW: machines that it adds */
 	int64_t pods;   /* placed there */
 	char *why;      /* a sentence for people; owned */
@@ -69,9 +69,9 @@ struct scale_placements VEC_OF(struct scale_placement);
 struct scale_reason {
 	int32_t shape, gang; /* gang -1: none */
 	int32_t group;
-	int32_t pod;  /* the first of them, of pods */
+	int32_t pod;  /* one of them, of pods */
 	int64_t pods; /* so many */
-	char *text;   /* owned: "no machine of it has 16 nvidia.com/gpu (8)", "max is 10", … */
+	char *text;   /* owned: "a machine of it has 8 nvidia.com/gpu, not 16", … */
 };
 struct scale_reasons VEC_OF(struct scale_reason);
 

@@ -44,11 +44,10 @@ struct scale_units VEC_OF(struct scale_unit);
 struct scale_supply_of_group {
 	int32_t machine_class, zone;
 	int64_t nodes;  /* that are there */
-	int64_t alive;  /* machines that are nodes, or may become one */
 	int64_t coming; /* machines that are no nodes yet */
 	int64_t size;   /* what a purchase is added to */
 	bool has_gpu;
-	bool has_nameless; /* a node of which the machine is not known may be one of it */
+	int64_t nameless; /* nodes of it whose machines are not known */
 };
 
 struct scale_prepared {
@@ -74,7 +73,9 @@ struct scale_prepared {
 	struct scale_waitings waiting;
 	struct scale_lots lots;
 	struct scale_units units;
-	struct map zones, texts;         /* names of zones, labels, … by number */
+	struct map zones, texts; /* names of zones, marks by number */
+	bool has_strangers;      /* nodes of no group whose machines are not known: of any group */
+	struct map instances;    /* ids of machines that are nodes */
 	int32_t *gang_zone, *gang_group; /* where members run; -1: none do */
 	int64_t *gang_running;
 	bool *gang_has_gpu; /* one of its pods that wait asks for one */
@@ -84,6 +85,8 @@ struct scale_prepared {
 void prepared_make(const struct scale_model *model, struct scale_prepared *ret);
 void prepared_done(struct scale_prepared *prepared);
 bool prepared_allows(struct scale_prepared *prepared, int32_t shape, int32_t machine_class);
+/* A machine that should have become a node by now. */
+bool scale_is_late(const struct scale_model *model, const struct scale_instance *instance);
 
 /* Why a group gives no machine. */
 enum scale_denial {

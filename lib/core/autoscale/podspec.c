@@ -27,19 +27,12 @@ void podspec_done(struct podspec *p)
 	map_done(&p->volumes);
 }
 
-static int podspec_by_key(const void *left, const void *right)
-{
-	return strcmp(
-		((const struct scale_pair *)left)->key, ((const struct scale_pair *)right)->key);
-}
-
 void podspec_pairs(const struct json *object, struct scale_pairs *ret)
 {
 	for (const struct json *m = json_first(object); m; m = json_next(m))
 		if (json_key(m) && json_str(m))
-			*vec_push(ret) = (struct scale_pair){
-				mem_strdup(json_key(m)), mem_strdup(json_str(m))};
-	vec_sort(ret, podspec_by_key);
+			scale_pairs_add(ret, json_key(m), json_str(m));
+	scale_pairs_sort(ret);
 }
 
 /* Amounts. */
@@ -124,8 +117,7 @@ void podspec_taints(const struct json *taints, struct scale_taints *ret)
 		int effect = SCALE_NO_SCHEDULE;
 		if (!key || !scale_word(snapshot_effects, json_get_str(m, "effect"), &effect))
 			continue;
-		*vec_push(ret) = (struct scale_taint){
-			mem_strdup(key), mem_strdup(value ? value : ""), effect};
+		scale_taints_add(ret, key, value, effect);
 	}
 }
 

@@ -144,27 +144,26 @@ static void prepared_marks(struct scale_prepared *p)
 	}
 }
 
-/* Machines of a group that are no nodes: those that still may become one. */
-static void prepared_count_group(
-	struct scale_prepared *p, size_t g, struct map *instances, bool has_nameless)
+bool scale_is_late(const struct scale_model *model, const struct scale_instance *instance)
 {
-	const struct scale_model *model = p->model;
-	const struct scale_group *group = &model->groups.v[g];
-	struct scale_supply_of_group *supply = &p->groups[g];
-	int64_t known = 0, dead = 0, nameless = 0;
+	return instance->since_ms && model->now_ms - instance->since_ms > model->limits.boot_ms;
+}
 
-	vec_foreach (const struct scale_node, node, &model->nodes)
-		nameless += !node->instance && node->group == (int32_t)g;
-	supply->has_nameless = nameless > 0 || has_nameless;
+/* Machines of a group that are no nodes: those that still may become one. */
+static void prepared_count_group(struct scale_prepared *p, size_t g)
+{
+	const struct scale_group *group = &p->model->groups.v[g];
+	struct scale_supply_of_group *supply = &p->groups[g];
+	bool is_refused = group->wait_until_ms > p->model->now_ms;
+	int64_t known = 0, dead = 0;
 
 	vec_foreach (const struct scale_instance, instance, &group->instances) {
 		if (instance->state == SCALE_STOPPING)
 			continue;
 		known++;
-		if (!str_empty(instance->id) && map_get(instances, instance->id))
+		if (!str_empty(instance->id) && map_get(&p->instances, instance->id))
 			continue;
-		bool is_late = instance->since_ms &&
-			       model->now_ms - instance->since_ms > model->limits.boot_ms;
+		bool is_late = scale_is_late(p->model, instance);
 		dead += is_late;
 		supply->coming += !is_late;
 	}
@@ -172,14 +171,12 @@ static void prepared_count_group(
 	if (!group->instances.n)
 		known = supply->nodes;
 	/* Nodes whose machines are not known are some of those that seem to be no nodes. */
-	supply->coming = supply->coming > nameless ? supply->coming - nameless : 0;
-	bool is_refused = group->wait_until_ms > model->now_ms;
+	supply->coming -= supply->nameless < supply->coming ? supply->nameless : supply->coming;
 	if (group->desired > known && !is_refused)
 		supply->coming += group->desired - known;
-	supply->alive = supply->nodes + supply->coming;
 	supply->size = is_refused && group->desired > known ? known : group->desired;
-	if (supply->size < supply->alive + dead)
-		supply->size = supply->alive + dead;
+	if (supply->size < supply->nodes + supply->coming + dead)
+		supply->size = supply->nodes + supply->coming + dead;
 	p->total = prepared_add(p->total, supply->size);
 	if (group->price > 0)
 		p->price += group->price * (double)supply->size;
@@ -188,25 +185,28 @@ static void prepared_count_group(
 static void prepared_groups(struct scale_prepared *p)
 {
 	const struct scale_model *model = p->model;
-	struct map instances = {0}, stopping = {0};
-	bool has_nameless = false;
+	struct map stopping = {0};
 
-	for (size_t g = 0; g < model->groups.n; g++)
-		vec_foreach (const struct scale_instance, instance, &model->groups.v[g].instances)
+	vec_foreach (const struct scale_group, group, &model->groups)
+		vec_foreach (const struct scale_instance, instance, &group->instances)
 			if (instance->state == SCALE_STOPPING && !str_empty(instance->id))
 				map_put(&stopping, instance->id, instance->id);
 	for (size_t i = 0; i < model->nodes.n; i++) {
 		const struct scale_node *node = &model->nodes.v[i];
+		struct scale_supply_of_group *supply =
+			node->group >= 0 ? &p->groups[node->group] : NULL;
 		p->is_leaving[i] = node->instance && map_get(&stopping, node->instance);
-		if (node->group >= 0 && !node->has_no_instance && !p->is_leaving[i])
-			p->groups[node->group].nodes++;
+		if (supply && !node->has_no_instance && !p->is_leaving[i])
+			supply->nodes++;
 		if (node->instance)
-			map_put(&instances, node->instance, node->name);
-		has_nameless = has_nameless || (!node->instance && node->group < 0);
+			map_put(&p->instances, node->instance, node->name);
+		else if (supply)
+			supply->nameless++;
+		else
+			p->has_strangers = true;
 	}
 	for (size_t g = 0; g < model->groups.n; g++)
-		prepared_count_group(p, g, &instances, has_nameless);
-	map_done(&instances);
+		prepared_count_group(p, g);
 	map_done(&stopping);
 }
 
@@ -420,4 +420,5 @@ void prepared_done(struct scale_prepared *p)
 	vec_done(&p->units);
 	map_done(&p->zones);
 	map_done(&p->texts);
+	map_done(&p->instances);
 }

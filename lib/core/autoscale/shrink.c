@@ -4,7 +4,6 @@
 
 #include "base/util/auto.h"
 #include "base/util/clock.h"
-#include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/autoscale/plan_impl.h"
@@ -114,37 +113,6 @@ static void shrink_find(
 	vec_sort(ret, shrink_by_age);
 }
 
-/* The text of a class of machines: those of a group are alike. */
-static char *shrink_class(const struct shrink_node *idle)
-{
-	return mem_printf("%d", (int)idle->node->group);
-}
-
-/* Whether it is one of the spares: the last spares of a class in the list stay. */
-static bool shrink_is_spare(
-	const struct scale_packing *k, const struct shrink_nodes *idle, size_t at, struct map *left)
-{
-	int64_t spares = k->prepared->model->limits.spares;
-
-	if (spares <= 0 || idle->v[at].is_dead)
-		return false;
-	AUTO_FREE char *text = shrink_class(&idle->v[at]);
-	intptr_t more = (intptr_t)map_get(left, text);
-	if (more > spares)
-		map_put(left, text, (void *)(more - 1));
-	return more <= spares;
-}
-
-static void shrink_count(const struct shrink_nodes *idle, struct map *left)
-{
-	vec_foreach (const struct shrink_node, node, idle) {
-		if (node->is_dead)
-			continue;
-		AUTO_FREE char *text = shrink_class(node);
-		map_put(left, text, (void *)((intptr_t)map_get(left, text) + 1));
-	}
-}
-
 static char *shrink_why(const struct scale_model *model, const struct shrink_node *idle)
 {
 	char text[32];
@@ -154,24 +122,26 @@ static char *shrink_why(const struct scale_model *model, const struct shrink_nod
 			     : mem_printf("nothing has run there for %s", since);
 }
 
-/* Idle nodes that stay: the least of their group, or spares. */
+/* Idle nodes that stay: the least of their group, and the last ones of it as spares. */
 static void shrink_choose(
 	const struct scale_packing *k, const struct shrink_nodes *idle, bool *stays)
 {
 	const struct scale_model *model = k->prepared->model;
 	AUTO_FREE int64_t *nodes = mem_alloc(model->groups.n + 1, sizeof(*nodes));
-	struct map left = {0};
+	AUTO_FREE int64_t *left = mem_alloc(model->groups.n + 1, sizeof(*left));
 
 	for (size_t g = 0; g < model->groups.n; g++)
 		nodes[g] = k->prepared->groups[g].nodes;
-	shrink_count(idle, &left);
+	vec_foreach (const struct shrink_node, one, idle)
+		left[one->node->group] += !one->is_dead;
 	for (size_t i = 0; i < idle->n; i++) {
-		int32_t group = idle->v[i].node->group;
-		bool is_least = !idle->v[i].is_dead && nodes[group] <= model->groups.v[group].min;
-		stays[i] = is_least || shrink_is_spare(k, idle, i, &left);
-		nodes[group] -= !stays[i];
+		int32_t g = idle->v[i].node->group;
+		bool is_least = nodes[g] <= model->groups.v[g].min;
+		bool is_spare = left[g] <= model->limits.spares;
+		stays[i] = !idle->v[i].is_dead && (is_least || is_spare);
+		nodes[g] -= !stays[i];
+		left[g] -= !stays[i] && !idle->v[i].is_dead;
 	}
-	map_done(&left);
 }
 
 static void shrink_nodes(const struct scale_packing *k, const int64_t *placed, int64_t *removals,
@@ -219,31 +189,22 @@ static void shrink_forget(const struct scale_packing *k, int64_t *removals, stru
 	}
 }
 
-static bool shrink_is_late(
-	const struct scale_model *model, const struct scale_instance *instance, struct map *known)
-{
-	return instance->state != SCALE_STOPPING && !str_empty(instance->id) &&
-	       !map_get(known, instance->id) && instance->since_ms &&
-	       model->now_ms - instance->since_ms > model->limits.boot_ms;
-}
-
 /* Machines that have not become nodes. A node of which the machine is not known may be one. */
 static void shrink_dead(const struct scale_packing *k, int64_t *removals, struct scale_plan *plan)
 {
-	const struct scale_model *model = k->prepared->model;
-	struct map known = {0};
+	const struct scale_prepared *p = k->prepared;
+	const struct scale_model *model = p->model;
 	char text[32];
 
-	vec_foreach (const struct scale_node, node, &model->nodes)
-		if (node->instance)
-			map_put(&known, node->instance, node->name);
 	for (size_t g = 0; g < model->groups.n; g++) {
 		const struct scale_group *group = &model->groups.v[g];
-		if (group->refused || k->prepared->groups[g].has_nameless)
+		if (group->refused || p->has_strangers || p->groups[g].nameless)
 			continue;
 		for (size_t i = 0; i<group->instances.n && * removals> 0; i++) {
 			const struct scale_instance *instance = &group->instances.v[i];
-			if (!shrink_is_late(model, instance, &known))
+			if (instance->state == SCALE_STOPPING || str_empty(instance->id) ||
+				map_get(&p->instances, instance->id) ||
+				!scale_is_late(model, instance))
 				continue;
 			--*removals;
 			duration_text(model->now_ms - instance->since_ms, text);
@@ -252,7 +213,6 @@ static void shrink_dead(const struct scale_packing *k, int64_t *removals, struct
 			plan->actions.v[plan->actions.n - 1].instance = (int32_t)i;
 		}
 	}
-	map_done(&known);
 }
 
 void plan_shrink(const struct scale_packing *k, struct scale_plan *plan)

@@ -63,10 +63,10 @@ static int snapshot_kind(const struct json *json, const char *key, enum json_kin
 {
 	static const char *const wrong[] = {[JSON_NULL] = "is not null",
 		[JSON_BOOL] = "is neither true nor false",
-		[JSON_NUMBER] = "is no number",
-		[JSON_STRING] = "is no text",
-		[JSON_ARRAY] = "is no list",
-		[JSON_OBJECT] = "is no object"};
+		[JSON_NUMBER] = "is not a number",
+		[JSON_STRING] = "is not a string",
+		[JSON_ARRAY] = "is not a list",
+		[JSON_OBJECT] = "is not an object"};
 	const struct json *member = json_get(json, key);
 
 	*ret = member;
@@ -83,7 +83,7 @@ static int snapshot_int(const struct json *json, const char *key, int64_t min, i
 		return r;
 	int64_t value = json_int(member, INT64_MIN);
 	if (value == INT64_MIN || value < min || value > max)
-		return snapshot_bad(at, key, "is no whole number within its range", err);
+		return snapshot_bad(at, key, "is not a whole number within its range", err);
 	*ret = value;
 	return 0;
 }
@@ -98,7 +98,7 @@ static int snapshot_price(const struct json *json, const char *key, const struct
 		return r;
 	double value = json_get_num(json, key, -1);
 	if (!(value >= 0 && value <= PRICE_MAX))
-		return snapshot_bad(at, key, "is no price", err);
+		return snapshot_bad(at, key, "is not a price", err);
 	*ret = value;
 	return 0;
 }
@@ -127,7 +127,7 @@ static int snapshot_known(
 	const struct json *json, const char *words, const struct snapshot_at *at, struct err *err)
 {
 	if (json_kind(json) != JSON_OBJECT)
-		return snapshot_bad(at, "", "is no object", err);
+		return snapshot_bad(at, "", "is not an object", err);
 	for (const struct json *m = json_first(json); m; m = json_next(m))
 		if (!str_is_word_of(json_key(m), words))
 			return snapshot_bad(at, json_key(m), "is not known", err);
@@ -142,7 +142,7 @@ static int snapshot_time(const struct json *json, const char *key, const struct 
 	if (!member)
 		return 0;
 	if (!json_str(member) || clock_parse(json_str(member), ret, NULL) < 0)
-		return snapshot_bad(at, key, "is no time", err);
+		return snapshot_bad(at, key, "is not a time (RFC 3339)", err);
 	return 0;
 }
 
@@ -152,7 +152,7 @@ static int snapshot_word(const struct json *json, const char *key, const char *c
 	const struct json *member = json_get(json, key);
 
 	if (member && !scale_word(words, json_str(member), ret))
-		return snapshot_bad(at, key, "is none of the words for it", err);
+		return snapshot_bad(at, key, "is not one of its words", err);
 	return 0;
 }
 
@@ -160,14 +160,15 @@ static int snapshot_word(const struct json *json, const char *key, const char *c
 
 bool snapshot_amount(const struct json *json, int resource, bool up, int64_t *ret)
 {
-	AUTO_BUF struct buf text = buf_with(SHAPE_TEXT_MAX);
+	AUTO_BUF struct buf number = buf_with(AMOUNT_TEXT_MAX);
+	const char *text = json_str(json);
 	int64_t milli = 0;
 
-	if (json_kind(json) == JSON_NUMBER)
-		json_print(json, &text);
-	else
-		buf_adds(&text, json_str(json) ? json_str(json) : "");
-	if (!kube_quantity(text.data, &milli) || milli < 0 || milli > INT64_MAX / 2)
+	if (json_kind(json) == JSON_NUMBER) {
+		json_print(json, &number);
+		text = number.data;
+	}
+	if (!text || !kube_quantity(text, &milli) || milli < 0 || milli > INT64_MAX / 2)
 		return false;
 	*ret = resource == SCALE_CPU ? milli : milli / 1000 + (up && milli % 1000 != 0);
 	return true;
@@ -212,41 +213,35 @@ static bool snapshot_room(const struct json *json, struct scale_model *model, co
 
 /* Labels, taints and what asks for them. */
 
-static int snapshot_by_key(const void *left, const void *right)
-{
-	return strcmp(
-		((const struct scale_pair *)left)->key, ((const struct scale_pair *)right)->key);
-}
-
-static int snapshot_pairs(const struct json *json, const char *member, const struct snapshot_at *at,
+static int snapshot_pairs(const struct json *json, const char *key, const struct snapshot_at *at,
 	struct scale_pairs *ret, struct err *err)
 {
-	if (json && json_kind(json) != JSON_OBJECT)
-		return snapshot_bad(at, member, "is no object", err);
-	for (const struct json *m = json_first(json); m; m = json_next(m)) {
+	const struct json *pairs;
+
+	ERR_TRY(snapshot_kind(json, key, JSON_OBJECT, at, &pairs, err));
+	for (const struct json *m = json_first(pairs); m; m = json_next(m)) {
 		if (!json_str(m))
-			return snapshot_bad(at, member, "is no object of texts", err);
-		*vec_push(ret) =
-			(struct scale_pair){mem_strdup(json_key(m)), mem_strdup(json_str(m))};
+			return snapshot_bad(at, key, "has a value that is not a string", err);
+		scale_pairs_add(ret, json_key(m), json_str(m));
 	}
-	vec_sort(ret, snapshot_by_key);
+	scale_pairs_sort(ret);
 	return 0;
 }
 
 static int snapshot_taints(const struct json *json, const struct snapshot_at *at,
 	struct scale_taints *ret, struct err *err)
 {
-	if (json && json_kind(json) != JSON_ARRAY)
-		return snapshot_bad(at, "taints", "is no list", err);
-	for (const struct json *m = json_first(json); m; m = json_next(m)) {
+	const struct json *list;
+
+	ERR_TRY(snapshot_kind(json, "taints", JSON_ARRAY, at, &list, err));
+	for (const struct json *m = json_first(list); m; m = json_next(m)) {
 		int effect = 0;
 		const char *key = json_get_str(m, "key"), *value = json_get_str(m, "value");
 		ERR_TRY(snapshot_known(m, "key value effect", at, err));
 		ERR_TRY(snapshot_word(m, "effect", snapshot_effects, at, &effect, err));
 		if (!key || !json_get(m, "effect") || (json_get(m, "value") && !value))
 			return snapshot_bad(at, "taints", "lacks a key or an effect", err);
-		*vec_push(ret) = (struct scale_taint){
-			mem_strdup(key), mem_strdup(value ? value : ""), effect};
+		scale_taints_add(ret, key, value, effect);
 	}
 	return 0;
 }
@@ -254,9 +249,10 @@ static int snapshot_taints(const struct json *json, const struct snapshot_at *at
 static int snapshot_tolerations(const struct json *json, const struct snapshot_at *at,
 	struct scale_tolerations *ret, struct err *err)
 {
-	if (json && json_kind(json) != JSON_ARRAY)
-		return snapshot_bad(at, "tolerations", "is no list", err);
-	for (const struct json *m = json_first(json); m; m = json_next(m)) {
+	const struct json *list;
+
+	ERR_TRY(snapshot_kind(json, "tolerations", JSON_ARRAY, at, &list, err));
+	for (const struct json *m = json_first(list); m; m = json_next(m)) {
 		int effect = -1;
 		ERR_TRY(snapshot_known(m, "key value effect", at, err));
 		ERR_TRY(snapshot_word(m, "effect", snapshot_effects, at, &effect, err));
@@ -268,14 +264,15 @@ static int snapshot_tolerations(const struct json *json, const struct snapshot_a
 	return 0;
 }
 
-static int snapshot_texts(const struct json *json, const char *member, const struct snapshot_at *at,
+static int snapshot_texts(const struct json *json, const char *key, const struct snapshot_at *at,
 	struct strv *ret, struct err *err)
 {
-	if (json && json_kind(json) != JSON_ARRAY)
-		return snapshot_bad(at, member, "is no list", err);
-	for (const struct json *m = json_first(json); m; m = json_next(m)) {
+	const struct json *list;
+
+	ERR_TRY(snapshot_kind(json, key, JSON_ARRAY, at, &list, err));
+	for (const struct json *m = json_first(list); m; m = json_next(m)) {
 		if (!json_str(m))
-			return snapshot_bad(at, member, "is no list of texts", err);
+			return snapshot_bad(at, key, "has an element that is not a string", err);
 		strv_add(ret, json_str(m));
 	}
 	return 0;
@@ -284,12 +281,13 @@ static int snapshot_texts(const struct json *json, const char *member, const str
 static int snapshot_affinity(const struct json *json, const struct snapshot_at *at,
 	struct scale_terms *ret, struct err *err)
 {
-	if (json && json_kind(json) != JSON_ARRAY)
-		return snapshot_bad(at, "affinity", "is no list", err);
-	for (const struct json *t = json_first(json); t; t = json_next(t)) {
+	const struct json *list;
+
+	ERR_TRY(snapshot_kind(json, "affinity", JSON_ARRAY, at, &list, err));
+	for (const struct json *t = json_first(list); t; t = json_next(t)) {
 		struct scale_term *term = vec_push(ret);
 		if (json_kind(t) != JSON_ARRAY)
-			return snapshot_bad(at, "affinity", "is no list of lists", err);
+			return snapshot_bad(at, "affinity", "is not a list of lists", err);
 		for (const struct json *r = json_first(t); r; r = json_next(r)) {
 			int op = 0;
 			ERR_TRY(snapshot_known(r, "key op values", at, err));
@@ -299,8 +297,7 @@ static int snapshot_affinity(const struct json *json, const struct snapshot_at *
 			struct scale_rule *rule = vec_push(term);
 			rule->key = mem_strdup(json_get_str(r, "key"));
 			rule->op = op;
-			ERR_TRY(snapshot_texts(
-				json_get(r, "values"), "affinity", at, &rule->values, err));
+			ERR_TRY(snapshot_texts(r, "values", at, &rule->values, err));
 		}
 	}
 	return 0;
@@ -316,18 +313,17 @@ static int snapshot_shape(const struct json *json, const struct snapshot_at *at,
 
 	ERR_TRY(snapshot_known(
 		json, "request selector affinity tolerations apart marks unsupported", at, err));
-	ERR_TRY(snapshot_texts(
-		json_get(json, "unsupported"), "unsupported", at, &ret->unsupported, err));
+	ERR_TRY(snapshot_texts(json, "unsupported", at, &ret->unsupported, err));
 	ret->request.of[SCALE_PODS] = 1;
 	ERR_TRY(snapshot_kind(json, "request", JSON_OBJECT, at, &request, err));
 	snapshot_amounts(request, model, &ret->request, &bad);
 	for (size_t i = 0; i < bad.n; i++)
 		strv_addf(&ret->unsupported, "a request of %s", bad.v[i]);
-	ERR_TRY(snapshot_pairs(json_get(json, "selector"), "selector", at, &ret->selector, err));
-	ERR_TRY(snapshot_affinity(json_get(json, "affinity"), at, &ret->affinity, err));
-	ERR_TRY(snapshot_tolerations(json_get(json, "tolerations"), at, &ret->tolerations, err));
-	ERR_TRY(snapshot_texts(json_get(json, "apart"), "apart", at, &ret->apart, err));
-	ERR_TRY(snapshot_texts(json_get(json, "marks"), "marks", at, &ret->marks, err));
+	ERR_TRY(snapshot_pairs(json, "selector", at, &ret->selector, err));
+	ERR_TRY(snapshot_affinity(json, at, &ret->affinity, err));
+	ERR_TRY(snapshot_tolerations(json, at, &ret->tolerations, err));
+	ERR_TRY(snapshot_texts(json, "apart", at, &ret->apart, err));
+	ERR_TRY(snapshot_texts(json, "marks", at, &ret->marks, err));
 	if (ret->apart.n > MARKS_MAX || ret->marks.n > MARKS_MAX)
 		return snapshot_bad(at, "marks", "and apart are too many", err);
 	return 0;
@@ -343,7 +339,7 @@ static int snapshot_shapes(const struct json *json, struct snapshot_reader *read
 {
 	struct map texts = {0};
 	int r = json && json_kind(json) != JSON_OBJECT
-			? err_set(err, E_SCALE_SNAPSHOT, "shapes is no object")
+			? err_set(err, E_SCALE_SNAPSHOT, "shapes is not an object")
 		: json_count(json) > SCALE_SHAPES_LIMIT
 			? err_set(err, E_DATA_LIMIT, "a snapshot has at most %d shapes",
 				  SCALE_SHAPES_LIMIT)
@@ -375,7 +371,7 @@ static int snapshot_shapes(const struct json *json, struct snapshot_reader *read
 static int snapshot_gangs(const struct json *json, struct snapshot_reader *reader, struct err *err)
 {
 	if (json && json_kind(json) != JSON_OBJECT)
-		return err_set(err, E_SCALE_SNAPSHOT, "gangs is no object");
+		return err_set(err, E_SCALE_SNAPSHOT, "gangs is not an object");
 	if (json_count(json) > GANGS_MAX)
 		return err_set(err, E_DATA_LIMIT, "a snapshot has at most %d gangs", GANGS_MAX);
 	for (const struct json *m = json_first(json); m; m = json_next(m)) {
@@ -453,8 +449,8 @@ static int snapshot_node(const struct json *m, const struct snapshot_at *at,
 	ERR_TRY(snapshot_lookup(m, "group", &reader->groups, at, &node->group, err));
 	ERR_TRY(snapshot_word(m, "cordoned", snapshot_cordons, at, &cordoned, err));
 	node->cordoned = cordoned;
-	ERR_TRY(snapshot_pairs(json_get(m, "labels"), "labels", at, &node->labels, err));
-	ERR_TRY(snapshot_taints(json_get(m, "taints"), at, &node->taints, err));
+	ERR_TRY(snapshot_pairs(m, "labels", at, &node->labels, err));
+	ERR_TRY(snapshot_taints(m, at, &node->taints, err));
 	ERR_TRY(snapshot_time(m, "created", at, &node->created_ms, err));
 	ERR_TRY(snapshot_time(m, "idle_since", at, &node->idle_since_ms, err));
 	ERR_TRY(snapshot_time(m, "cordoned_since", at, &node->cordoned_ms, err));
@@ -469,9 +465,10 @@ static int snapshot_node(const struct json *m, const struct snapshot_at *at,
 static int snapshot_instances(const struct json *json, const struct snapshot_at *at,
 	struct scale_instances *ret, struct err *err)
 {
-	if (json && json_kind(json) != JSON_ARRAY)
-		return snapshot_bad(at, "instances", "is no list", err);
-	for (const struct json *m = json_first(json); m; m = json_next(m)) {
+	const struct json *list;
+
+	ERR_TRY(snapshot_kind(json, "instances", JSON_ARRAY, at, &list, err));
+	for (const struct json *m = json_first(list); m; m = json_next(m)) {
 		struct scale_instance *instance = vec_push(ret);
 		int state = SCALE_RUNNING;
 		ERR_TRY(snapshot_known(m, "id state since", at, err));
@@ -514,13 +511,13 @@ static int snapshot_group(const struct json *m, const struct snapshot_at *at,
 	ERR_TRY(snapshot_word(m, "failure", scale_failure_names, at, &failure, err));
 	group->failure = (enum scale_failure)failure;
 	ERR_TRY(snapshot_time(m, "wait_until", at, &group->wait_until_ms, err));
-	ERR_TRY(snapshot_instances(json_get(m, "instances"), at, &group->instances, err));
+	ERR_TRY(snapshot_instances(m, at, &group->instances, err));
 	ERR_TRY(snapshot_kind(m, "template", JSON_OBJECT, at, &template, err));
 	if (!template)
 		return 0;
 	ERR_TRY(snapshot_known(template, "labels taints room", at, err));
-	ERR_TRY(snapshot_pairs(json_get(template, "labels"), "labels", at, &group->labels, err));
-	ERR_TRY(snapshot_taints(json_get(template, "taints"), at, &group->taints, err));
+	ERR_TRY(snapshot_pairs(template, "labels", at, &group->labels, err));
+	ERR_TRY(snapshot_taints(template, at, &group->taints, err));
 	ERR_TRY(snapshot_kind(template, "room", JSON_OBJECT, at, &room, err));
 	group->has_template = snapshot_room(room, model, "group", group->id, &group->room);
 	return 0;
@@ -568,8 +565,7 @@ static int snapshot_limits(const struct json *json, struct scale_limits *ret, st
 		ERR_TRY(snapshot_int(json, numbers[i].key, 0, INT32_MAX, &at, &value, err));
 		*numbers[i].value = value * numbers[i].unit;
 	}
-	ret->price = json_get_num(json, "price", ret->price);
-	return 0;
+	return snapshot_price(json, "price", &at, &ret->price, err);
 }
 
 static int snapshot_list(const struct json *json, const char *key, size_t max,
@@ -582,7 +578,7 @@ static int snapshot_list(const struct json *json, const char *key, size_t max,
 	struct snapshot_at at = {key, 0, NULL};
 
 	if (list && json_kind(list) != JSON_ARRAY)
-		return err_set(err, E_SCALE_SNAPSHOT, "%s is no list", key);
+		return err_set(err, E_SCALE_SNAPSHOT, "%s is not a list", key);
 	if (json_count(list) > max)
 		return err_set(err, E_DATA_LIMIT, "a snapshot has at most %zu %s", max, key);
 	for (const struct json *m = json_first(list); m; m = json_next(m), at.i++)
@@ -609,7 +605,7 @@ static int snapshot_all(const struct json *json, struct snapshot_reader *reader,
 		err));
 	if (json_get_int(json, "dlrun_autoscale", 0) != 1)
 		return err_set(err, E_SCALE_SNAPSHOT,
-			"this is no snapshot of version 1: \"dlrun_autoscale\" is not 1");
+			"this is not a snapshot of version 1: \"dlrun_autoscale\" is not 1");
 	ERR_TRY(snapshot_str(json, "cluster", &at, &model->cluster, err));
 	ERR_TRY(snapshot_time(json, "now", &at, &model->now_ms, err));
 	if (!model->now_ms)
@@ -621,7 +617,7 @@ static int snapshot_all(const struct json *json, struct snapshot_reader *reader,
 		json, "groups", SCALE_GROUPS_LIMIT, reader, snapshot_list_group, err));
 	ERR_TRY(snapshot_list(json, "nodes", SCALE_NODES_LIMIT, reader, snapshot_node, err));
 	ERR_TRY(snapshot_list(json, "pods", SCALE_PODS_LIMIT, reader, snapshot_pod, err));
-	return snapshot_texts(json_get(json, "remarks"), "remarks", &at, &model->remarks, err);
+	return snapshot_texts(json, "remarks", &at, &model->remarks, err);
 }
 
 int snapshot_read(const struct json *json, struct scale_model *ret, struct err *err)

@@ -340,6 +340,15 @@ const struct json *config_target(const struct config *config, const char *name)
 	return json_get(config_value_of(config, "targets")->json, name);
 }
 
+bool config_target_is_cluster(const struct config *config, const char *name)
+{
+	const struct json *definition = name ? config_target(config, name) : NULL;
+
+	if (definition)
+		return str_eq(json_get_str(definition, "kind"), "kubernetes");
+	return name && (str_eq(name, "kube") || str_starts(name, "kube:"));
+}
+
 const struct json *config_axes(const struct config *config)
 {
 	return config_value_of(config, "sweep.over")->json;

@@ -136,6 +136,8 @@ const struct strv *config_env(const struct config *config);
 const struct strv *config_secrets(const struct config *config);
 /* The definition of a target (its keys as JSON), or NULL. */
 const struct json *config_target(const struct config *config, const char *name);
+/* Whether it is a cluster: by its definition, or as "kube[:CONTEXT[/NAMESPACE]]". NULL is none. */
+bool config_target_is_cluster(const struct config *config, const char *name);
 /* sweep.over: an object for axes_add_json() (core/study/axes.h), or NULL. Scalars are strings, as
  * they are written. */
 const struct json *config_axes(const struct config *config);

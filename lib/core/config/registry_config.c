@@ -48,15 +48,6 @@ static void registry_config_fill(
 	};
 }
 
-static bool is_cluster(const struct config *config, const char *name)
-{
-	const struct json *definition = name ? config_target(config, name) : NULL;
-
-	if (definition)
-		return str_eq(json_get_str(definition, "kind"), "kubernetes");
-	return name && (str_eq(name, "kube") || str_starts(name, "kube:"));
-}
-
 bool registry_config_is_off(const struct config *config, const char *target_name)
 {
 	const struct json *target = target_name ? config_target(config, target_name) : NULL;
@@ -74,7 +65,7 @@ int registry_config_find(const struct config *config, const char *target_name,
 
 	if (!json || registry_config_is_off(config, target_name))
 		return 0;
-	if (json_get(json, "forward") && !is_cluster(config, target_name)) {
+	if (json_get(json, "forward") && !config_target_is_cluster(config, target_name)) {
 		err_set(err, E_CONFIG, "registry%s%s: forward is for Kubernetes targets",
 			own ? " of " : "", own ? target_name : "");
 		return err_hint(err, "dlrun config --show-origin %s", own ? "targets" : "registry");
@@ -146,7 +137,7 @@ static void add_push(
 	const struct config *config, const struct json *json, const char *target, struct strv *ret)
 {
 	const char *push = json_get_str(json, "push");
-	bool is_led = !json_get(json, "forward") || is_cluster(config, target);
+	bool is_led = !json_get(json, "forward") || config_target_is_cluster(config, target);
 
 	if (push && is_led && !str_eq(push, REGISTRY_NONE) && strv_find(ret, push) < 0)
 		strv_add(ret, push);

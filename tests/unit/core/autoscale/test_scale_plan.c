@@ -229,6 +229,51 @@ static void test_a_snapshot_is_written_as_it_was_read(void **state UNUSED)
 	}
 }
 
+/* Members of a snapshot that say nothing that could be meant, and what is said of each. */
+static void test_what_is_no_snapshot(void **state UNUSED)
+{
+	static const struct {
+		const char *members, *error;
+	} bad[] = {
+		{"\"foo\": 1", "foo is not known"},
+		{"\"limits\": {\"nodes\": \"3\"}", "limits.nodes is not a number"},
+		{"\"limits\": {\"price\": \"30\"}", "limits.price is not a number"},
+		{"\"limits\": {\"price\": -1}", "limits.price is not a price"},
+		{"\"limits\": {\"step\": 2.5}",
+			"limits.step is not a whole number within its range"},
+		{"\"pods\": {}", "pods is not a list"},
+		{"\"pods\": [5]", "pods[0] is not an object"},
+		{"\"shapes\": {\"s\": {\"request\": [5]}}", "shapes.s.request is not an object"},
+		{"\"shapes\": {\"s\": {\"selector\": {\"a\": 1}}}",
+			"shapes.s.selector has a value that is not a string"},
+		{"\"shapes\": {\"s\": {\"tolerations\": [{\"key\": 5}]}}",
+			"shapes.s.key is not a string"},
+		{"\"shapes\": {\"s\": {}}, \"pods\": [{\"name\": \"p\", \"shape\": \"s\", \"count\": \"5\"}]",
+			"pods[0].count is not a number"},
+		{"\"nodes\": [{\"name\": \"n\", \"ready\": \"true\"}]",
+			"nodes[0].ready is neither true nor false"},
+		{"\"nodes\": [{\"name\": \"n\", \"kept\": true}]", "nodes[0].kept is not a string"},
+		{"\"groups\": [{\"id\": \"a\", \"price\": \"1.5\"}]",
+			"groups[0].price is not a number"},
+		{"\"groups\": [{\"id\": \"a\"}, {\"id\": \"a\"}]", "groups[1].id is there twice"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_JSON struct json *json = NULL;
+		AUTO_ERR struct err err = {0};
+		AUTO_FREE char *text = mem_printf("{\"dlrun_autoscale\": 1, \"now\": "
+						  "\"2026-11-27T05:00:00Z\", %s}",
+			bad[i].members);
+
+		scale_model_init(&model);
+		assert_int_equal(
+			json_parse(text, strlen(text), strlen(text), "it", &json, &err), 0);
+		assert_true(snapshot_read(json, &model, &err) < 0);
+		assert_string_equal(err.message, bad[i].error);
+	}
+}
+
 /*
  * Properties of plans of any model
  */
@@ -507,6 +552,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_each_case),
 		cmocka_unit_test(test_a_snapshot_is_written_as_it_was_read),
+		cmocka_unit_test(test_what_is_no_snapshot),
 		cmocka_unit_test(test_any_model),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

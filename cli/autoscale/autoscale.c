@@ -98,10 +98,12 @@ static int autoscale_look(struct app *app, const struct autoscale_values *values
 		return r;
 	if (!values->groups)
 		strv_add(&ret->remarks, "without --groups no machines can be bought");
+	/* The configuration's default is this machine, which is none that anybody means here. */
 	const char *target = values->target ? values->target : config_str(config, "target");
+	if (!values->target && str_eq(target, "local"))
+		target = "kube";
 	app_catch_signals();
-	return collect_cluster(
-		session, str_eq(target, "local") ? "kube" : target, &app_interrupted, ret, err);
+	return collect_cluster(session, target, &app_interrupted, ret, err);
 }
 
 static int autoscale_plan(struct app *app, const struct autoscale_values *values)

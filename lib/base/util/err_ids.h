@@ -213,6 +213,9 @@
 	X(E_TARGET_SILENT, NET, "target.silent") \
 	X(E_TARGET_UNSUPPORTED, USAGE, "target.unsupported") \
 	/* autoscaling */ \
+	X(E_SCALE_LEASE, CONFLICT, "autoscale.lease") \
+	X(E_SCALE_PROVIDER, REMOTE, "autoscale.provider") \
+	X(E_SCALE_SETTINGS, CONFIG, "autoscale.settings") \
 	X(E_SCALE_SNAPSHOT, CONFIG, "autoscale.snapshot") \
 	/* the rest */ \
 	X(E_CANCELED, CANCELED, "cancelled") \

@@ -50,6 +50,9 @@ struct provider_reply {
 	struct err error;
 };
 typedef int provider_done_fn(void *ctx, struct provider_reply *reply, struct err *err);
+/* Of a FAILURE of a response: its class, SCALE_FAILED_OTHER where it is none of these words, and
+ * its text, owned, bounded as an error's. */
+enum scale_failure provider_failure(const struct json *failure, char **ret_text);
 
 struct provider;
 struct provider_call;
@@ -65,7 +68,9 @@ const char *provider_name(const struct provider *provider);
 void provider_free(struct provider *provider); /* NULL is accepted */
 AUTO_POINTER(struct provider, provider_free)
 
-/* argv: NULL-ended, copied; env: borrowed. */
+/* argv: NULL-ended, copied; env: borrowed, NULL: this process's. A program is sent SIGTERM at the
+ * deadline and SIGKILL 2 s later; what it has started gets the same signals, and SIGKILL when it has
+ * ended. The last line of its standard error says why it failed. */
 struct provider *provider_exec_new(
 	struct loop *loop, const char *const *argv, const char *const *env);
 /* regions: NULL-ended, copied; env (of credentials and AWS_ENDPOINT_URL*) and http: borrowed.

@@ -197,6 +197,8 @@ struct scale_model {
 	struct strv remarks; /* sentences about what could not be read, for people */
 };
 void scale_model_init(struct scale_model *model);
+/* The defaults. */
+void scale_limits_init(struct scale_limits *limits);
 void scale_model_done(struct scale_model *model);
 #define AUTO_SCALE_MODEL AUTO(scale_model_done)
 

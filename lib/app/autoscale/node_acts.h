@@ -36,12 +36,13 @@ int node_acts_do(struct kube_client *client, const volatile int *interrupted,
  * which object that is; 0, and *ret_why, the caller's. Blocks. */
 
 /* A node that is to go may if it is cordoned by us and runs nothing but daemons. */
-int node_is_free(struct kube_client *client, const struct scale_node *node, char **ret_uid,
+int node_acts_is_free(struct kube_client *client, const struct scale_node *node, char **ret_uid,
 	char **ret_why, struct err *err);
 /* A node without a machine may if it does not respond. */
-int node_is_dead(struct kube_client *client, const struct scale_node *node, char **ret_uid,
+int node_acts_is_dead(struct kube_client *client, const struct scale_node *node, char **ret_uid,
 	char **ret_why, struct err *err);
 /* Delete the object of that uid; one that is gone is right. Blocks. */
-int node_forget(struct kube_client *client, const char *name, const char *uid, struct err *err);
+int node_acts_forget(
+	struct kube_client *client, const char *name, const char *uid, struct err *err);
 
 #endif

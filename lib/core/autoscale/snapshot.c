@@ -23,13 +23,6 @@ enum {
 	GANGS_MAX = 100 * 1000,
 };
 
-#define ERR_TRY(call)                                                                              \
-	do {                                                                                       \
-		int r_ = (call);                                                                   \
-		if (r_ < 0)                                                                        \
-			return r_;                                                                 \
-	} while (0)
-
 /* The place of what is read, for errors: "pods[3]". */
 struct snapshot_at {
 	const char *list;

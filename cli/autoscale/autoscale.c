@@ -163,23 +163,34 @@ static const struct {
 	int (*run)(struct app *app, const struct autoscale_values *values);
 } autoscale_words[] = {{"plan", autoscale_plan}, {"run", autoscale_run}};
 
-static int autoscale_check(const struct autoscale_values *values, bool is_run, struct err *err)
+static int autoscale_check(const struct autoscale_values *values, const char *word, struct err *err)
 {
-	if (values->snapshot && (values->groups || values->target || values->settings))
+	const struct {
+		const char *option;
+		bool is_given;
+		const char *word;
+	} own[] = {
+		{"--snapshot", values->snapshot, "plan"},
+		{"--groups", values->groups, "plan"},
+		{"--save", values->save, "plan"},
+		{"--what-if", values->what_if.n, "plan"},
+		{"--apply", values->apply, "run"},
+		{"--once", values->once, "run"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(own); i++)
+		if (own[i].is_given && !str_eq(own[i].word, word))
+			return err_set(err, E_USAGE, "%s is an option of `dlrun autoscale %s`",
+				own[i].option, own[i].word);
+	if (!!values->snapshot + !!values->groups + !!values->settings > 1)
 		return err_set(
-			err, E_USAGE, "--snapshot excludes --target, --groups and --settings");
-	if (values->groups && values->settings)
-		return err_set(err, E_USAGE, "--groups excludes --settings");
-	if (!is_run && (values->apply || values->once))
-		return err_set(err, E_USAGE, "--apply and --once are of `dlrun autoscale run`");
-	if (is_run && (values->snapshot || values->groups || values->save || values->what_if.n))
-		return err_set(err, E_USAGE,
-			"--snapshot, --groups, --save and --what-if are of `dlrun autoscale plan`");
-	if (is_run && !values->settings) {
-		err_set(err, E_USAGE, "run needs --settings FILE");
-		return err_hint(err, "man dlrun-autoscale.5");
-	}
-	return 0;
+			err, E_USAGE, "--snapshot, --groups and --settings exclude each other");
+	if (values->snapshot && values->target)
+		return err_set(err, E_USAGE, "--snapshot excludes --target");
+	if (!str_eq(word, "run") || values->settings)
+		return 0;
+	err_set(err, E_USAGE, "--settings FILE is missing");
+	return err_hint(err, "man dlrun-autoscale.5");
 }
 
 static int cmd_autoscale_run(struct app *app, void *values_ptr, struct strv *words)
@@ -192,7 +203,7 @@ static int cmd_autoscale_run(struct app *app, void *values_ptr, struct strv *wor
 		return app_fail(app, &err);
 	while (!str_eq(autoscale_words[i].word, words->v[0]))
 		i++;
-	if (autoscale_check(values, str_eq(words->v[0], "run"), &err) < 0)
+	if (autoscale_check(values, words->v[0], &err) < 0)
 		return app_fail(app, &err);
 	return autoscale_words[i].run(app, values);
 }

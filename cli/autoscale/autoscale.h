@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the words of `dlrun autoscale` share. */
+/* The parts that the words of `dlrun autoscale` share. */
 #ifndef DLRUN_CLI_AUTOSCALE_AUTOSCALE_H
 #define DLRUN_CLI_AUTOSCALE_AUTOSCALE_H
 

@@ -15,6 +15,7 @@ struct run {
 	struct autoscaler *autoscaler;
 	struct buf shown;    /* the plan that was printed last */
 	unsigned n_failures; /* turns in a row */
+	bool has_worked;     /* a turn has: what is denied later is a server that starts */
 };
 
 static void run_on_event(void *ctx, const struct turn_event *event)
@@ -53,7 +54,7 @@ static void run_on_note(void *ctx, const char *text)
 	app_note(run->app, "%s", text);
 }
 
-/* What has changed since it was shown. */
+/* Print the plan, unless it is the one that was printed last. */
 static void run_show(
 	struct run *run, const struct scale_model *model, const struct scale_plan *plan)
 {
@@ -90,8 +91,12 @@ static int run_turn(struct run *run, struct err *err)
 }
 
 /* Whether another turn can help. */
-static bool run_is_lasting(const struct err *err)
+static bool run_is_lasting(const struct run *run, const struct err *err)
 {
+	if (run->values->once)
+		return true;
+	if (run->has_worked)
+		return false;
 	return err->id == E_KUBE_DENIED || err->id == E_KUBE_AUTH || err->code == ERR_CONFIG ||
 	       err->code == ERR_USAGE || err->id == E_DATA;
 }
@@ -106,8 +111,9 @@ static int run_turns(struct run *run)
 		int r = run_turn(run, &err);
 		if (err.id == E_CANCELED)
 			return 0;
-		if (r < 0 && (run->values->once || run_is_lasting(&err)))
+		if (r < 0 && run_is_lasting(run, &err))
 			return app_fail(run->app, &err);
+		run->has_worked = run->has_worked || r == 0;
 		run->n_failures = r < 0 ? run->n_failures + 1 : 0;
 		if (r < 0) {
 			app_warn(run->app, "%s", err.message);

@@ -41,7 +41,7 @@ static bool buy_read_failed(struct turn *turn, int32_t at, const struct json *re
 	return true;
 }
 
-/* What a grow has come to. The group of the model is what it is now. */
+/* The outcome of a grow: the group of the model becomes what it is now. */
 static void buy_read_grow(struct turn *turn, const struct turn_ask *ask)
 {
 	struct scale_group *group = &turn->model->groups.v[ask->group];
@@ -49,7 +49,7 @@ static void buy_read_grow(struct turn *turn, const struct turn_ask *ask)
 	int64_t to = json_get_int(ask->request, "to", group->desired), before = group->desired;
 
 	if (!ask->reply.response) {
-		/* Its effect may have come: the same is asked again in the next turn. */
+		/* A grow whose effect is not known is asked for again in the next turn. */
 		if (ask->reply.is_unknown)
 			group->desired = to > before ? to : before;
 		if (ask->reply.is_unknown)
@@ -192,7 +192,8 @@ static int buy_uncordon(struct turn *turn, struct err *err)
 	vec_foreach (struct node_act, act, &acts) {
 		struct scale_node *node = &turn->model->nodes.v[act->node];
 		bool is_problem = err_is_set(&act->error);
-		/* One that cannot be had counts as a stranger's: the rest is planned without it. */
+		/* A node that cannot be had counts as a stranger's: the rest is planned without
+		 * it. */
 		node->cordoned = is_problem ? SCALE_CORDONED : SCALE_OPEN;
 		turn->has_failed = turn->has_failed || is_problem;
 		turn_tell(turn, &(struct turn_event){.what = "uncordon",

@@ -94,8 +94,8 @@ static char *give_back_look(struct turn *turn, const struct scale_action *action
 	char *why = NULL;
 
 	int r = action->kind == SCALE_REMOVE
-			? node_is_free(turn->autoscaler->client, node, ret_uid, &why, &error)
-			: node_is_dead(turn->autoscaler->client, node, ret_uid, &why, &error);
+			? node_acts_is_free(turn->autoscaler->client, node, ret_uid, &why, &error)
+			: node_acts_is_dead(turn->autoscaler->client, node, ret_uid, &why, &error);
 	return r < 0 ? mem_strdup(error.message) : why;
 }
 
@@ -105,7 +105,7 @@ static int give_back_forget(
 	AUTO_ERR struct err error = {0};
 
 	ERR_TRY(turn_may_act(turn, err));
-	int r = node_forget(turn->autoscaler->client, name, uid, &error);
+	int r = node_acts_forget(turn->autoscaler->client, name, uid, &error);
 	turn_tell(turn, &(struct turn_event){.what = "forget",
 				.node = name,
 				.text = r < 0 ? error.message : why,

@@ -64,7 +64,7 @@ static int lease_on_write(void *ctx, struct kube_response *response, struct err 
 		lease_again(lease, LEASE_RENEW_MS);
 		return 0;
 	}
-	/* What it is now has to be looked at. */
+	/* The Lease as it is now has to be read. */
 	json_free(TAKE(lease->object));
 	bool is_lost = response->error.id == E_KUBE_CONFLICT || response->error.id == E_KUBE_EXISTS;
 	err_move(&lease->error, &response->error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One autoscaler works on a cluster at a time: who holds the Lease dlrun-autoscale
+ * The Lease dlrun-autoscale: one autoscaler works on a cluster at a time, its holder
  * (coordination.k8s.io/v1, as the leader election of Kubernetes's own controllers uses it). It is
  * taken and renewed by itself on the loop. Others take it over when it has not changed for
  * LEASE_SECONDS by their own clocks, so that clocks that differ do no harm; its holder counts it as
@@ -27,7 +27,8 @@ enum {
 struct lease;
 /* Begins to ask for it. holder: a name that no other process has, copied. */
 struct lease *lease_new(struct kube_client *client, const char *holder);
-/* Gives it up, so that the next one has it at once; waits for that for a moment. NULL is accepted. */
+/* Gives the Lease up, so that the next one has it at once; waits for that for a moment. NULL is
+ * accepted. */
 void lease_free(struct lease *lease);
 AUTO_POINTER(struct lease, lease_free)
 #define AUTO_LEASE AUTO(lease_free_auto)

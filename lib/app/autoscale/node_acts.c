@@ -103,8 +103,8 @@ int node_acts_do(struct kube_client *client, const volatile int *interrupted,
 	return r;
 }
 
-static int node_get(struct kube_client *client, const struct scale_node *node, struct json **ret,
-	struct err *err)
+static int node_acts_get(struct kube_client *client, const struct scale_node *node,
+	struct json **ret, struct err *err)
 {
 	AUTO_FREE char *path = kube_path("/api/v1/nodes/%s", node->name);
 
@@ -115,7 +115,7 @@ static int node_get(struct kube_client *client, const struct scale_node *node, s
 }
 
 /* A pod there that is more than a daemon. */
-static int node_find_pod(
+static int node_acts_find_pod(
 	struct kube_client *client, const char *name, char **ret_pod, struct err *err)
 {
 	AUTO_FREE char *selector =
@@ -137,13 +137,13 @@ static int node_find_pod(
 	return 0;
 }
 
-int node_is_free(struct kube_client *client, const struct scale_node *node, char **ret_uid,
+int node_acts_is_free(struct kube_client *client, const struct scale_node *node, char **ret_uid,
 	char **ret_why, struct err *err)
 {
 	AUTO_JSON struct json *object = NULL;
 	AUTO_FREE char *pod = NULL, *instance = NULL;
 
-	ERR_TRY(node_get(client, node, &object, err));
+	ERR_TRY(node_acts_get(client, node, &object, err));
 	instance = objects_instance(object);
 	bool is_ours = json_get_bool(json_get(object, "spec"), "unschedulable", false) &&
 		       str_eq(kube_annotation(object, SCALE_CORDONED_BY), SCALE_US);
@@ -151,7 +151,7 @@ int node_is_free(struct kube_client *client, const struct scale_node *node, char
 		*ret_why = mem_strdup("somebody has changed it");
 		return 0;
 	}
-	ERR_TRY(node_find_pod(client, node->name, &pod, err));
+	ERR_TRY(node_acts_find_pod(client, node->name, &pod, err));
 	if (pod) {
 		*ret_why = mem_printf("pod %s has come there", pod);
 		return 0;
@@ -160,13 +160,13 @@ int node_is_free(struct kube_client *client, const struct scale_node *node, char
 	return 1;
 }
 
-int node_is_dead(struct kube_client *client, const struct scale_node *node, char **ret_uid,
+int node_acts_is_dead(struct kube_client *client, const struct scale_node *node, char **ret_uid,
 	char **ret_why, struct err *err)
 {
 	AUTO_JSON struct json *object = NULL;
 	AUTO_FREE char *instance = NULL;
 
-	ERR_TRY(node_get(client, node, &object, err));
+	ERR_TRY(node_acts_get(client, node, &object, err));
 	instance = objects_instance(object);
 	if (kube_condition_is(object, "Ready", "True") || !str_eq(instance, node->instance)) {
 		*ret_why = mem_strdup("it has come back");
@@ -176,7 +176,7 @@ int node_is_dead(struct kube_client *client, const struct scale_node *node, char
 	return 1;
 }
 
-int node_forget(struct kube_client *client, const char *name, const char *uid, struct err *err)
+int node_acts_forget(struct kube_client *client, const char *name, const char *uid, struct err *err)
 {
 	AUTO_FREE char *path = kube_path("/api/v1/nodes/%s", name);
 	AUTO_JSON struct json *body = json_object();

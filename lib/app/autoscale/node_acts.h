@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the autoscaler does to nodes of the cluster: the marks that it keeps on them, cordons, and
+ * The acts of the autoscaler on nodes of the cluster: the marks that it keeps on them, cordons, and
  * the end of their objects.
  */
 #ifndef DLRUN_APP_AUTOSCALE_NODE_ACTS_H
@@ -35,13 +35,14 @@ int node_acts_do(struct kube_client *client, const volatile int *interrupted,
 /* Whether a node's object may go, as the API server has it now: 1, and *ret_uid, the caller's, says
  * which object that is; 0, and *ret_why, the caller's. Blocks. */
 
-/* It is cordoned by us and runs nothing but daemons. */
-int node_is_free(struct kube_client *client, const struct scale_node *node, char **ret_uid,
+/* A node that is to go may if it is cordoned by us and runs nothing but daemons. */
+int node_acts_is_free(struct kube_client *client, const struct scale_node *node, char **ret_uid,
 	char **ret_why, struct err *err);
-/* Its machine is gone, and it does not respond. */
-int node_is_dead(struct kube_client *client, const struct scale_node *node, char **ret_uid,
+/* A node without a machine may if it does not respond. */
+int node_acts_is_dead(struct kube_client *client, const struct scale_node *node, char **ret_uid,
 	char **ret_why, struct err *err);
 /* Delete the object of that uid; one that is gone is right. Blocks. */
-int node_forget(struct kube_client *client, const char *name, const char *uid, struct err *err);
+int node_acts_forget(
+	struct kube_client *client, const char *name, const char *uid, struct err *err);
 
 #endif

@@ -4,8 +4,8 @@
  * found by the name that a group has.
  *
  * A provider that does not respond must not make what it has seem absent: machines on their way
- * would be bought a second time elsewhere. Its last response counts for SUPPLY_KEEP_MS, and its groups
- * are not changed meanwhile; after that they are unknown, which is a remark.
+ * would be bought a second time elsewhere. Its last response counts for SUPPLY_KEEP_MS, and its
+ * groups are not changed meanwhile; after that they are unknown, which is a remark.
  */
 #ifndef DLRUN_APP_AUTOSCALE_SUPPLY_H
 #define DLRUN_APP_AUTOSCALE_SUPPLY_H

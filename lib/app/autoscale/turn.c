@@ -10,7 +10,8 @@
 #include "base/util/random.h"
 #include "base/util/str.h"
 
-enum { HOLDER_BYTES = 4, HOST_MAX = 64 };
+/* Marks in one turn: the first turn on a large cluster has thousands. */
+enum { HOLDER_BYTES = 4, HOST_MAX = 64, MARKS_MAX = 500 };
 
 /* A name that no other process has. */
 static struct lease *autoscaler_lease(struct kube_client *client)
@@ -151,7 +152,7 @@ static int turn_mark_nodes(struct turn *turn, struct err *err)
 {
 	AUTO_NODE_ACTS struct node_acts acts = {0};
 
-	for (size_t i = 0; i < turn->model->nodes.n; i++)
+	for (size_t i = 0; i < turn->model->nodes.n && acts.n < MARKS_MAX; i++)
 		if (turn->model->nodes.v[i].is_unmarked)
 			*vec_push(&acts) =
 				(struct node_act){.kind = NODE_ACT_MARK, .node = (int32_t)i};
@@ -162,7 +163,7 @@ static int turn_mark_nodes(struct turn *turn, struct err *err)
 		node->is_unmarked = err_is_set(&act->error);
 		if (!node->is_unmarked)
 			continue;
-		/* What is not noted has not begun. */
+		/* An idle time that is not noted has not begun. */
 		if (node->idle_since_ms)
 			node->idle_since_ms = turn->model->now_ms;
 		turn_tell(turn, &(struct turn_event){.what = "mark",

@@ -4,11 +4,11 @@
  * plans.
  *
  * A turn acts while the Lease is held and what it saw is younger than TURN_FRESH_MS, and asks
- * before each act. Before a provider is asked to grow, the grow stands in the state (state_store.h);
- * when it fails at once, the same pods are planned again without that group, in the same turn, and
- * machines that no gang is complete with any more are given back. Nothing is evicted: a node that
- * runs more than daemons stays. What a process that ended in the midst has begun, the next one
- * finds in the state, in the groups of the providers, and on the nodes.
+ * before each act. Before a provider is asked to grow, the grow stands in the state
+ * (state_store.h); when it fails at once, the same pods are planned again without that group, in
+ * the same turn, and machines that no gang is complete with any more are given back. Nothing is
+ * evicted: a node that runs more than daemons stays. What a process that ended in the midst has
+ * begun, the next one finds in the state, in the groups of the providers, and on the nodes.
  */
 #ifndef DLRUN_APP_AUTOSCALE_TURN_H
 #define DLRUN_APP_AUTOSCALE_TURN_H
@@ -60,8 +60,8 @@ AUTO_POINTER(struct autoscaler, autoscaler_free)
 int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,
 	struct scale_plan *plan, struct err *err);
 
-/* What the cluster and its groups are now, with what is remembered of them; for plans. The model is
- * as scale_model_init leaves it. */
+/* A model of the cluster and its groups as they are now, with what is remembered of them, for
+ * plans. It is as scale_model_init leaves it before. */
 int autoscaler_look(
 	const struct autoscaler_options *options, struct scale_model *model, struct err *err);
 

@@ -36,7 +36,7 @@ void turn_tell(const struct turn *turn, const struct turn_event *event);
 struct json *turn_request(
 	const struct turn *turn, const char *verb, const struct scale_group *group);
 
-/* One request of several that go out together. */
+/* A request out of several that go out together. */
 struct turn_ask {
 	int32_t group;
 	struct json *request; /* owned */

@@ -126,7 +126,7 @@ struct scale_node {
 		silent_ms;    /* silent: last heartbeat of one not ready */
 	bool has_no_instance; /* the provider says that its machine is gone */
 	char *kept; /* why it is never removed: an annotation, a pool of Karpenter; or NULL */
-	/* What is noted on it in the cluster (objects.h) is not this; of no snapshot. */
+	/* Whether its marks in the cluster (objects.h) differ from this; not in snapshots. */
 	bool is_unmarked;
 };
 struct scale_nodes VEC_OF(struct scale_node);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the autoscaler remembers of its groups from turn to turn: which failed, how long each is not
- * asked again, and the newest grow of each. An engine; times are wall clock of the cluster.
+ * The state of the autoscaler that outlives a turn and a process: which groups failed, how long
+ * each is not asked again, and the newest grow of each. An engine; times are wall clock of the
+ * cluster.
  *
  * A grow is written here before the provider is asked (scale_state_ask), so that whoever takes over
  * asks with the same token again rather than a second time. JSON, in the member "state" of the
@@ -61,11 +62,11 @@ void scale_state_fail(struct scale_state *state, const char *id, enum scale_fail
 /* Grows whose machines are there, or are overdue, are over, the failures before them too; groups
  * that are gone are forgotten when their wait is. */
 void scale_state_settle(struct scale_state *state, const struct scale_model *model);
-/* What is remembered as members of the model's groups: wait_until, failure, failure_text. */
+/* Sets wait_until, failure and failure_text of the model's groups. */
 void scale_state_apply(const struct scale_state *state, struct scale_model *model);
 
-/* The wait after so many failures of that class in a row, at least 1. That of SCALE_FAILED_THROTTLE is
- * random in part. */
+/* The wait after so many failures of that class in a row, at least 1. That of SCALE_FAILED_THROTTLE
+ * is random in part. */
 int64_t scale_state_wait_ms(enum scale_failure failure, int64_t failures);
 
 #endif

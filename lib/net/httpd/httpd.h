@@ -15,10 +15,10 @@
  * upgrades and on every method but GET and HEAD, and such an Origin on GET and HEAD, too, unless
  * the route says otherwise; and what is not exactly one request: see httpd_head.h.
  *
- * With `address` whose a connection is, a token and the name in Host are not asked for. GET and HEAD
- * without a body reach `request`; other methods get 405, bodies 413, and nothing is upgraded or
- * relayed. A request that a page of another site makes is refused, whatever its method. A head that
- * does not come and a response that is not taken within public_ms end the connection.
+ * With `address` whose a connection is, a token and the name in Host are not asked for. GET and
+ * HEAD without a body reach `request`; other methods get 405, bodies 413, and nothing is upgraded
+ * or relayed. A request that a page of another site makes is refused, whatever its method. A head
+ * that does not come and a response that is not taken within public_ms end the connection.
  *
  * Connections stay open between requests; those to programs as long as both sides want it and the
  * next request has the same key. Bodies go through as they come, with back-pressure, both ways;

@@ -313,7 +313,8 @@ static void show_add_cost(struct buf *out, const struct run *run)
 	AUTO_FREE char *shown = str_shown(group);
 	double ms = per_hour > 0 ? amount / per_hour * 3600 * 1000 : 0;
 	AUTO_FREE char *line = mem_printf("about %.2f (%.3g node%s of %s%s%s)", amount, nodes,
-		nodes > 1 ? "s" : "", shown, ms > 0 && ms < 1e15 ? " for " : "",
+		nodes > 0.995 && nodes < 1.005 ? "" : "s", shown,
+		ms > 0 && ms < 1e15 ? " for " : "",
 		ms > 0 && ms < 1e15 ? duration_text((int64_t)ms, time) : "");
 	summary_add_field(out, "cost", line);
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/autoscale/autoscale.h"
+
 #include <unistd.h>
 
 #include "app/autoscale/collect.h"
+#include "app/autoscale/turn.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
 #include "core/autoscale/plan.h"
@@ -18,15 +20,12 @@
 /* As of `git diff --exit-code` and its like: there is something to do. */
 enum { EXIT_CHANGES = 10, REPORT_MAX = 256 << 20 };
 
-struct autoscale_values {
-	const char *target, *groups, *snapshot, *save;
-	struct strv what_if;
-};
-
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct autoscale_values, target), .arg = "T",
 		.help = "The cluster (default: `target:`, or the current context)",
 		.values = VALUE_TARGET},
+	{OPT_MEMBER(OPT_STRING, 0, "settings", struct autoscale_values, settings), .arg = "FILE",
+		.help = "What may be bought, of whom: dlrun-autoscale(5)", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_STRING, 0, "groups", struct autoscale_values, groups), .arg = "FILE",
 		.help = "Groups of machines and limits, as in a snapshot", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_STRING, 0, "snapshot", struct autoscale_values, snapshot), .arg = "FILE",
@@ -35,6 +34,10 @@ static const struct opt opts[] = {
 		.help = "Add pods: '16 x 8 GPUs' is a gang, 'study of 200 x 1 GPU' is none"},
 	{OPT_MEMBER(OPT_STRING, 0, "save", struct autoscale_values, save), .arg = "FILE",
 		.help = "Write what was planned from as a snapshot", .values = VALUE_FILE},
+	{OPT_MEMBER(OPT_FLAG, 0, "apply", struct autoscale_values, apply),
+		.help = "run: do what is planned; without it nothing is changed"},
+	{OPT_MEMBER(OPT_FLAG, 0, "once", struct autoscale_values, once),
+		.help = "run: end after one turn"},
 	{OPT_END},
 };
 
@@ -80,30 +83,58 @@ static int autoscale_print(
 	return ui_print(app, UI_OUT, text.data, text.len) < 0;
 }
 
-/* From a snapshot, or from a cluster with the groups of a file. */
-static int autoscale_look(struct app *app, const struct autoscale_values *values,
-	struct scale_model *ret, struct err *err)
+int autoscale_open(struct app *app, const struct autoscale_values *values,
+	struct autoscale_place *ret, struct err *err)
 {
 	struct session *session;
 	struct config *config;
 
-	if (values->snapshot)
-		return autoscale_read(values->snapshot, ret, err);
-	int r = app_session(app, &session, err);
-	if (r == 0)
-		r = session_config(session, &config, err);
-	if (r == 0 && values->groups)
-		r = autoscale_read(values->groups, ret, err);
-	if (r < 0)
-		return r;
-	if (!values->groups)
-		strv_add(&ret->remarks, "without --groups no machines can be bought");
+	ERR_TRY(app_session(app, &session, err));
+	ERR_TRY(session_config(session, &config, err));
 	/* The configuration's default is this machine, which is none that anybody means here. */
 	const char *target = values->target ? values->target : config_str(config, "target");
 	if (!values->target && str_eq(target, "local"))
 		target = "kube";
+	ret->target = target;
+	if (values->settings) {
+		AUTO_BUF struct buf text = buf_with(SETTINGS_SIZE_MAX);
+		ERR_TRY(fs_read(values->settings, SETTINGS_SIZE_MAX, &text, NULL, err));
+		ERR_TRY(settings_parse(text.data, text.len, values->settings, &ret->settings, err));
+		ERR_TRY(supply_open(
+			session_loop(session), session->env.env, ret->settings, &ret->supply, err));
+	}
 	app_catch_signals();
-	return collect_cluster(session, target, &app_interrupted, ret, err);
+	return collect_open(session, target, &ret->cluster, err);
+}
+
+void autoscale_place_done(struct autoscale_place *place)
+{
+	supply_free(place->supply);
+	settings_free(place->settings);
+}
+
+/* From a snapshot, or from a cluster with the groups of a file or of providers. */
+static int autoscale_look(struct app *app, const struct autoscale_values *values,
+	struct scale_model *ret, struct err *err)
+{
+	AUTO_AUTOSCALE_PLACE struct autoscale_place place = {0};
+
+	if (values->snapshot)
+		return autoscale_read(values->snapshot, ret, err);
+	if (values->groups)
+		ERR_TRY(autoscale_read(values->groups, ret, err));
+	else if (!values->settings)
+		strv_add(&ret->remarks, "without --settings or --groups no machines can be bought");
+	ERR_TRY(autoscale_open(app, values, &place, err));
+	if (place.settings)
+		return autoscaler_look(&(struct autoscaler_options){.cluster = place.cluster,
+					       .settings = place.settings,
+					       .supply = place.supply,
+					       .interrupted = &app_interrupted},
+			ret, err);
+	if (!ret->cluster)
+		ret->cluster = mem_strdup(place.target);
+	return collect_cluster(place.cluster, NULL, &app_interrupted, ret, err);
 }
 
 static int autoscale_plan(struct app *app, const struct autoscale_values *values)
@@ -127,27 +158,66 @@ static int autoscale_plan(struct app *app, const struct autoscale_values *values
 	return r ? r : plan.actions.n ? EXIT_CHANGES : 0;
 }
 
+static const struct {
+	const char *word;
+	int (*run)(struct app *app, const struct autoscale_values *values);
+} autoscale_words[] = {{"plan", autoscale_plan}, {"run", autoscale_run}};
+
+static int autoscale_check(const struct autoscale_values *values, const char *word, struct err *err)
+{
+	const struct {
+		const char *option;
+		bool is_given;
+		const char *word;
+	} own[] = {
+		{"--snapshot", values->snapshot, "plan"},
+		{"--groups", values->groups, "plan"},
+		{"--save", values->save, "plan"},
+		{"--what-if", values->what_if.n, "plan"},
+		{"--apply", values->apply, "run"},
+		{"--once", values->once, "run"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(own); i++)
+		if (own[i].is_given && !str_eq(own[i].word, word))
+			return err_set(err, E_USAGE, "%s is an option of `dlrun autoscale %s`",
+				own[i].option, own[i].word);
+	if (!!values->snapshot + !!values->groups + !!values->settings > 1)
+		return err_set(
+			err, E_USAGE, "--snapshot, --groups and --settings exclude each other");
+	if (values->snapshot && values->target)
+		return err_set(err, E_USAGE, "--snapshot excludes --target");
+	if (!str_eq(word, "run") || values->settings)
+		return 0;
+	err_set(err, E_USAGE, "--settings FILE is missing");
+	return err_hint(err, "man dlrun-autoscale.5");
+}
+
 static int cmd_autoscale_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct autoscale_values *values = values_ptr;
 	AUTO_ERR struct err err = {0};
+	size_t i = 0;
 
-	int r = str_choose(words->v[0], "plan", "the word behind autoscale", &err);
-	if (r == 0 && values->snapshot && (values->groups || values->target))
-		r = err_set(&err, E_USAGE, "--snapshot excludes --target and --groups");
-	return r < 0 ? app_fail(app, &err) : autoscale_plan(app, values);
+	if (str_choose(words->v[0], "plan run", "the word behind autoscale", &err) < 0)
+		return app_fail(app, &err);
+	while (!str_eq(autoscale_words[i].word, words->v[0]))
+		i++;
+	if (autoscale_check(values, words->v[0], &err) < 0)
+		return app_fail(app, &err);
+	return autoscale_words[i].run(app, values);
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun autoscale plan --snapshot lab.json # what would be bought and given back, and why",
 	"dlrun autoscale plan --snapshot lab.json --what-if '16 x 8 GPUs' # nodes, price, what is in the way",
-	"dlrun autoscale plan -t lab --groups groups.json # of a cluster as it is now",
+	"dlrun autoscale run -t lab --settings autoscale.yaml --apply # buy and give back, until stopped",
 };
 
 const struct cmd cmd_autoscale = {
 	.name = "autoscale",
-	.summary = "Plan which machines a cluster should buy and give back",
-	.synopsis = "plan [options]",
+	.summary = "Plan, buy and give back the machines of a cluster",
+	.synopsis = "plan|run [options]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct autoscale_values),

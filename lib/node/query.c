@@ -291,16 +291,11 @@ void node_machine_done(struct node_machine *machine)
 	free(TAKE(machine->error));
 }
 
-/* "3.14", and nothing else that strtod takes. */
 static double parse_load(const char *text)
 {
-	char *end;
 	double value;
 
-	if (!*text || text[strspn(text, "0123456789.")])
-		return -1;
-	value = strtod(text, &end);
-	return *end || !isfinite(value) || value > LOAD_MAX ? -1 : value;
+	return str_to_decimal(text, &value) && value <= LOAD_MAX ? value : -1;
 }
 
 /* -1: not known. */

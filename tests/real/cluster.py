@@ -36,7 +36,7 @@ from pathlib import Path
 
 from gotools import go_tool
 from harness import Missing, busy_s, needs, pause_s, wait_for
-from kube_api import Api, ApiError, write_kubeconfig
+from kube_api import Api, ApiError, fake_node, write_kubeconfig
 from kube_host import CNI
 from registries import free_port, listens
 
@@ -478,20 +478,17 @@ class Cluster:
             "capacity": {"storage": size}, "hostPath": {"path": str(there)}, "persistentVolumeReclaimPolicy": "Retain", **spec}})
         return there
 
+    def start_fakes(self):
+        """kwok, which keeps fake nodes."""
+        if "kwok" not in self.parts() or self.parts()["kwok"]["status"] is not None:
+            self.start("kwok")
+
     def fake_node(self, name, labels=None, taints=(), **resources):
         """One of kwok's: its pods seem to run and those of Jobs to end, as kubernetes/kwok.yaml says.
         It is tainted `tests/fake`, so that only who tolerates that comes there, unless `taints` says otherwise."""
-        capacity = {"cpu": "64", "memory": "512Gi", "pods": "500", "ephemeral-storage": "1Ti",
-                    **{k: str(v) for k, v in resources.items()}}
         taints = [{"key": "tests/fake", "effect": "NoSchedule"}] if taints == () else taints
-        if "kwok" not in self.parts() or self.parts()["kwok"]["status"] is not None:
-            self.start("kwok")
-        self.apply({"kind": "Node", "metadata": {
-            "name": name, "annotations": {"kwok.x-k8s.io/node": "fake"},
-            "labels": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name, **(labels or {})}},
-            "spec": {"taints": taints}})
-        self.api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"capacity": capacity, "allocatable": capacity}},
-                 kind="application/merge-patch+json")
+        self.start_fakes()
+        fake_node(self.api, name, labels, taints, {"cpu": 64, "memory": "512Gi", "pods": 500, "ephemeral-storage": "1Ti", **resources})
         self.wait(lambda: any(c["type"] == "Ready" and c["status"] == "True" for c in self.get("Node", name)["status"]["conditions"]),
                   f"node {name}")
 

@@ -8,7 +8,7 @@
 #include "core/autoscale/objects.h"
 #include "core/autoscale/snapshot.h"
 #include "core/config/config.h"
-#include "targets/kube/kube_open.h"
+#include "net/stream/field.h"
 
 struct collect {
 	struct loop_wait wait;
@@ -27,6 +27,10 @@ static int collect_on_list(void *ctx, struct kube_response *response, struct err
 	struct collect_list *list = ctx;
 
 	list->call = NULL;
+	/* The times of its objects are of the server's clock, and ours may be wrong or jump. */
+	const char *date = response->http ? field_find(&response->http->headers, "date") : NULL;
+	if (list->kind == OBJECTS_NODES && date && field_date(date) > 0)
+		list->collect->model->now_ms = field_date(date);
 	if (response->error.id == E_NONE)
 		list->list = TAKE(response->object);
 	else
@@ -83,7 +87,7 @@ static void collect_read(struct collect *collect)
 	objects_read(lists, collect->model);
 }
 
-static int collect_open(
+int collect_open(
 	struct session *session, const char *target, struct kube_cluster **ret, struct err *err)
 {
 	struct config *config;
@@ -102,25 +106,23 @@ static int collect_open(
 	return kube_open(session, context, kube_namespace, ret, err);
 }
 
-int collect_cluster(struct session *session, const char *target, const volatile int *interrupted,
-	struct scale_model *model, struct err *err)
+int collect_cluster(struct kube_cluster *cluster, struct supply *supply,
+	const volatile int *interrupted, struct scale_model *model, struct err *err)
 {
-	struct kube_cluster *cluster;
 	struct collect collect = {.model = model,
-		.wait = {.loop = session_loop(session),
+		.wait = {.loop = kube_client_loop(cluster->client),
 			.deadline_ms = clock_deadline(COLLECT_MS),
 			.interrupted = interrupted}};
 
-	int r = collect_open(session, target, &cluster, err);
-	if (r < 0)
-		return r;
 	model->now_ms = clock_wall_ms();
-	if (!model->cluster)
-		model->cluster = mem_strdup(target);
+	if (supply)
+		supply_ask(supply, &collect.wait);
 	collect_start(&collect, cluster->client);
-	r = loop_wait_run(&collect.wait, err);
+	int r = loop_wait_run(&collect.wait, err);
 	for (int kind = 0; kind < OBJECTS_KINDS; kind++)
 		kube_cancel(collect.lists[kind].call);
+	if (supply)
+		supply_take(supply, model);
 	if (r == 0)
 		r = collect_judge(&collect, err);
 	if (r == 0)

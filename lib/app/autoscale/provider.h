@@ -22,8 +22,8 @@
  *	       that is not there is gone; gone is false while it is still ending. Without instances,
  *	       machines that were asked for and are not there are no longer asked for.
  *
- * FAILURE: {"class": "capacity"|"quota"|"price"|"config"|"throttle"|"other", "text": "…"}.
- * Any response may be {"error": FAILURE} instead: nothing of it was done.
+ * FAILURE: {"class": "capacity"|"quota"|"price"|"config"|"throttle"|"other", "text": "…"}. Any
+ * response may be {"error": FAILURE} instead: nothing of it was done.
  */
 #ifndef DLRUN_APP_AUTOSCALE_PROVIDER_H
 #define DLRUN_APP_AUTOSCALE_PROVIDER_H
@@ -41,8 +41,8 @@ enum { PROVIDER_RESPONSE_MAX = 8 << 20, PROVIDER_MS = 60 * 1000, PROVIDER_TEXT_M
 
 /* Failed: response is NULL, error is set (E_SCALE_PROVIDER, of at most PROVIDER_TEXT_MAX bytes
  * without control characters), and failure is its class. is_unknown: the request may have had its
- * effect (no response came, in time or at all). Else the response is provider.c's until the function
- * returns; TAKE() it to keep it. */
+ * effect (no response came, in time or at all). Else the response is provider.c's until the
+ * function returns; TAKE() it to keep it. */
 struct provider_reply {
 	struct json *response;
 	enum scale_failure failure;
@@ -50,6 +50,9 @@ struct provider_reply {
 	struct err error;
 };
 typedef int provider_done_fn(void *ctx, struct provider_reply *reply, struct err *err);
+/* Of a FAILURE of a response: its class, SCALE_FAILED_OTHER where it is none of these words, and
+ * its text, owned, bounded as an error's. */
+enum scale_failure provider_failure(const struct json *failure, char **ret_text);
 
 struct provider;
 struct provider_call;
@@ -65,11 +68,13 @@ const char *provider_name(const struct provider *provider);
 void provider_free(struct provider *provider); /* NULL is accepted */
 AUTO_POINTER(struct provider, provider_free)
 
-/* argv: NULL-ended, copied; env: borrowed. */
+/* argv: NULL-ended, copied; env: borrowed, NULL: this process's. A program is sent SIGTERM at the
+ * deadline and SIGKILL 2 s later; what it has started gets the same signals, and SIGKILL when it has
+ * ended. The last line of its standard error says why it failed. */
 struct provider *provider_exec_new(
 	struct loop *loop, const char *const *argv, const char *const *env);
-/* regions: NULL-ended, copied; env (of credentials and AWS_ENDPOINT_URL*) and http: borrowed. E_SCALE_SETTINGS of
- * regions and endpoints that are none. */
+/* regions: NULL-ended, copied; env (of credentials and AWS_ENDPOINT_URL*) and http: borrowed.
+ * E_SCALE_SETTINGS of regions and endpoints that are none. */
 int provider_aws_new(struct loop *loop, struct http *http, const char *const *regions,
 	const char *const *env, struct provider **ret, struct err *err);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of providers: what each kind of them does, and what provider.c does for all of them. */
+/* The inside of providers: what each kind of them does, and what provider.c does for all of
+ * them. */
 #ifndef DLRUN_APP_AUTOSCALE_PROVIDER_IMPL_H
 #define DLRUN_APP_AUTOSCALE_PROVIDER_IMPL_H
 

@@ -394,6 +394,21 @@ const struct yaml *yaml_get(const struct yaml *map, const char *key)
 	return NULL;
 }
 
+struct yaml_mark yaml_place(const struct yaml *yaml)
+{
+	bool is_apart = yaml->key_mark.line && yaml->key_mark.line != yaml->mark.line;
+
+	return is_apart ? yaml->key_mark : yaml->mark;
+}
+
+const char *yaml_kind_name(const struct yaml *yaml)
+{
+	static const char *const names[] = {"a single value", "a list", "a map"};
+	static const char *const empty[] = {"a single value", "an empty list", "an empty map"};
+
+	return (yaml->first ? names : empty)[yaml->kind];
+}
+
 bool yaml_is_null(const struct yaml *yaml)
 {
 	static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};

@@ -52,6 +52,10 @@ AUTO_POINTER(struct yaml, yaml_tree_free)
 #define AUTO_YAML AUTO(yaml_tree_free_auto)
 
 const struct yaml *yaml_get(const struct yaml *map, const char *key);
+/* Where a member is for a reader: its value, or its key where that stands on another line. */
+struct yaml_mark yaml_place(const struct yaml *yaml);
+/* "a single value", "an empty list", … */
+const char *yaml_kind_name(const struct yaml *yaml);
 /* A plain ~, null or nothing at all. */
 bool yaml_is_null(const struct yaml *yaml);
 

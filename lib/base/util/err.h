@@ -87,6 +87,14 @@ int err_move(struct err *to, struct err *from);
 /* *to (cleared first) becomes equal to *from. Returns -code. */
 int err_copy(struct err *to, const struct err *from);
 
+/* Return what call returned if that is negative, for functions that have nothing to undo. */
+#define ERR_TRY(call)                                                                              \
+	do {                                                                                       \
+		int r_ = (call);                                                                   \
+		if (r_ < 0)                                                                        \
+			return r_;                                                                 \
+	} while (0)
+
 /* A command that cannot be executed, in either way. */
 static inline int err_cannot_exec(const struct err *err)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/util/str.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +76,19 @@ int str_to_int(
 			(long long)min, given);
 	return err_set(err, E_USAGE, "%s must be a whole number from %lld to %lld, not \"%s\"",
 		what, (long long)min, (long long)max, given);
+}
+
+bool str_to_decimal(const char *s, double *ret)
+{
+	char *end;
+
+	if (!s[strcspn(s, "0123456789")] || s[strspn(s, "0123456789.")])
+		return false;
+	double value = strtod(s, &end);
+	if (*end || !isfinite(value))
+		return false;
+	*ret = value;
+	return true;
 }
 
 bool str_is_before(const char *s, const char *text, size_t len, unsigned char tail)

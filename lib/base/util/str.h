@@ -50,6 +50,9 @@ int str_choose(const char *s, const char *words, const char *what, struct err *e
 /* The whole of s as a decimal number within [min, max]; ERR_USAGE naming what otherwise. */
 int str_to_int(
 	const char *s, int64_t min, int64_t max, const char *what, int64_t *ret, struct err *err);
+/* The whole of s as decimal digits with at most one point, "3.14", and nothing else that strtod
+ * takes; finite. */
+bool str_to_decimal(const char *s, double *ret);
 /* Bytes: 4096, 500Mi, 2Gi, 10M (powers of ten without i), 1.5Gi; k to E. Parts of a byte are cut
  * off. ERR_USAGE otherwise. */
 int str_to_size(const char *s, uint64_t *ret, struct err *err);

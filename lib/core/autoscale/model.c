@@ -13,12 +13,18 @@ const char *const scale_failure_names[] = {
 static const char *const fixed_resources[SCALE_RESOURCES_FIXED] = {
 	"cpu", "memory", "pods", "ephemeral-storage"};
 
+void scale_limits_init(struct scale_limits *limits)
+{
+	*limits = (struct scale_limits){.removals = 10,
+		.idle_ms = 600 * 1000,
+		.boot_ms = 1500 * 1000,
+		.silent_ms = 3600 * 1000};
+}
+
 void scale_model_init(struct scale_model *model)
 {
-	*model = (struct scale_model){.limits = {.removals = 10,
-					      .idle_ms = 600 * 1000,
-					      .boot_ms = 1500 * 1000,
-					      .silent_ms = 3600 * 1000}};
+	*model = (struct scale_model){0};
+	scale_limits_init(&model->limits);
 	for (int i = 0; i < SCALE_RESOURCES_FIXED; i++)
 		model->resources[i] = mem_strdup(fixed_resources[i]);
 }

@@ -126,6 +126,8 @@ struct scale_node {
 		silent_ms;    /* silent: last heartbeat of one not ready */
 	bool has_no_instance; /* the provider says that its machine is gone */
 	char *kept; /* why it is never removed: an annotation, a pool of Karpenter; or NULL */
+	/* Whether its marks in the cluster (objects.h) differ from this; not in snapshots. */
+	bool is_unmarked;
 };
 struct scale_nodes VEC_OF(struct scale_node);
 
@@ -195,6 +197,8 @@ struct scale_model {
 	struct strv remarks; /* sentences about what could not be read, for people */
 };
 void scale_model_init(struct scale_model *model);
+/* The defaults. */
+void scale_limits_init(struct scale_limits *limits);
 void scale_model_done(struct scale_model *model);
 #define AUTO_SCALE_MODEL AUTO(scale_model_done)
 

@@ -127,7 +127,7 @@ static bool objects_is_of_cordon(const char *key)
 {
 	return str_eq(key, "node.kubernetes.io/unschedulable") ||
 	       str_eq(key, "node.kubernetes.io/not-ready") ||
-	       str_eq(key, "node.kubernetes.io/unreachable") || str_eq(key, SCALE_CORDON_TAINT);
+	       str_eq(key, "node.kubernetes.io/unreachable");
 }
 
 /* Taints of a node until its agents have come up. */
@@ -176,7 +176,7 @@ static char *objects_kept(const struct json *object)
 }
 
 /* aws:///us-east-1a/i-0abc is i-0abc; others are as they are, without the scheme. */
-static char *objects_instance(const struct json *object)
+char *objects_instance(const struct json *object)
 {
 	const char *id = kube_str_at(object, "spec.providerID");
 	const char *rest = id ? strstr(id, "://") : NULL;
@@ -211,6 +211,22 @@ static void objects_node_room(struct objects *o, const struct json *object, stru
 	}
 }
 
+/* A machine of a group that its provider does not list any more: it is gone, unless the provider
+ * lists none at all though there are some. */
+static void objects_node_without_instance(
+	struct objects *o, const struct json *object, struct scale_node *node)
+{
+	const char *id = kube_annotation(object, SCALE_GROUP);
+
+	for (size_t g = 0; id && g < o->model->groups.n; g++) {
+		const struct scale_group *group = &o->model->groups.v[g];
+		if (!str_eq(group->id, id) || (!group->instances.n && group->desired))
+			continue;
+		node->group = (int32_t)g;
+		node->has_no_instance = true;
+	}
+}
+
 static void objects_node(struct objects *o, const struct json *object, const struct map *instances)
 {
 	struct scale_node *node = vec_push(&o->model->nodes);
@@ -223,6 +239,8 @@ static void objects_node(struct objects *o, const struct json *object, const str
 	node->group = -1;
 	if (node->instance)
 		node->group = (int32_t)(intptr_t)map_get(instances, node->instance) - 1;
+	if (node->instance && node->group < 0)
+		objects_node_without_instance(o, object, node);
 	podspec_pairs(kube_at(object, "metadata.labels"), &node->labels);
 	node->is_ready = str_eq(json_get_str(ready, "status"), "True");
 	if (!node->is_ready)
@@ -233,6 +251,11 @@ static void objects_node(struct objects *o, const struct json *object, const str
 					 ? SCALE_CORDONED_BY_US
 					 : SCALE_CORDONED;
 	node->cordoned_ms = is_cordoned ? objects_noted_ms(o, object, SCALE_CORDONED_SINCE) : 0;
+	/* A mark of a node that somebody uncordoned would make their next cordon ours. */
+	node->is_unmarked = node->group >= 0 &&
+			    (!str_eq(kube_annotation(object, SCALE_GROUP),
+				     o->model->groups.v[node->group].id) ||
+				    (!is_cordoned && kube_annotation(object, SCALE_CORDONED_BY)));
 	node->created_ms = kube_time_at(object, "metadata.creationTimestamp");
 	node->idle_since_ms = objects_noted_ms(o, object, SCALE_IDLE_SINCE);
 	node->kept = objects_kept(object);
@@ -415,9 +438,16 @@ static bool objects_is_gated_by_kueue(const struct json *object)
 	       str_eq(json_get_str(json_first(gates), "name"), KUEUE_GATE);
 }
 
+bool objects_is_daemon(const struct json *pod)
+{
+	const char *owner = objects_owner(pod);
+
+	return str_eq(owner, "DaemonSet") || str_eq(owner, "Node");
+}
+
 static void objects_pod(struct objects *o, const struct json *object)
 {
-	const char *node = kube_str_at(object, "spec.nodeName"), *owner = objects_owner(object);
+	const char *node = kube_str_at(object, "spec.nodeName");
 	bool is_leaving = kube_at(object, "metadata.deletionTimestamp");
 	int32_t at = node ? (int32_t)(intptr_t)map_get(&o->nodes, node) - 1 : -1;
 
@@ -431,7 +461,7 @@ static void objects_pod(struct objects *o, const struct json *object)
 		.gang = objects_gang_of(o, object, objects_job_of(object)),
 		.priority = (int32_t)json_get_int(json_get(object, "spec"), "priority", 0),
 		.since_ms = kube_time_at(object, "metadata.creationTimestamp"),
-		.is_daemon = str_eq(owner, "DaemonSet") || str_eq(owner, "Node"),
+		.is_daemon = objects_is_daemon(object),
 		.is_kept = objects_is_kept(object)};
 	pod.shape =
 		objects_shape_of(o, json_get(object, "metadata"), json_get(object, "spec"), NULL);
@@ -690,10 +720,13 @@ static void objects_idle(struct objects *o)
 			is_busy[pod->node] = true;
 	for (size_t i = 0; i < o->model->nodes.n; i++) {
 		struct scale_node *node = &o->model->nodes.v[i];
+		bool is_noted = node->idle_since_ms;
 		if (is_busy[i])
 			node->idle_since_ms = 0;
 		else if (!node->idle_since_ms)
 			node->idle_since_ms = o->model->now_ms;
+		node->is_unmarked =
+			node->is_unmarked || (node->group >= 0 && is_noted == is_busy[i]);
 	}
 }
 

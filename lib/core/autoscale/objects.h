@@ -18,7 +18,7 @@
 #define SCALE_US             "autoscale"
 #define SCALE_CORDONED_SINCE "dlrun/cordoned-since" /* annotations: RFC 3339 */
 #define SCALE_IDLE_SINCE     "dlrun/idle-since"
-#define SCALE_CORDON_TAINT   "dlrun/cordoned"
+#define SCALE_GROUP          "dlrun/group" /* annotation: the id of its group */
 
 enum objects_kind {
 	OBJECTS_NODES,
@@ -36,6 +36,11 @@ enum objects_kind {
 const char *objects_path(enum objects_kind kind);
 /* Whether a cluster may lack it. */
 bool objects_is_optional(enum objects_kind kind);
+
+/* The provider's id of a node's machine, which the caller frees; NULL: it is not known. */
+char *objects_instance(const struct json *node);
+/* Whether a pod is of a DaemonSet or of its node itself. */
+bool objects_is_daemon(const struct json *pod);
 
 /* Take from an object of a list what objects_read does not look at, most of its bytes. */
 void objects_trim(struct json *item);

@@ -21,16 +21,7 @@ enum {
 	PODS_MAX = 10 * 1000 * 1000, /* with counts */
 	MARKS_MAX = 64,
 	GANGS_MAX = 100 * 1000,
-	SIZE_MAX_OF_GROUP = 1000 * 1000,
-	PRICE_MAX = 1000 * 1000 * 1000,
 };
-
-#define ERR_TRY(call)                                                                              \
-	do {                                                                                       \
-		int r_ = (call);                                                                   \
-		if (r_ < 0)                                                                        \
-			return r_;                                                                 \
-	} while (0)
 
 /* The place of what is read, for errors: "pods[3]". */
 struct snapshot_at {
@@ -97,7 +88,7 @@ static int snapshot_price(const struct json *json, const char *key, const struct
 	if (r < 0 || !member)
 		return r;
 	double value = json_get_num(json, key, -1);
-	if (!(value >= 0 && value <= PRICE_MAX))
+	if (!(value >= 0 && value <= SCALE_PRICE_MAX))
 		return snapshot_bad(at, key, "is not a price", err);
 	*ret = value;
 	return 0;
@@ -502,10 +493,11 @@ static int snapshot_group(const struct json *m, const struct snapshot_at *at,
 	ERR_TRY(snapshot_str(m, "zone", at, &group->zone, err));
 	ERR_TRY(snapshot_str(m, "failure_text", at, &group->failure_text, err));
 	ERR_TRY(snapshot_str(m, "refused", at, &group->refused, err));
-	ERR_TRY(snapshot_int(m, "min", 0, SIZE_MAX_OF_GROUP, at, &group->min, err));
-	ERR_TRY(snapshot_int(m, "max", 0, SIZE_MAX_OF_GROUP, at, &group->max, err));
-	ERR_TRY(snapshot_int(m, "desired", 0, SIZE_MAX_OF_GROUP, at, &group->desired, err));
-	ERR_TRY(snapshot_int(m, "weight", -PODS_MAX, PODS_MAX, at, &group->weight, err));
+	ERR_TRY(snapshot_int(m, "min", 0, SCALE_GROUP_SIZE_MAX, at, &group->min, err));
+	ERR_TRY(snapshot_int(m, "max", 0, SCALE_GROUP_SIZE_MAX, at, &group->max, err));
+	ERR_TRY(snapshot_int(m, "desired", 0, SCALE_GROUP_SIZE_MAX, at, &group->desired, err));
+	ERR_TRY(snapshot_int(
+		m, "weight", -SCALE_WEIGHT_MAX, SCALE_WEIGHT_MAX, at, &group->weight, err));
 	ERR_TRY(snapshot_price(m, "price", at, &group->price, err));
 	ERR_TRY(snapshot_bool(m, "spot", at, &group->is_spot, err));
 	ERR_TRY(snapshot_word(m, "failure", scale_failure_names, at, &failure, err));
@@ -562,7 +554,7 @@ static int snapshot_limits(const struct json *json, struct scale_limits *ret, st
 		json, "nodes price step removals idle_s spares boot_s silent_s", &at, err));
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
 		int64_t value = *numbers[i].value / numbers[i].unit;
-		ERR_TRY(snapshot_int(json, numbers[i].key, 0, INT32_MAX, &at, &value, err));
+		ERR_TRY(snapshot_int(json, numbers[i].key, 0, SCALE_LIMIT_MAX, &at, &value, err));
 		*numbers[i].value = value * numbers[i].unit;
 	}
 	return snapshot_price(json, "price", &at, &ret->price, err);

@@ -45,6 +45,11 @@ enum {
 	SCALE_NODES_LIMIT = 20 * 1000,
 	SCALE_GROUPS_LIMIT = 2000,
 	SCALE_SHAPES_LIMIT = 20 * 1000,
+	/* Of values: limits (times in seconds), prices of an hour, machines of a group, weights. */
+	SCALE_LIMIT_MAX = INT32_MAX,
+	SCALE_PRICE_MAX = 1000 * 1000 * 1000,
+	SCALE_GROUP_SIZE_MAX = 1000 * 1000,
+	SCALE_WEIGHT_MAX = 10 * 1000 * 1000,
 };
 
 /* ret is as scale_model_init leaves it. Amounts that are none, negative or beyond the range make

@@ -36,10 +36,7 @@ int config_location_prefix(struct err *err, const struct config_location *locati
 struct config_location config_location_of(
 	const struct config_location *outer, const struct yaml *item)
 {
-	bool is_apart = item->key_mark.line && item->key_mark.line != item->mark.line;
-
-	return (struct config_location){
-		outer->source, outer->file, is_apart ? item->key_mark : item->mark};
+	return (struct config_location){outer->source, outer->file, yaml_place(item)};
 }
 
 int config_location_error(

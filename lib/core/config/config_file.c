@@ -18,19 +18,11 @@
 
 enum { PLAIN_MAX = 200 }; /* of a value in a hint */
 
-static const char *kind_name(const struct yaml *node)
-{
-	static const char *const names[] = {"a single value", "a list", "a map"};
-	static const char *const empty[] = {"a single value", "an empty list", "an empty map"};
-
-	return (node->first ? names : empty)[node->kind];
-}
-
 int config_wrong_kind(struct err *err, const struct config_location *location, const char *key,
 	const char *wanted, const struct yaml *node)
 {
 	return config_location_errorf(
-		err, location, "%s must be %s, not %s", key, wanted, kind_name(node));
+		err, location, "%s must be %s, not %s", key, wanted, yaml_kind_name(node));
 }
 
 static int config_file_read_words(const struct yaml *node, const char *key,
@@ -42,7 +34,7 @@ static int config_file_read_words(const struct yaml *node, const char *key,
 		if (item->kind != YAML_SCALAR)
 			return config_location_errorf(err, &here,
 				"an item of %s must be a single value, not %s", key,
-				kind_name(item));
+				yaml_kind_name(item));
 		strv_add(ret, item->text);
 	}
 	return 0;
@@ -634,7 +626,7 @@ int config_read_text(struct config *config, enum config_source source, const cha
 	if (root->kind == YAML_MAP)
 		return read_map(config, root, "", &location, err);
 	config_location_errorf(
-		err, &location, "the file must be a map of keys, not %s", kind_name(root));
+		err, &location, "the file must be a map of keys, not %s", yaml_kind_name(root));
 	return err_hint(err, "target: local");
 }
 

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/autoscale/turn.h"
+#include "base/util/clock.h"
+#include "base/util/str.h"
+#include "cli/autoscale/autoscale.h"
+#include "cli/term/ui.h"
+#include "core/autoscale/report.h"
+
+enum { RUN_REPORT_MAX = 64 << 20, RUN_BACKOFF_MAX_MS = 60 * 1000 };
+
+struct run {
+	struct app *app;
+	const struct autoscale_values *values;
+	struct autoscale_place place;
+	struct autoscaler *autoscaler;
+	struct buf shown;    /* the plan that was printed last */
+	unsigned n_failures; /* turns in a row */
+	bool has_worked;     /* a turn has: what is denied later is a server that starts */
+};
+
+static void run_on_event(void *ctx, const struct turn_event *event)
+{
+	struct run *run = ctx;
+	char now[CLOCK_TEXT_SIZE];
+
+	clock_format(clock_wall_ms(), now);
+	if (run->app->options.json) {
+		struct json *json = app_json("autoscale-event");
+		json_set_str(json, "time", now);
+		json_set_str(json, "do", event->what);
+		if (event->group)
+			json_set_str(json, "group", event->group);
+		if (event->node)
+			json_set_str(json, "node", event->node);
+		if (event->failure != SCALE_NO_FAILURE)
+			json_set_str(json, "failure", scale_failure_names[event->failure]);
+		json_set_bool(json, "problem", event->is_problem);
+		json_set_str(json, "text", event->text);
+		app_print_json_line(run->app, json);
+		return;
+	}
+	ui_printf(run->app, UI_OUT, "%.19sZ %-10s %s%s%s%s%s\n", now, event->what,
+		event->node    ? event->node
+		: event->group ? event->group
+			       : "",
+		event->is_problem ? UI_RED " failed" UI_OFF : "",
+		str_empty(event->text) ? "" : ": ", event->text, "");
+}
+
+static void run_on_note(void *ctx, const char *text)
+{
+	const struct run *run = ctx;
+
+	app_note(run->app, "%s", text);
+}
+
+/* Print the plan, unless it is the one that was printed last. */
+static void run_show(
+	struct run *run, const struct scale_model *model, const struct scale_plan *plan)
+{
+	AUTO_BUF struct buf text = buf_with(RUN_REPORT_MAX);
+
+	plan_text(model, plan, &text);
+	if (text.full || str_eq(text.data, run->shown.data))
+		return;
+	buf_done(&run->shown);
+	run->shown = text;
+	text = buf_with(0);
+	if (run->app->options.json) {
+		struct json *json = app_json("autoscale-plan");
+		json_set(json, "plan", plan_json(model, plan));
+		app_print_json_line(run->app, json);
+		return;
+	}
+	char now[CLOCK_TEXT_SIZE];
+	clock_format(clock_wall_ms(), now);
+	ui_printf(run->app, UI_OUT, "%.19sZ would:\n", now);
+	ui_print(run->app, UI_OUT, run->shown.data, run->shown.len);
+}
+
+static int run_turn(struct run *run, struct err *err)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_SCALE_PLAN struct scale_plan plan = {0};
+
+	scale_model_init(&model);
+	int r = autoscaler_turn(run->autoscaler, &model, &plan, err);
+	if (r == 0 && !run->values->apply)
+		run_show(run, &model, &plan);
+	return r;
+}
+
+/* Whether another turn can help. */
+static bool run_is_lasting(const struct run *run, const struct err *err)
+{
+	if (run->values->once)
+		return true;
+	if (run->has_worked)
+		return false;
+	return err->id == E_KUBE_DENIED || err->id == E_KUBE_AUTH || err->code == ERR_CONFIG ||
+	       err->code == ERR_USAGE || err->id == E_DATA;
+}
+
+static int run_turns(struct run *run)
+{
+	struct loop *loop = session_loop(&run->app->session);
+
+	while (!run->app->out_lost) {
+		AUTO_ERR struct err err = {0};
+		int64_t wait_ms = settings_every_ms(run->place.settings);
+		int r = run_turn(run, &err);
+		if (err.id == E_CANCELED)
+			return 0;
+		if (r < 0 && run_is_lasting(run, &err))
+			return app_fail(run->app, &err);
+		run->has_worked = run->has_worked || r == 0;
+		run->n_failures = r < 0 ? run->n_failures + 1 : 0;
+		if (r < 0) {
+			app_warn(run->app, "%s", err.message);
+			int64_t more_ms = backoff_ms(run->n_failures, 1000, RUN_BACKOFF_MAX_MS);
+			wait_ms = wait_ms < more_ms ? more_ms : wait_ms;
+		}
+		if (run->values->once || loop_pause(loop, wait_ms, &app_interrupted, NULL) < 0)
+			return 0;
+	}
+	return 1;
+}
+
+int autoscale_run(struct app *app, const struct autoscale_values *values)
+{
+	struct run run = {.app = app, .values = values, .shown = buf_with(RUN_REPORT_MAX)};
+	AUTO_ERR struct err err = {0};
+
+	if (autoscale_open(app, values, &run.place, &err) == 0) {
+		const struct autoscaler_options options = {.cluster = run.place.cluster,
+			.settings = run.place.settings,
+			.supply = run.place.supply,
+			.apply = values->apply,
+			.interrupted = &app_interrupted,
+			.event = run_on_event,
+			.note = run_on_note,
+			.ctx = &run};
+		run.autoscaler = autoscaler_new(&options);
+	}
+	int status = run.autoscaler ? run_turns(&run) : app_fail(app, &err);
+	autoscaler_free(run.autoscaler);
+	autoscale_place_done(&run.place);
+	buf_done(&run.shown);
+	return status;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/autoscale/lease.h"
+
+#include <stdio.h>
+
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/status/object.h"
+
+enum { LEASE_REQUEST_MS = 5000, LEASE_LOOK_MS = 500 };
+#define LEASE_LIST "/apis/coordination.k8s.io/v1/namespaces/" AUTOSCALE_NAMESPACE "/leases"
+#define LEASE_PATH LEASE_LIST "/dlrun-autoscale"
+
+struct lease {
+	struct kube_client *client;
+	struct loop_timer *timer;
+	struct kube_call *call;
+	char *holder;
+	struct json *object; /* as it was seen last; NULL: there is none */
+	int64_t changed_ms;  /* clock_ms() when it was first seen like that */
+	int64_t sent_ms;     /* clock_ms() of the newest write */
+	int64_t held_until_ms;
+	struct err error; /* of the newest request */
+};
+
+static int lease_ask(void *ctx, struct err *err);
+
+static void lease_again(struct lease *lease, int64_t in_ms)
+{
+	loop_remove_timer(kube_client_loop(lease->client), lease->timer);
+	lease->timer = loop_add_timer(
+		kube_client_loop(lease->client), clock_deadline(in_ms), lease_ask, lease);
+}
+
+static bool lease_is_of(const struct lease *lease, const char *holder)
+{
+	const char *found = kube_str_at(lease->object, "spec.holderIdentity");
+
+	return str_eq(found ? found : "", holder);
+}
+
+/* resourceVersion changes with each renewal. */
+static void lease_see(struct lease *lease, struct json *take_object)
+{
+	const char *before = kube_str_at(lease->object, "metadata.resourceVersion");
+
+	if (!before || !str_eq(before, kube_str_at(take_object, "metadata.resourceVersion")))
+		lease->changed_ms = clock_ms();
+	json_free(lease->object);
+	lease->object = take_object;
+}
+
+static int lease_on_write(void *ctx, struct kube_response *response, struct err *err UNUSED)
+{
+	struct lease *lease = ctx;
+	bool is_done = !err_is_set(&response->error);
+
+	lease->call = NULL;
+	err_clear(&lease->error);
+	if (is_done) {
+		lease_see(lease, TAKE(response->object));
+		lease->held_until_ms = lease->sent_ms + LEASE_HELD_MS;
+		lease_again(lease, LEASE_RENEW_MS);
+		return 0;
+	}
+	/* The Lease as it is now has to be read. */
+	json_free(TAKE(lease->object));
+	bool is_lost = response->error.id == E_KUBE_CONFLICT || response->error.id == E_KUBE_EXISTS;
+	err_move(&lease->error, &response->error);
+	lease_again(lease, is_lost ? 0 : LEASE_RETRY_MS / 2);
+	return 0;
+}
+
+static void lease_set_time(struct json *spec, const char *key)
+{
+	char text[CLOCK_TEXT_SIZE], micro[CLOCK_TEXT_SIZE + 8];
+
+	/* MicroTime has six digits, no fewer. */
+	clock_format(clock_wall_ms(), text);
+	snprintf(micro, sizeof(micro), "%.23s000Z", text);
+	json_set_str(spec, key, micro);
+}
+
+static void lease_write(struct lease *lease, const char *holder, kube_done_fn *done)
+{
+	bool is_new = !lease->object, is_taken = !is_new && !lease_is_of(lease, lease->holder);
+	struct json *json = is_new ? json_object() : json_clone(lease->object);
+	struct json *meta = json_sub(json, "metadata"), *spec = json_sub(json, "spec");
+	int64_t changes = json_get_int(spec, "leaseTransitions", 0);
+
+	if (is_new) {
+		json_set_str(json, "apiVersion", "coordination.k8s.io/v1");
+		json_set_str(json, "kind", "Lease");
+		json_set_str(meta, "name", "dlrun-autoscale");
+	}
+	json_set_str(spec, "holderIdentity", holder);
+	json_set_int(spec, "leaseDurationSeconds", LEASE_SECONDS);
+	lease_set_time(spec, "renewTime");
+	if (is_new || is_taken)
+		lease_set_time(spec, "acquireTime");
+	json_set_int(spec, "leaseTransitions", changes + is_taken);
+	const struct kube_request request = {.method = is_new ? "POST" : "PUT",
+		.path = is_new ? LEASE_LIST : LEASE_PATH,
+		.body = json,
+		.deadline_ms = clock_deadline(LEASE_REQUEST_MS),
+		.done = done,
+		.ctx = lease};
+	lease->sent_ms = clock_ms();
+	if (done)
+		lease->call = kube_start(lease->client, &request);
+	else
+		kube_query(lease->client, &request, NULL, NULL);
+	json_free(json);
+}
+
+static int lease_on_read(void *ctx, struct kube_response *response, struct err *err UNUSED)
+{
+	struct lease *lease = ctx;
+	bool is_none = response->error.id == E_KUBE_NOT_FOUND;
+
+	lease->call = NULL;
+	err_clear(&lease->error);
+	if (err_is_set(&response->error) && !is_none) {
+		err_move(&lease->error, &response->error);
+		lease_again(lease, LEASE_RETRY_MS);
+		return 0;
+	}
+	if (is_none)
+		json_free(TAKE(lease->object));
+	else
+		lease_see(lease, TAKE(response->object));
+	bool is_over = clock_ms() - lease->changed_ms > LEASE_SECONDS * 1000;
+	if (is_none || lease_is_of(lease, "") || lease_is_of(lease, lease->holder) || is_over)
+		lease_write(lease, lease->holder, lease_on_write);
+	else
+		lease_again(lease, LEASE_RETRY_MS);
+	return 0;
+}
+
+static int lease_ask(void *ctx, struct err *err UNUSED)
+{
+	struct lease *lease = ctx;
+
+	lease->timer = NULL;
+	if (lease->object && lease_is_of(lease, lease->holder)) {
+		lease_write(lease, lease->holder, lease_on_write);
+		return 0;
+	}
+	lease->call =
+		kube_start(lease->client, &(struct kube_request){.method = "GET",
+						  .path = LEASE_PATH,
+						  .deadline_ms = clock_deadline(LEASE_REQUEST_MS),
+						  .done = lease_on_read,
+						  .ctx = lease});
+	return 0;
+}
+
+struct lease *lease_new(struct kube_client *client, const char *holder)
+{
+	struct lease *lease = mem_alloc(1, sizeof(*lease));
+
+	lease->client = client;
+	lease->holder = mem_strdup(holder);
+	lease_again(lease, 0);
+	return lease;
+}
+
+void lease_free(struct lease *lease)
+{
+	if (!lease)
+		return;
+	loop_remove_timer(kube_client_loop(lease->client), lease->timer);
+	kube_cancel(lease->call);
+	if (lease->object && lease_is_held(lease))
+		lease_write(lease, "", NULL);
+	json_free(lease->object);
+	err_clear(&lease->error);
+	free(lease->holder);
+	free(lease);
+}
+
+bool lease_is_held(const struct lease *lease)
+{
+	return clock_ms() < lease->held_until_ms;
+}
+
+int lease_wait(struct lease *lease, const volatile int *interrupted,
+	void (*note)(void *ctx, const char *text), void *ctx, struct err *err)
+{
+	bool is_told = false;
+
+	while (!lease_is_held(lease)) {
+		enum err_id id = lease->error.id;
+		if (id == E_KUBE_DENIED || id == E_KUBE_AUTH || id == E_KUBE_NOT_FOUND) {
+			err_move(err, &lease->error);
+			err_prefix(err, "the Lease " AUTOSCALE_NAMESPACE "/dlrun-autoscale");
+			return id != E_KUBE_NOT_FOUND
+				       ? -(int)err->code
+				       : err_hint(err,
+						 "kubectl create namespace " AUTOSCALE_NAMESPACE);
+		}
+		const char *other = kube_str_at(lease->object, "spec.holderIdentity");
+		if (!is_told && !str_empty(other) && !lease_is_of(lease, lease->holder)) {
+			AUTO_FREE char *shown = str_shown(other);
+			AUTO_FREE char *text = mem_printf(
+				"waiting: the autoscaler %s works on this cluster", shown);
+			note(ctx, text);
+			is_told = true;
+		}
+		ERR_TRY(loop_pause(
+			kube_client_loop(lease->client), LEASE_LOOK_MS, interrupted, err));
+	}
+	return 0;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/autoscale/supply.h"
+
+#include "base/os/env.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/autoscale/snapshot.h"
+
+struct supply {
+	struct loop *loop;
+	struct http *http; /* NULL: no provider needs one */
+	const struct scale_settings *settings;
+	struct supply_sources VEC_OF(struct supply_source) sources;
+};
+struct supply_source {
+	struct supply *supply;
+	struct provider *provider;
+	struct provider_call *call;
+	struct loop_wait *wait;
+	struct json *groups; /* its last response */
+	int64_t seen_ms;     /* clock_ms() of it; 0: there was none */
+	struct err error;    /* of the newest request */
+};
+
+static struct http *supply_http(struct supply *supply, const char *const *env)
+{
+	struct http_options options = {.loop = supply->loop,
+		.user_agent = "dlrun",
+		.ca_file = env_get(env, "SSL_CERT_FILE")};
+
+	proxy_env_read(env, &options.proxy);
+	if (!supply->http)
+		supply->http = http_new(&options);
+	return supply->http;
+}
+
+static int supply_add(struct supply *supply, const char *const *env,
+	const struct settings_provider *wanted, struct err *err)
+{
+	const char *const *words = (const char *const *)wanted->words.v;
+	struct provider *provider = NULL;
+
+	if (wanted->kind == SETTINGS_EXEC)
+		provider = provider_exec_new(supply->loop, words, env);
+	else
+		ERR_TRY(provider_aws_new(
+			supply->loop, supply_http(supply, env), words, env, &provider, err));
+	vec_foreach (const struct supply_source, other, &supply->sources) {
+		if (!str_eq(provider_name(other->provider), provider_name(provider)))
+			continue;
+		int r = err_set(err, E_SCALE_SETTINGS, "provider %s is there twice",
+			provider_name(provider));
+		provider_free(provider);
+		return r;
+	}
+	*vec_push(&supply->sources) =
+		(struct supply_source){.supply = supply, .provider = provider};
+	return 0;
+}
+
+int supply_open(struct loop *loop, const char *const *env, const struct scale_settings *settings,
+	struct supply **ret, struct err *err)
+{
+	AUTO_SUPPLY struct supply *supply = mem_alloc(1, sizeof(*supply));
+
+	supply->loop = loop;
+	supply->settings = settings;
+	vec_foreach (const struct settings_provider, wanted, settings_providers(settings))
+		ERR_TRY(supply_add(supply, env, wanted, err));
+	*ret = TAKE(supply);
+	return 0;
+}
+
+void supply_free(struct supply *supply)
+{
+	if (!supply)
+		return;
+	vec_foreach (struct supply_source, source, &supply->sources) {
+		provider_cancel(source->call);
+		provider_free(source->provider);
+		json_free(source->groups);
+		err_clear(&source->error);
+	}
+	vec_done(&supply->sources);
+	http_free(supply->http);
+	free(supply);
+}
+
+static int supply_on_groups(void *ctx, struct provider_reply *reply, struct err *err UNUSED)
+{
+	struct supply_source *source = ctx;
+
+	source->call = NULL;
+	if (reply->response) {
+		json_free(source->groups);
+		source->groups = TAKE(reply->response);
+		source->seen_ms = clock_ms();
+	} else {
+		err_move(&source->error, &reply->error);
+	}
+	loop_wait_done(source->wait);
+	return 0;
+}
+
+void supply_ask(struct supply *supply, struct loop_wait *wait)
+{
+	AUTO_JSON struct json *request = json_object();
+
+	json_set_str(request, "verb", "groups");
+	json_set_str(request, "cluster", settings_cluster(supply->settings));
+	vec_foreach (struct supply_source, source, &supply->sources) {
+		provider_cancel(source->call);
+		err_clear(&source->error);
+		source->wait = wait;
+		wait->n_open++;
+		source->call = provider_start(
+			source->provider, request, wait->deadline_ms, supply_on_groups, source);
+	}
+}
+
+static void supply_take_groups(
+	struct supply_source *source, const char *silent, struct scale_model *model)
+{
+	const struct json *groups = json_get(source->groups, "groups");
+	const char *name = provider_name(source->provider);
+
+	if (!groups || json_kind(groups) != JSON_ARRAY)
+		strv_addf(&model->remarks, "provider %s: its response has no groups", name);
+	for (const struct json *m = json_first(groups); m; m = json_next(m)) {
+		AUTO_ERR struct err err = {0};
+		if (snapshot_read_group(m, model, &err) < 0) {
+			strv_addf(&model->remarks, "provider %s: %s", name, err.message);
+			continue;
+		}
+		struct scale_group *group = &model->groups.v[model->groups.n - 1];
+		REPLACE(group->provider, mem_strdup(name));
+		settings_apply(source->supply->settings, group);
+		if (silent && !group->refused)
+			group->refused = mem_strdup(silent);
+	}
+}
+
+void supply_take(struct supply *supply, struct scale_model *model)
+{
+	vec_foreach (struct supply_source, source, &supply->sources) {
+		const char *name = provider_name(source->provider);
+		bool is_silent = source->call || err_is_set(&source->error);
+		const char *why = !is_silent              ? ""
+				  : source->error.message ? source->error.message
+							  : "no response in time";
+		provider_cancel(TAKE(source->call));
+		if (is_silent)
+			strv_addf(&model->remarks, "provider %s: %s", name, why);
+		if (!source->seen_ms || clock_ms() - source->seen_ms > SUPPLY_KEEP_MS)
+			continue;
+		AUTO_FREE char *silent = mem_printf("its provider does not respond: %s", why);
+		supply_take_groups(source, is_silent ? silent : NULL, model);
+	}
+}
+
+struct provider *supply_provider(const struct supply *supply, const struct scale_group *group)
+{
+	vec_foreach (const struct supply_source, source, &supply->sources)
+		if (str_eq(provider_name(source->provider), group->provider))
+			return source->provider;
+	return NULL;
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/autoscale/state.h"
+
+#include <stdlib.h>
+
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/map.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/autoscale/snapshot.h"
+
+enum { MINUTE_MS = 60 * 1000, FORGET_MS = 24 * 60 * MINUTE_MS };
+
+/* Capacity comes back in minutes, quotas and configuration when a person has done something. */
+static const struct {
+	int64_t first_ms, max_ms;
+} state_waits[] = {
+	[SCALE_FAILED_CAPACITY] = {3 * MINUTE_MS, 30 * MINUTE_MS},
+	[SCALE_FAILED_QUOTA] = {60 * MINUTE_MS, 60 * MINUTE_MS},
+	[SCALE_FAILED_PRICE] = {20 * MINUTE_MS, 20 * MINUTE_MS},
+	[SCALE_FAILED_CONFIG] = {10 * MINUTE_MS, 60 * MINUTE_MS},
+	[SCALE_FAILED_THROTTLE] = {15 * 1000, 5 * MINUTE_MS},
+	[SCALE_FAILED_OTHER] = {MINUTE_MS, 30 * MINUTE_MS},
+};
+
+static void scale_state_group_done(struct scale_state_group *group)
+{
+	free(group->id);
+	free(group->text);
+	free(group->token);
+}
+
+void scale_state_done(struct scale_state *state)
+{
+	vec_foreach (struct scale_state_group, group, &state->groups)
+		scale_state_group_done(group);
+	vec_done(&state->groups);
+}
+
+static int64_t state_time(const struct json *json, const char *key)
+{
+	const char *text = json_get_str(json, key);
+	int64_t wall_ms = 0;
+
+	return text && clock_parse(text, &wall_ms, NULL) == 0 ? wall_ms : 0;
+}
+
+static void state_read_group(const struct json *json, struct scale_state *state)
+{
+	const struct json *grow = json_get(json, "grow");
+	const char *failure = json_get_str(json, "failure");
+	struct scale_state_group *group = vec_push(&state->groups);
+	int word = SCALE_NO_FAILURE;
+
+	group->id = mem_strdup(json_key(json));
+	if (failure && !scale_word(scale_failure_names, failure, &word))
+		word = SCALE_FAILED_OTHER;
+	group->failure = (enum scale_failure)word;
+	group->text = mem_strdup(json_get_str(json, "text"));
+	group->failures = json_get_int(json, "failures", 0);
+	group->wait_until_ms = state_time(json, "wait_until");
+	if (!json_get_str(grow, "token"))
+		return;
+	group->token = mem_strdup(json_get_str(grow, "token"));
+	group->from = json_get_int(grow, "from", 0);
+	group->to = json_get_int(grow, "to", 0);
+	group->asked_ms = state_time(grow, "asked");
+	group->is_answered = json_get_bool(grow, "answered", false);
+}
+
+static int state_by_id(const void *left, const void *right)
+{
+	return strcmp(((const struct scale_state_group *)left)->id,
+		((const struct scale_state_group *)right)->id);
+}
+
+int scale_state_read(const struct json *json, struct scale_state *ret, struct err *err)
+{
+	*ret = (struct scale_state){0};
+	if (!json)
+		return 0;
+	const struct json *groups = json_get(json, "groups");
+	if (json_get_int(json, "version", 0) != 1 || !groups || json_kind(groups) != JSON_OBJECT)
+		return err_set(err, E_DATA, "its version is not 1, or it has no groups");
+	if (json_count(groups) > SCALE_GROUPS_LIMIT)
+		return err_set(err, E_DATA_LIMIT, "it has over %d groups", SCALE_GROUPS_LIMIT);
+	for (const struct json *m = json_first(groups); m; m = json_next(m))
+		if (json_kind(m) == JSON_OBJECT)
+			state_read_group(m, ret);
+	vec_sort(&ret->groups, state_by_id);
+	return 0;
+}
+
+static void state_set_time(struct json *json, const char *key, int64_t wall_ms)
+{
+	char text[CLOCK_TEXT_SIZE];
+
+	if (!wall_ms)
+		return;
+	clock_format(wall_ms, text);
+	json_set_str(json, key, text);
+}
+
+struct json *scale_state_write(const struct scale_state *state)
+{
+	struct json *json = json_object(), *groups = json_object();
+
+	vec_foreach (const struct scale_state_group, group, &state->groups) {
+		struct json *one = json_sub(groups, group->id);
+		if (group->failure != SCALE_NO_FAILURE)
+			json_set_str(one, "failure", scale_failure_names[group->failure]);
+		if (group->text)
+			json_set_str(one, "text", group->text);
+		if (group->failures)
+			json_set_int(one, "failures", group->failures);
+		state_set_time(one, "wait_until", group->wait_until_ms);
+		if (!group->token)
+			continue;
+		struct json *grow = json_sub(one, "grow");
+		json_set_str(grow, "token", group->token);
+		json_set_int(grow, "from", group->from);
+		json_set_int(grow, "to", group->to);
+		state_set_time(grow, "asked", group->asked_ms);
+		json_set_bool(grow, "answered", group->is_answered);
+	}
+	json_set_int(json, "version", 1);
+	json_set(json, "groups", groups);
+	return json;
+}
+
+struct scale_state_group *scale_state_find(const struct scale_state *state, const char *id)
+{
+	size_t at = vec_bound(&state->groups, group, strcmp(group->id, id) < 0);
+
+	return at < state->groups.n && str_eq(state->groups.v[at].id, id) ? &state->groups.v[at]
+									  : NULL;
+}
+
+static struct scale_state_group *state_group(struct scale_state *state, const char *id)
+{
+	struct scale_state_group *group = scale_state_find(state, id);
+
+	if (group)
+		return group;
+	vec_push(&state->groups)->id = mem_strdup(id);
+	vec_sort(&state->groups, state_by_id);
+	return scale_state_find(state, id);
+}
+
+const char *scale_state_ask(struct scale_state *state, const char *id, int64_t from, int64_t to,
+	const char *token, int64_t now_ms)
+{
+	struct scale_state_group *group = state_group(state, id);
+
+	if (group->token && !group->is_answered && group->to == to)
+		return group->token;
+	REPLACE(group->token, mem_strdup(token));
+	group->from = from;
+	group->to = to;
+	group->asked_ms = now_ms;
+	group->is_answered = false;
+	return group->token;
+}
+
+void scale_state_answer(struct scale_state *state, const char *id)
+{
+	state_group(state, id)->is_answered = true;
+}
+
+int64_t scale_state_wait_ms(enum scale_failure failure, int64_t failures)
+{
+	unsigned n = failures > 0 && failures < 100 ? (unsigned)failures : failures > 0 ? 100 : 1;
+
+	/* Clients that one server slows down must not come back together. */
+	if (failure == SCALE_FAILED_THROTTLE)
+		return backoff_jitter_ms(
+			n, state_waits[failure].first_ms, state_waits[failure].max_ms);
+	return backoff_ms(n, state_waits[failure].first_ms, state_waits[failure].max_ms);
+}
+
+static void state_end_grow(struct scale_state_group *group)
+{
+	REPLACE(group->token, NULL);
+	group->from = group->to = group->asked_ms = 0;
+	group->is_answered = false;
+}
+
+void scale_state_fail(struct scale_state *state, const char *id, enum scale_failure failure,
+	const char *text, int64_t now_ms)
+{
+	struct scale_state_group *group = state_group(state, id);
+
+	if (failure == SCALE_NO_FAILURE)
+		failure = SCALE_FAILED_OTHER;
+	group->failures =
+		failure == group->failure && group->failures < INT32_MAX ? group->failures + 1 : 1;
+	group->failure = failure;
+	size_t len = strlen(text ? text : "");
+	for (len = len < STATE_TEXT_MAX ? len : STATE_TEXT_MAX; len && !str_is_utf8(text, len);)
+		len--;
+	REPLACE(group->text, len ? mem_strndup(text, len) : NULL);
+	group->wait_until_ms = now_ms + scale_state_wait_ms(failure, group->failures);
+	state_end_grow(group);
+}
+
+/* Whether the machines of a grow have come, or its time is over. */
+static bool state_is_over(const struct scale_state_group *group, const struct scale_group *of,
+	const struct scale_limits *limits, int64_t now_ms)
+{
+	int64_t running = 0;
+
+	if (now_ms - group->asked_ms > limits->boot_ms)
+		return true;
+	vec_foreach (const struct scale_instance, instance, &of->instances)
+		running += instance->state == SCALE_RUNNING;
+	return group->is_answered && running >= group->to;
+}
+
+void scale_state_settle(struct scale_state *state, const struct scale_model *model)
+{
+	struct map groups = {0};
+	size_t kept = 0;
+
+	for (size_t i = 0; i < model->groups.n; i++)
+		map_put(&groups, model->groups.v[i].id, &model->groups.v[i]);
+	vec_foreach (struct scale_state_group, group, &state->groups) {
+		const struct scale_group *of = map_get(&groups, group->id);
+		if (of && group->token && state_is_over(group, of, &model->limits, model->now_ms)) {
+			state_end_grow(group);
+			group->failures = 0;
+			group->failure = SCALE_NO_FAILURE;
+			group->wait_until_ms = 0;
+			REPLACE(group->text, NULL);
+		}
+		int64_t last_ms = group->wait_until_ms > group->asked_ms ? group->wait_until_ms
+									 : group->asked_ms;
+		bool is_old = of ? !group->token && !group->failures
+				 : model->now_ms - last_ms > FORGET_MS;
+		if (is_old)
+			scale_state_group_done(group);
+		else
+			state->groups.v[kept++] = *group;
+	}
+	state->groups.n = kept;
+	map_done(&groups);
+}
+
+void scale_state_apply(const struct scale_state *state, struct scale_model *model)
+{
+	vec_foreach (struct scale_group, group, &model->groups) {
+		const struct scale_state_group *known = scale_state_find(state, group->id);
+		if (!known || known->wait_until_ms <= model->now_ms)
+			continue;
+		/* A clock that stepped back must not make a wait longer than any is. */
+		int64_t most_ms = model->now_ms + state_waits[known->failure].max_ms;
+		group->wait_until_ms =
+			known->wait_until_ms < most_ms ? known->wait_until_ms : most_ms;
+		group->failure = known->failure;
+		REPLACE(group->failure_text, mem_strdup(known->text));
+	}
+}

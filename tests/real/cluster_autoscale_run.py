@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`dlrun autoscale run --apply` against a real API server and scheduler; machines are fake nodes that tests/real/kwok_provider.py makes
+and ends. It is killed at each call of the provider, runs twice, and loses the API server: nothing is bought twice, nothing that runs ends."""
+
+import collections
+import contextlib
+import fcntl
+import json
+import signal
+
+from harness import *  # noqa: F403
+from kubesite import site
+from kwok_provider import Machines
+
+SYSTEM = "dlrun-system"
+GPUS, RANKS = 8, 4
+FAKE = {"key": "tests/fake", "effect": "NoSchedule"}
+GPU = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+# For what takes a few turns, on a machine that has a lot else to do.
+SOON_S = 60
+RULES = [
+    {"apiGroups": [""], "resources": ["nodes", "pods", "persistentvolumes", "persistentvolumeclaims"], "verbs": ["list", "get"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch", "delete"]},
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list"]},
+    {"apiGroups": ["jobset.x-k8s.io", "kueue.x-k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh"], "resources": ["*"], "verbs": ["list"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+]
+
+
+class Lab:
+    """Groups of machines, what waits for them in a namespace, and autoscalers."""
+
+    def __init__(self, s, sizes, **settings):
+        self.s, self.c, self.w, self.tag = s, s.cluster, s.w, s.namespace
+        room = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti", "nvidia.com/gpu": str(GPUS)}
+        self.groups = [{"id": self.id(name), "min": 0, "max": most, "desired": 0, "price": 10.0 + i,
+                        "template": {"labels": {"tests/pool": self.tag}, "taints": [FAKE, GPU], "room": room}}
+                       for i, (name, most) in enumerate(sizes.items())]
+        self.machines = Machines(self.w.dir / "machines", self.groups, self.c)
+        self.settings(**settings)
+        self.started = []
+
+    def id(self, name):
+        return f"{self.tag}-{name}"
+
+    def settings(self, **limits):
+        self.w.write("autoscale.yaml", json.dumps({
+            "cluster": "lab", "every": "1s", "limits": {"idle": "2s", **limits},
+            "providers": [{"exec": self.machines.exec}]}), base=self.w.tree)
+
+    def words(self, *more):
+        return ("autoscale", "run", "-t", "k", "--settings", "autoscale.yaml", "--apply", *more)
+
+    def turn(self):
+        """The events of one, which ends by itself."""
+        self.last = self.w.run(*self.words("--once", "--json"))
+        return [json.loads(line) for line in self.last.out.splitlines()]
+
+    def turn_ok(self):
+        events = self.turn()
+        assert self.last.rc == 0, self.last
+        return events
+
+    def start(self, *more):
+        log = open(self.w.dir / f"log-{len(self.started)}", "wb")
+        child = subprocess.Popen([self.w.dlrun, *self.words(*more)], cwd=self.w.tree, env=self.w.env, stdin=subprocess.DEVNULL,
+                                 stdout=log, stderr=subprocess.STDOUT)
+        child.log = Path(log.name)
+        self.started.append(child)
+        return child
+
+    def said(self):
+        return "\n".join(c.log.read_text() for c in self.started)
+
+    # --- pods
+
+    def spec(self, gpus):
+        return {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "nodeSelector": {"tests/pool": self.tag},
+                "tolerations": [{"key": "tests/fake", "operator": "Exists"}, {"key": "nvidia.com/gpu", "operator": "Exists"}],
+                "containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": str(gpus)}}}]}
+
+    def add_pods(self, n, gpus=GPUS, name="p"):
+        for i in range(n):
+            self.c.api("POST", f"/api/v1/namespaces/{self.tag}/pods", {"kind": "Pod", "apiVersion": "v1", "metadata": {
+                "name": f"{name}{i}", "annotations": {"tests/hold": "1"}}, "spec": self.spec(gpus)})
+        self.judged()
+
+    def add_gang(self, name, ranks):
+        """As dlrun's Jobs are."""
+        labels = {"dlrun.io/run-id": name, "dlrun.io/attempt": "1"}
+        self.c.apply({"kind": "Job", "metadata": {"name": name, "labels": labels}, "spec": {
+            "completionMode": "Indexed", "completions": ranks, "parallelism": ranks, "backoffLimit": 0,
+            "template": {"metadata": {"labels": labels, "annotations": {"tests/hold": "1"}}, "spec": self.spec(GPUS)}}}, namespace=self.tag)
+        self.c.wait(lambda: len(self.pods()) == ranks, f"the pods of {name}")
+        self.judged()
+
+    def pods(self):
+        return self.c.get("Pod", namespace=self.tag)
+
+    def bound(self):
+        return [p for p in self.pods() if p["spec"].get("nodeName")]
+
+    def judged(self):
+        """The scheduler has looked at all pods."""
+        self.c.wait(lambda: all(p["spec"].get("nodeName") or p.get("status", {}).get("conditions") for p in self.pods()), "the scheduler")
+
+    def remove_pods(self):
+        self.c.api("DELETE", f"/apis/batch/v1/namespaces/{self.tag}/jobs", propagationPolicy="Background")
+        self.c.api("DELETE", f"/api/v1/namespaces/{self.tag}/pods", gracePeriodSeconds="0")
+        self.c.wait(lambda: not self.pods(), "the end of the pods", SOON_S)
+
+    # --- machines
+
+    def nodes(self):
+        return [n for n in self.c.get("Node") if n["metadata"]["labels"].get("tests/pool") == self.tag]
+
+    def sizes(self):
+        """Of the groups that have machines."""
+        found = {g["id"].removeprefix(f"{self.tag}-"): len(self.machines.machines(g["id"])) for g in self.groups}
+        return {name: n for name, n in found.items() if n}
+
+    def close(self):
+        for child in self.started:
+            child.kill()
+            child.wait()
+        with contextlib.suppress(AssertionError):
+            self.remove_pods()
+        self.machines.close()
+
+
+@contextlib.contextmanager
+def lab(w, *, settings=None, **sizes):
+    """One at a time: a cluster has one autoscaler."""
+    with site(w) as s, open(s.cluster.dir / "autoscale.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        c, name = s.cluster, f"{s.namespace}-scale"
+        c.apply({"kind": "Namespace", "metadata": {"name": SYSTEM}})
+        c.apply({"kind": "ClusterRole", "metadata": {"name": name}, "rules": RULES},
+                {"kind": "ClusterRoleBinding", "metadata": {"name": name},
+                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+                 "subjects": [{"kind": "User", "name": s.user, "apiGroup": "rbac.authorization.k8s.io"}]})
+        forget(c)
+        here = Lab(s, sizes, **(settings or {}))
+        try:
+            yield here
+        finally:
+            here.close()
+            forget(c)
+            c.delete("ClusterRoleBinding", name)
+            c.delete("ClusterRole", name)
+
+
+def forget(c):
+    c.delete("ConfigMap", "dlrun-autoscale-state", SYSTEM)
+    c.delete("Lease", "dlrun-autoscale", SYSTEM)
+
+
+def done(events, what):
+    return [e for e in events if e["do"] == what and not e["problem"]]
+
+
+def test_what_waits_gets_machines_and_they_go_when_it_has_ended(w):
+    with lab(w, a=8, b=8) as here:
+        here.add_gang("g", RANKS)
+        here.add_pods(3, gpus=4)
+        loop = here.start("--json")
+        here.c.wait(lambda: len(here.bound()) == RANKS + 3, "all pods on machines", SOON_S)
+        assert here.sizes() == {"a": RANKS + 2}, (here.sizes(), here.said())
+        here.remove_pods()
+        here.c.wait(lambda: not here.nodes(), "the end of all machines", SOON_S)
+        assert not here.sizes(), here.sizes()
+        loop.terminate()
+        assert loop.wait(30) == 0, here.said()
+        text = here.said()
+        # It was cordoned a turn before, and no machine is asked for or ended twice.
+        assert text.count('"do":"cordon"') == RANKS + 2 and "problem\":true" not in text, text
+        assert sum(len(c["instances"]) for c in here.machines.calls("shrink")) == RANKS + 2, here.machines.calls("shrink")
+        assert len(here.machines.calls("grow")) <= 2, here.machines.calls("grow")
+        # The Lease was given up: the next one does not wait.
+        begin = time.monotonic()
+        here.turn_ok()
+        print(f"the next autoscaler had the Lease after {time.monotonic() - begin:.1f} s", flush=True)
+        assert here.c.get("Lease", "dlrun-autoscale", SYSTEM)["spec"]["holderIdentity"] == ""
+
+
+def test_a_group_that_has_none_is_replaced_in_the_same_turn(w):
+    with lab(w, a=8, b=8) as here:
+        here.machines.faults(room={here.id("a"): {"machines": 1, "class": "capacity", "how": "now"}})
+        here.add_gang("g", RANKS)
+        events = here.turn_ok()
+        assert here.sizes() == {"a": 1, "b": RANKS - 1}, (here.sizes(), events)
+        here.c.wait(lambda: len(here.bound()) == RANKS, "the gang on both groups", SOON_S)
+        state = json.loads(here.c.get("ConfigMap", "dlrun-autoscale-state", SYSTEM)["data"]["state"])["groups"][here.id("a")]
+        assert (state["failure"], state["failures"]) == ("capacity", 1) and "is left" in state["text"], state
+        # Another process knows of it: more pods are bought on b at once.
+        here.add_pods(1)
+        here.turn_ok()
+        assert here.sizes() == {"a": 1, "b": RANKS}, here.sizes()
+        assert len(here.machines.calls("grow", here.id("a"))) == 1, here.machines.calls("grow")
+
+
+def test_no_part_of_a_gang_is_kept(w):
+    """Neither group has enough: what one gave is given back in the same turn."""
+    with lab(w, a=2, b=8) as here:
+        here.machines.faults(room={here.id("b"): {"machines": 1, "class": "quota", "how": "now"}})
+        here.add_gang("g", RANKS)
+        events = here.turn_ok()
+        assert not here.sizes() and not here.nodes(), (here.sizes(), events)
+        assert here.turn_ok() == [], "it is tried again though the quota is what it was"
+        # By error, too.
+    with lab(w, a=2, b=8) as here:
+        here.machines.faults(room={here.id("b"): {"machines": 0, "class": "capacity", "how": "error"}})
+        here.add_gang("g", RANKS)
+        here.turn_ok()
+        assert not here.sizes(), here.sizes()
+
+
+def test_machines_that_fail_later(w):
+    """The provider accepts, and says a turn later that there are none."""
+    with lab(w, a=8, b=8) as here:
+        here.machines.faults(room={here.id("a"): {"machines": 0, "class": "price", "how": "later"}})
+        here.add_pods(2)
+        here.turn_ok()
+        assert not here.sizes(), here.sizes()
+        here.turn_ok()
+        assert here.sizes() == {"b": 2}, here.sizes()
+        asked = here.machines.calls("shrink", here.id("a"))
+        assert [(c["instances"], c["to"]) for c in asked] == [([], 0)], asked
+
+
+def test_slow_machines_are_waited_for(w):
+    with lab(w, a=8, b=8) as here:
+        here.machines.faults(boot={here.id("a"): 2})
+        here.add_pods(3)
+        for _ in range(4):
+            here.turn_ok()
+        assert here.sizes() == {"a": 3}, here.sizes()
+        here.c.wait(lambda: len(here.bound()) == 3, "all pods on machines", SOON_S)
+
+
+def test_killed_at_each_call_of_the_provider(w):
+    """Before or after its effect; the next process goes on."""
+    with lab(w, a=8, b=2) as here:
+        for verb, when in ((v, t) for v in ("groups", "grow", "status", "shrink") for t in ("before", "after")):
+            what = f"killed {when} {verb}"
+            here.machines.faults(once=[{"verb": verb, "do": "kill", "when": when}])
+            seen = len(here.machines.calls())
+            here.add_gang(f"g-{verb}-{when}", RANKS)
+            here.add_pods(1)
+            ends = []
+
+            def placed():
+                here.turn()
+                ends.append(here.last.rc)
+                return len(here.bound()) == RANKS + 1
+            here.c.wait(placed, f"all pods on machines: {what}", SOON_S)
+            assert here.sizes() == {"a": RANKS + 1}, (what, here.sizes())
+            calls = here.machines.calls()[seen:]
+            made = [i for c in calls if c["verb"] == "grow" for i in c.get("response", {}).get("instances", [])]
+            assert len(set(made)) <= RANKS + 1, (what, made)
+            here.remove_pods()
+
+            def gone():
+                here.turn()
+                ends.append(here.last.rc)
+                return not here.nodes()
+            here.c.wait(gone, f"the end of all machines: {what}", SOON_S)
+            assert not here.sizes(), (what, here.sizes())
+            assert -signal.SIGKILL in ends, (what, ends)
+
+
+def test_two_at_once_and_the_first_is_killed(w):
+    with lab(w, a=8) as here:
+        first = here.start()
+        here.add_pods(2)
+        here.c.wait(lambda: len(here.bound()) == 2, "pods on machines", SOON_S)
+        holder = here.c.get("Lease", "dlrun-autoscale", SYSTEM)["spec"]["holderIdentity"]
+        second = here.start()
+        here.c.wait(lambda: "waiting" in second.log.read_text() or second.poll() is not None, "the second one waits", SOON_S)
+        calls = len(here.machines.calls())
+        first.send_signal(signal.SIGSTOP)
+        here.add_pods(2, name="q")
+        begin = time.monotonic()
+        here.c.wait(lambda: len(here.bound()) == 4, "pods on machines of the second", SOON_S)
+        print(f"the second one had taken over, and its machines were there, after {time.monotonic() - begin:.1f} s", flush=True)
+        # The first one wakes in the middle of its turn, and acts no more.
+        first.send_signal(signal.SIGCONT)
+        here.add_pods(1, name="r")
+        here.c.wait(lambda: len(here.bound()) == 5, "pods on machines", SOON_S)
+        lease = here.c.get("Lease", "dlrun-autoscale", SYSTEM)["spec"]
+        assert lease["holderIdentity"] != holder and lease["leaseTransitions"] == 1, lease
+        assert here.sizes() == {"a": 5} and len(here.machines.calls()) > calls, here.sizes()
+        tokens = collections.Counter(c["token"] for c in here.machines.calls("grow"))
+        assert all(n == 1 for n in tokens.values()), tokens
+
+
+def test_what_runs_is_never_ended(w):
+    """Pods come to nodes that are idle, cordoned, or about to be removed."""
+    with lab(w, a=4) as here:
+        here.add_pods(2)
+        here.turn_ok()
+        here.c.wait(lambda: len(here.bound()) == 2, "pods on machines", SOON_S)
+        here.turn_ok()
+        here.remove_pods()
+        cordoned = here.c.wait(lambda: done(here.turn_ok(), "cordon"), "idle nodes", SOON_S)
+        # One that tolerates cordons comes to one of them.
+        spec = here.spec(GPUS)
+        spec["tolerations"].append({"operator": "Exists"})
+        here.c.api("POST", f"/api/v1/namespaces/{here.tag}/pods", {"kind": "Pod", "apiVersion": "v1", "metadata": {
+            "name": "late", "annotations": {"tests/hold": "1"}}, "spec": {**spec, "nodeName": cordoned[0]["node"]}})
+
+        def one_left():
+            here.turn_ok()
+            return [n["metadata"]["name"] for n in here.nodes()] == [cordoned[0]["node"]]
+        here.c.wait(one_left, "only the node with the pod is left", SOON_S)
+        for _ in range(3):
+            here.turn_ok()
+        assert [p["metadata"]["name"] for p in here.bound()] == ["late"], here.pods()
+        node = here.c.get("Node", cordoned[0]["node"])
+        assert not node["spec"].get("unschedulable") and "dlrun/cordoned-by" not in node["metadata"]["annotations"], node["metadata"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Providers that are programs, with real ones that fail in each way. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "app/autoscale/provider.h"
+#include "base/loop/loop.h"
+#include "base/os/os.h"
+#include "base/util/str.h"
+#include "tests/unit/tmpfix.h"
+#include "tests/unit/until.h"
+
+enum { LONG_MS = 60 * 1000 };
+
+struct result {
+	struct loop_wait *wait;
+	int n_done;
+	struct json *response;
+	enum scale_failure failure;
+	bool is_unknown;
+	enum err_id id;
+	char *text;
+};
+
+static void result_done(struct result *result)
+{
+	json_free(result->response);
+	free(result->text);
+}
+#define AUTO_RESULT AUTO(result_done)
+
+static int on_done(void *ctx, struct provider_reply *reply, struct err *err)
+{
+	struct result *result = ctx;
+
+	(void)err;
+	assert_int_equal(!reply->response, err_is_set(&reply->error));
+	result->n_done++;
+	result->response = TAKE(reply->response);
+	result->failure = reply->failure;
+	result->is_unknown = reply->is_unknown;
+	result->id = reply->error.id;
+	result->text = mem_strdup(reply->error.message);
+	if (result->wait)
+		loop_wait_done(result->wait);
+	return 0;
+}
+
+static int start(void **state)
+{
+	signal(SIGPIPE, SIG_IGN);
+	return make_tmp(state);
+}
+
+/* No test leaves a process behind. */
+static int end(void **state)
+{
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+	assert_int_equal(errno, ECHILD);
+	return remove_tmp(state);
+}
+
+static struct json *request_of(size_t len)
+{
+	struct json *request = json_object();
+	AUTO_FREE char *text = mem_alloc(len + 1, 1);
+
+	memset(text, 'x', len);
+	json_set_str(request, "verb", "groups");
+	json_set_str(request, "cluster", text);
+	return request;
+}
+
+static void call_argv(const char *const *argv, const char *const *env, size_t len, int64_t ms,
+	struct result *result)
+{
+	struct loop *loop = loop_new();
+	struct provider *provider = provider_exec_new(loop, argv, env);
+	struct loop_wait wait = {.loop = loop, .n_open = 1};
+	AUTO_JSON struct json *request = request_of(len);
+	AUTO_ERR struct err err = {0};
+
+	assert_string_equal(provider_name(provider), argv[0]);
+	*result = (struct result){.wait = &wait};
+	provider_start(provider, request, clock_deadline(ms), on_done, result);
+	assert_int_equal(result->n_done, 0);
+	assert_int_equal(loop_wait_run(&wait, &err), 0);
+	assert_int_equal(result->n_done, 1);
+	provider_free(provider);
+	loop_free(loop);
+}
+
+static void call_for(const char *script, int64_t ms, struct result *result)
+{
+	call_argv(
+		(const char *[]){"sh", "-c", script, "provider", tmp, NULL}, NULL, 10, ms, result);
+}
+
+static void call(const char *script, struct result *result)
+{
+	call_for(script, LONG_MS, result);
+}
+
+/* is_unknown, and a text that ends with this. */
+static void check_lost(const char *script, const char *text)
+{
+	AUTO_RESULT struct result result;
+
+	call(script, &result);
+	assert_null(result.response);
+	assert_true(result.is_unknown);
+	assert_int_equal(result.failure, SCALE_FAILED_OTHER);
+	assert_int_equal(result.id, E_SCALE_PROVIDER);
+	if (!str_ends(result.text, text))
+		fail_msg("'%s' does not end with '%s'", result.text, text);
+}
+
+static void check_failure(const char *script, enum scale_failure failure, const char *text)
+{
+	AUTO_RESULT struct result result;
+
+	call(script, &result);
+	assert_null(result.response);
+	assert_false(result.is_unknown);
+	assert_int_equal(result.failure, failure);
+	assert_int_equal(result.id, E_SCALE_PROVIDER);
+	assert_string_equal(result.text, text);
+}
+
+/* The process id that a program has left in a file. */
+static pid_t pid_in(const char *name)
+{
+	AUTO_FREE char *path = fs_join(tmp, name);
+	AUTO_BUF struct buf text = {0};
+
+	assert_int_equal(fs_read(path, 64, &text, NULL, NULL), 0);
+	return (pid_t)strtol(text.data, NULL, 10);
+}
+
+static bool is_there(const char *name)
+{
+	AUTO_FREE char *path = fs_join(tmp, name);
+
+	return access(path, F_OK) == 0;
+}
+
+/*
+ * Responses
+ */
+
+static void test_a_request_and_its_response(void **state)
+{
+	AUTO_RESULT struct result result, with_env;
+
+	(void)state;
+	call_argv((const char *[]){"cat", NULL}, NULL, 10, LONG_MS, &result);
+	assert_string_equal(json_get_str(result.response, "cluster"), "xxxxxxxxxx");
+	call_argv((const char *[]){"/bin/sh", "-c", "echo '{\"a\": \"'$WORD'\"}'", NULL},
+		(const char *[]){"WORD=from env", NULL}, 10, LONG_MS, &with_env);
+	assert_string_equal(json_get_str(with_env.response, "a"), "from env");
+}
+
+static void test_one_line_each(void **state)
+{
+	AUTO_RESULT struct result result;
+
+	(void)state;
+	call("read -r line; read -r more && exit 1; echo '{\"groups\": []}'; echo; "
+	     "echo news >&2",
+		&result);
+	assert_non_null(json_get(result.response, "groups"));
+}
+
+static void test_a_request_over_a_pipe(void **state)
+{
+	AUTO_RESULT struct result read, unread, closed;
+
+	(void)state;
+	call_argv((const char *[]){"cat", NULL}, NULL, 3 << 20, LONG_MS, &read);
+	assert_int_equal(strlen(json_get_str(read.response, "cluster")), 3 << 20);
+	call_argv((const char *[]){"sh", "-c", "echo {}", NULL}, NULL, 3 << 20, LONG_MS, &unread);
+	assert_non_null(unread.response);
+	call_argv((const char *[]){"sh", "-c", "exec <&-; echo {}", NULL}, NULL, 3 << 20, LONG_MS,
+		&closed);
+	assert_non_null(closed.response);
+}
+
+static void test_a_request_over_the_limit(void **state)
+{
+	AUTO_RESULT struct result result;
+
+	(void)state;
+	call_argv((const char *[]){"cat", NULL}, NULL, PROVIDER_RESPONSE_MAX, LONG_MS, &result);
+	assert_null(result.response);
+	assert_false(result.is_unknown);
+}
+
+static void test_failures(void **state)
+{
+	(void)state;
+	check_failure("echo '{\"error\": {\"class\": \"capacity\", \"text\": \"none left\"}}'",
+		SCALE_FAILED_CAPACITY, "none left");
+	check_failure(
+		"printf '%s' '{\"error\": {\"class\": \"other\", \"text\": \"a\\tb\\n\\u001b[1m\"}}'",
+		SCALE_FAILED_OTHER, "a b \\x1b[1m");
+	check_failure(
+		"echo '{\"error\": {\"class\": \"\", \"text\": \"t\"}}'", SCALE_FAILED_OTHER, "t");
+	check_failure("echo '{\"error\": {\"class\": \"new\"}}'", SCALE_FAILED_OTHER,
+		"no reason was given");
+	check_failure("echo '{\"error\": {}}'", SCALE_FAILED_OTHER, "no reason was given");
+}
+
+static void test_each_class(void **state)
+{
+	(void)state;
+	for (int i = SCALE_FAILED_CAPACITY; i <= SCALE_FAILED_OTHER; i++) {
+		AUTO_FREE char *script =
+			mem_printf("echo '{\"error\": {\"class\": \"%s\", \"text\": \"t\"}}'",
+				scale_failure_names[i]);
+		check_failure(script, (enum scale_failure)i, "t");
+	}
+}
+
+static void test_a_long_text(void **state)
+{
+	AUTO_RESULT struct result result, last;
+
+	(void)state;
+	call("printf '{\"error\": {\"class\": \"quota\", \"text\": \"%0600d\"}}' 0", &result);
+	assert_int_equal(strlen(result.text), PROVIDER_TEXT_MAX);
+	assert_true(str_ends(result.text, "0…"));
+	call("printf '%0600d' 0 >&2; exit 1", &last);
+	assert_int_equal(strlen(last.text), PROVIDER_TEXT_MAX);
+	assert_true(str_starts(last.text, "exit status 1: 000"));
+}
+
+static void test_no_response(void **state)
+{
+	static const char *const texts[] = {"", "{", "[]", "1", "\"text\"", "null", "{} {}",
+		"{\"a\": 1, \"a\": 2}", "{\"error\": \"text\"}", "{\"error\": null}",
+		"{\"error\": []}"};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		AUTO_FREE char *script = mem_printf("printf '%%s\\n' '%s'", texts[i]);
+		check_lost(script, "");
+	}
+	check_lost("printf '{\"a\": \"\\200\"}'", "");
+}
+
+/*
+ * Ends
+ */
+
+static void test_programs_that_do_not_start(void **state)
+{
+	AUTO_FREE char *script = fs_join(tmp, "script");
+	AUTO_RESULT struct result missing, interpreter;
+
+	(void)state;
+	call_argv((const char *[]){"/no/such/provider", NULL}, NULL, 10, LONG_MS, &missing);
+	assert_false(missing.is_unknown);
+	assert_int_equal(missing.failure, SCALE_FAILED_CONFIG);
+	assert_non_null(strstr(missing.text, "/no/such/provider"));
+	assert_non_null(strstr(missing.text, strerror(ENOENT)));
+	assert_int_equal(fs_replace(script, "#!/no/such/shell\n", 17, 0700, FS_SYNC_NONE, NULL), 0);
+	call_argv((const char *[]){script, NULL}, NULL, 10, LONG_MS, &interpreter);
+	assert_false(interpreter.is_unknown);
+	assert_non_null(strstr(interpreter.text, "interpreter"));
+}
+
+static void test_exit_statuses(void **state)
+{
+	(void)state;
+	check_lost("echo '{}'; exit 3", "exit status 3");
+	check_lost("echo one >&2; echo two >&2; echo >&2; exit 1", "exit status 1: two");
+	check_lost("printf 'no newline' >&2; exit 1", "exit status 1: no newline");
+	check_lost("echo '{}'; kill -9 $$", "killed by SIGKILL");
+	check_lost("echo why >&2; kill $$", "killed by SIGTERM: why");
+	check_lost("echo '{'; echo why >&2", ": why");
+}
+
+static void test_much_on_stderr(void **state)
+{
+	AUTO_RESULT struct result result;
+
+	(void)state;
+	call("i=0; while [ $i -lt 2000 ]; do printf '%0100d\\n' $i >&2; i=$((i+1)); done; "
+	     "echo {}",
+		&result);
+	assert_non_null(result.response);
+	check_lost("i=0; while [ $i -lt 2000 ]; do printf '%0100d\\n' $i >&2; i=$((i+1)); "
+		   "done; echo end >&2; exit 1",
+		"exit status 1: end");
+}
+
+static void test_much_on_stdout(void **state)
+{
+	(void)state;
+	check_lost("yes", "printed more than 8 MiB");
+}
+
+static void test_an_ignored_sigchld(void **state)
+{
+	(void)state;
+	signal(SIGCHLD, SIG_IGN);
+	check_lost("echo {}", "it is not known how it ended");
+	signal(SIGCHLD, SIG_DFL);
+}
+
+static void test_the_deadline(void **state)
+{
+	AUTO_RESULT struct result result;
+
+	(void)state;
+	call_for("trap 'echo bye >&2; : > $1/trapped; exit 0' TERM; "
+		 "echo '{}'; : > $1/begun; while :; do sleep 0.01; done",
+		500, &result);
+	assert_true(result.is_unknown);
+	assert_true(str_starts(result.text, "it took longer than "));
+	/* A machine under load may end it before it has begun. */
+	assert_int_equal(is_there("trapped"), is_there("begun"));
+}
+
+static void test_a_deadline_in_the_past(void **state)
+{
+	AUTO_RESULT struct result result;
+
+	(void)state;
+	call_for("sleep 1000", 0, &result);
+	assert_true(result.is_unknown);
+}
+
+/* Of two processes that ignore SIGTERM, the second of them a child of the program. */
+static void test_a_program_that_stays(void **state)
+{
+	AUTO_RESULT struct result result;
+
+	(void)state;
+	call_for("trap '' TERM; sh -c 'echo $$ > $1/child; while :; do sleep 1000; done' x $1 & "
+		 "while :; do sleep 1000; done",
+		2000, &result);
+	assert_true(result.is_unknown);
+	if (is_there("child"))
+		UNTIL(!os_process_alive(pid_in("child"), 0));
+}
+
+static void test_children_that_hold_the_pipes(void **state)
+{
+	AUTO_RESULT struct result group, away;
+
+	(void)state;
+	call("sleep 1000 & echo $! > $1/child; echo '{}'", &group);
+	assert_non_null(group.response);
+	UNTIL(kill(pid_in("child"), 0) < 0);
+	call("setsid sh -c 'echo $$ > $0/away.new; mv $0/away.new $0/away; exec sleep 1000' $1 & "
+	     "until [ -e $1/away ]; do sleep 0.01; done; echo '{}'",
+		&away);
+	assert_non_null(away.response);
+	assert_int_equal(kill(pid_in("away"), SIGKILL), 0);
+}
+
+static void test_nothing_is_inherited(void **state)
+{
+	AUTO_RESULT struct result result;
+	int fd = dup2(1, 9);
+
+	(void)state;
+	assert_int_equal(fd, 9);
+	call("if { true >&9; } 2>/dev/null; then echo it is open >&2; exit 1; fi; echo {}",
+		&result);
+	close(fd);
+	assert_non_null(result.response);
+}
+
+/*
+ * Several calls
+ */
+
+enum { CALLS = 40 };
+
+static void test_many_at_once(void **state)
+{
+	struct loop *loop = loop_new();
+	struct provider *provider = provider_exec_new(loop, (const char *[]){"cat", NULL}, NULL);
+	struct loop_wait wait = {.loop = loop, .n_open = CALLS};
+	struct result results[CALLS] = {0};
+
+	(void)state;
+	for (int i = 0; i < CALLS; i++) {
+		AUTO_JSON struct json *request = json_object();
+
+		json_set_int(request, "number", i);
+		results[i].wait = &wait;
+		provider_start(provider, request, clock_deadline(LONG_MS), on_done, &results[i]);
+	}
+	assert_int_equal(loop_wait_run(&wait, NULL), 0);
+	for (int i = 0; i < CALLS; i++) {
+		assert_int_equal(json_get_int(results[i].response, "number", -1), i);
+		result_done(&results[i]);
+	}
+	provider_free(provider);
+	loop_free(loop);
+}
+
+static const char hanging[] = "echo $$ > $1/pid.new; mv $1/pid.new $1/pid; exec sleep 1000";
+
+/* A call whose program runs. */
+static struct provider_call *start_hanging(
+	struct loop *loop, struct provider **ret, struct result *result)
+{
+	AUTO_JSON struct json *request = json_object();
+
+	*ret = provider_exec_new(
+		loop, (const char *[]){"sh", "-c", hanging, "provider", tmp, NULL}, NULL);
+	struct provider_call *call_of =
+		provider_start(*ret, request, clock_deadline(LONG_MS), on_done, result);
+	UNTIL(is_there("pid"));
+	return call_of;
+}
+
+static void test_a_cancelled_call(void **state)
+{
+	struct loop *loop = loop_new();
+	struct provider *provider;
+	struct result result = {0};
+	struct provider_call *call_of = start_hanging(loop, &provider, &result);
+
+	(void)state;
+	provider_cancel(call_of);
+	/* The loop has nothing to wait for when the program has ended. */
+	assert_int_equal(loop_run(loop, NULL), 0);
+	assert_int_equal(result.n_done, 0);
+	assert_true(kill(pid_in("pid"), 0) < 0);
+	provider_free(provider);
+	loop_free(loop);
+	provider_cancel(NULL);
+}
+
+static void test_calls_that_are_left(void **state)
+{
+	struct loop *loop = loop_new();
+	struct provider *provider;
+	struct result result = {0};
+	struct provider_call *call_of = start_hanging(loop, &provider, &result);
+	AUTO_JSON struct json *request = json_object();
+
+	(void)state;
+	provider_start(provider, request, INT64_MAX, on_done, &result);
+	provider_cancel(call_of);
+	provider_free(provider);
+	assert_true(kill(pid_in("pid"), 0) < 0);
+	assert_int_equal(loop_run(loop, NULL), 0);
+	assert_int_equal(result.n_done, 0);
+	loop_free(loop);
+	provider_free(NULL);
+}
+
+struct chain {
+	struct provider *provider;
+	struct loop *loop;
+	int left;
+};
+
+/* The next call, or the end of the provider, from within the end of one. */
+static int on_chain(void *ctx, struct provider_reply *reply, struct err *err)
+{
+	struct chain *chain = ctx;
+	AUTO_JSON struct json *request = json_object();
+
+	(void)err;
+	assert_non_null(reply->response);
+	if (chain->left-- > 0)
+		provider_start(chain->provider, request, INT64_MAX, on_chain, chain);
+	else
+		provider_free(chain->provider);
+	return 0;
+}
+
+static void test_calls_from_within_the_end(void **state)
+{
+	struct chain chain = {.loop = loop_new(), .left = 3};
+	AUTO_JSON struct json *request = json_object();
+
+	(void)state;
+	chain.provider = provider_exec_new(chain.loop, (const char *[]){"cat", NULL}, NULL);
+	provider_start(chain.provider, request, INT64_MAX, on_chain, &chain);
+	assert_int_equal(loop_run(chain.loop, NULL), 0);
+	assert_int_equal(chain.left, -1);
+	loop_free(chain.loop);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_a_request_and_its_response, start, end),
+		cmocka_unit_test_setup_teardown(test_one_line_each, start, end),
+		cmocka_unit_test_setup_teardown(test_a_request_over_a_pipe, start, end),
+		cmocka_unit_test_setup_teardown(test_a_request_over_the_limit, start, end),
+		cmocka_unit_test_setup_teardown(test_failures, start, end),
+		cmocka_unit_test_setup_teardown(test_each_class, start, end),
+		cmocka_unit_test_setup_teardown(test_a_long_text, start, end),
+		cmocka_unit_test_setup_teardown(test_no_response, start, end),
+		cmocka_unit_test_setup_teardown(test_programs_that_do_not_start, start, end),
+		cmocka_unit_test_setup_teardown(test_exit_statuses, start, end),
+		cmocka_unit_test_setup_teardown(test_much_on_stderr, start, end),
+		cmocka_unit_test_setup_teardown(test_much_on_stdout, start, end),
+		cmocka_unit_test_setup_teardown(test_an_ignored_sigchld, start, end),
+		cmocka_unit_test_setup_teardown(test_the_deadline, start, end),
+		cmocka_unit_test_setup_teardown(test_a_deadline_in_the_past, start, end),
+		cmocka_unit_test_setup_teardown(test_a_program_that_stays, start, end),
+		cmocka_unit_test_setup_teardown(test_children_that_hold_the_pipes, start, end),
+		cmocka_unit_test_setup_teardown(test_nothing_is_inherited, start, end),
+		cmocka_unit_test_setup_teardown(test_many_at_once, start, end),
+		cmocka_unit_test_setup_teardown(test_a_cancelled_call, start, end),
+		cmocka_unit_test_setup_teardown(test_calls_that_are_left, start, end),
+		cmocka_unit_test_setup_teardown(test_calls_from_within_the_end, start, end),
+	};
+
+	return cmocka_run_group_tests_name("provider_exec", tests, NULL, NULL);
+}

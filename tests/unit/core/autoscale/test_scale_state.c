@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/autoscale/snapshot.h"
+#include "core/autoscale/state.h"
+
+enum { MINUTE = 60 * 1000 };
+#define NOW (INT64_C(1795755600) * 1000)
+
+static void read_text(const char *text, struct scale_state *ret)
+{
+	AUTO_JSON struct json *json = NULL;
+
+	assert_int_equal(json_parse(text, strlen(text), 1 << 20, "text", &json, NULL), 0);
+	assert_int_equal(scale_state_read(json, ret, NULL), 0);
+}
+
+static char *written(const struct scale_state *state)
+{
+	AUTO_JSON struct json *json = scale_state_write(state);
+	AUTO_BUF struct buf text = buf_with(1 << 20);
+
+	json_print(json, &text);
+	return buf_take(&text);
+}
+
+/* A model with one group, which has so many running machines. */
+static void model_with(const char *id, int running, struct scale_model *model)
+{
+	scale_model_init(model);
+	model->now_ms = NOW;
+	struct scale_group *group = vec_push(&model->groups);
+	group->id = mem_strdup(id);
+	for (int i = 0; i < running; i++)
+		*vec_push(&group->instances) = (struct scale_instance){
+			.id = mem_printf("i-%d", i), .state = SCALE_RUNNING};
+}
+
+static void test_waits(void **state UNUSED)
+{
+	static const struct {
+		enum scale_failure failure;
+		int64_t failures, wait_ms;
+	} cases[] = {
+		{SCALE_FAILED_CAPACITY, 1, 3 * MINUTE},
+		{SCALE_FAILED_CAPACITY, 2, 6 * MINUTE},
+		{SCALE_FAILED_CAPACITY, 5, 30 * MINUTE},
+		{SCALE_FAILED_CAPACITY, INT64_MAX, 30 * MINUTE},
+		{SCALE_FAILED_QUOTA, 1, 60 * MINUTE},
+		{SCALE_FAILED_QUOTA, 9, 60 * MINUTE},
+		{SCALE_FAILED_PRICE, 3, 20 * MINUTE},
+		{SCALE_FAILED_CONFIG, 1, 10 * MINUTE},
+		{SCALE_FAILED_OTHER, 0, MINUTE},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		assert_int_equal(scale_state_wait_ms(cases[i].failure, cases[i].failures),
+			cases[i].wait_ms);
+	for (int64_t n = 1; n < 12; n++)
+		assert_in_range(scale_state_wait_ms(SCALE_FAILED_THROTTLE, n), 7500, 5 * MINUTE);
+}
+
+static void test_failures_in_a_row(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	model_with("gpu-a", 0, &model);
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "no p4d", NOW);
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "no p4d", NOW);
+	scale_state_apply(&s, &model);
+	assert_int_equal(model.groups.v[0].wait_until_ms, NOW + 6 * MINUTE);
+	assert_int_equal(model.groups.v[0].failure, SCALE_FAILED_CAPACITY);
+	assert_string_equal(model.groups.v[0].failure_text, "no p4d");
+	/* Of another class: the first one again. */
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_PRICE, NULL, NOW);
+	scale_state_apply(&s, &model);
+	assert_int_equal(model.groups.v[0].wait_until_ms, NOW + 20 * MINUTE);
+	assert_null(model.groups.v[0].failure_text);
+}
+
+/* A clock that steps back by a day makes no wait longer than the longest of its class. */
+static void test_a_clock_that_steps(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	model_with("gpu-a", 0, &model);
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", NOW);
+	model.now_ms = NOW - INT64_C(24) * 60 * MINUTE;
+	scale_state_apply(&s, &model);
+	assert_int_equal(model.groups.v[0].wait_until_ms, model.now_ms + 30 * MINUTE);
+}
+
+static void test_a_grow_keeps_its_token(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+
+	assert_string_equal(scale_state_ask(&s, "b", 1, 9, "one", NOW), "one");
+	/* Nobody has answered: the same again. */
+	assert_string_equal(scale_state_ask(&s, "b", 1, 9, "two", NOW + 1), "one");
+	/* Another size is another grow. */
+	assert_string_equal(scale_state_ask(&s, "b", 1, 10, "three", NOW), "three");
+	scale_state_answer(&s, "b");
+	assert_string_equal(scale_state_ask(&s, "b", 1, 10, "four", NOW), "four");
+	assert_string_equal(scale_state_ask(&s, "a", 0, 1, "five", NOW), "five");
+	assert_string_equal(scale_state_find(&s, "b")->token, "four");
+	assert_null(scale_state_find(&s, "c"));
+	scale_state_fail(&s, "b", SCALE_FAILED_QUOTA, "", NOW);
+	assert_null(scale_state_find(&s, "b")->token);
+}
+
+static void test_what_is_over_is_forgotten(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	model_with("gpu-a", 2, &model);
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", NOW);
+	scale_state_ask(&s, "gpu-a", 0, 2, "one", NOW);
+	scale_state_settle(&s, &model);
+	assert_string_equal(scale_state_find(&s, "gpu-a")->token, "one"); /* not answered */
+	scale_state_answer(&s, "gpu-a");
+	scale_state_settle(&s, &model);
+	assert_null(scale_state_find(&s, "gpu-a")); /* its machines run: the failures are over */
+	scale_state_ask(&s, "gpu-a", 2, 3, "two", NOW);
+	scale_state_answer(&s, "gpu-a");
+	scale_state_settle(&s, &model);
+	assert_non_null(scale_state_find(&s, "gpu-a")); /* they do not run yet */
+	model.now_ms += model.limits.boot_ms + 1;
+	scale_state_settle(&s, &model);
+	assert_null(scale_state_find(&s, "gpu-a"));
+	/* A group that is not there: its wait counts for a day. */
+	scale_state_fail(&s, "gone", SCALE_FAILED_QUOTA, "", model.now_ms);
+	scale_state_settle(&s, &model);
+	assert_non_null(scale_state_find(&s, "gone"));
+	model.now_ms += INT64_C(26) * 60 * MINUTE;
+	scale_state_settle(&s, &model);
+	assert_null(scale_state_find(&s, "gone"));
+}
+
+static void test_read_and_written(void **state UNUSED)
+{
+	static const char text[] =
+		"{\"version\":1,\"groups\":{\"a\":{\"failure\":\"capacity\",\"text\":\"no "
+		"p4d\",\"failures\":2,\"wait_until\":\"2026-11-27T05:00:00.000Z\"},\"b\":{\"grow\":{"
+		"\"token\":\"t\",\"from\":1,\"to\":9,\"asked\":\"2026-11-27T05:00:00.000Z\","
+		"\"answered\":true}}}}";
+	AUTO_SCALE_STATE struct scale_state s = {0};
+
+	read_text(text, &s);
+	AUTO_FREE char *again = written(&s);
+	assert_string_equal(again, text);
+}
+
+/* What another version wrote is refused; what is odd in a group does no harm. */
+static void test_what_is_no_state(void **state UNUSED)
+{
+	static const char *const bad[] = {"[]", "{}", "{\"version\":2,\"groups\":{}}",
+		"{\"version\":1}", "{\"version\":1,\"groups\":[]}", "null"};
+	AUTO_SCALE_STATE struct scale_state s = {0};
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		AUTO_JSON struct json *json = NULL;
+		assert_int_equal(json_parse(bad[i], strlen(bad[i]), 100, "t", &json, NULL), 0);
+		assert_true(scale_state_read(json, &s, NULL) < 0);
+	}
+	assert_int_equal(scale_state_read(NULL, &s, NULL), 0);
+	read_text("{\"version\":1,\"groups\":{\"a\":{\"failure\":\"odd\",\"wait_until\":3,"
+		  "\"failures\":\"x\",\"grow\":[]},\"b\":7}}",
+		&s);
+	assert_int_equal(s.groups.n, 1);
+	assert_int_equal(s.groups.v[0].failure, SCALE_FAILED_OTHER);
+	assert_int_equal(s.groups.v[0].wait_until_ms, 0);
+	assert_null(s.groups.v[0].token);
+}
+
+/* A text of a provider is cut where a character ends. */
+static void test_long_texts(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_BUF struct buf text = buf_with(4096);
+
+	buf_addc(&text, 'x');
+	for (int i = 0; i < 200; i++)
+		buf_adds(&text, "ä");
+	scale_state_fail(&s, "a", SCALE_FAILED_OTHER, text.data, NOW);
+	assert_int_equal(strlen(s.groups.v[0].text), STATE_TEXT_MAX - 1);
+	assert_true(str_is_utf8(s.groups.v[0].text, STATE_TEXT_MAX - 1));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_waits),
+		cmocka_unit_test(test_failures_in_a_row),
+		cmocka_unit_test(test_a_clock_that_steps),
+		cmocka_unit_test(test_a_grow_keeps_its_token),
+		cmocka_unit_test(test_what_is_over_is_forgotten),
+		cmocka_unit_test(test_read_and_written),
+		cmocka_unit_test(test_what_is_no_state),
+		cmocka_unit_test(test_long_texts),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

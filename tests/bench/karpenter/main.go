@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Karpenter's decision on a snapshot of dlrun (lib/core/autoscale/snapshot.h): what Provisioner.Schedule
-// does behind its listing of pods and pools, with the settings of its kwok provider but for daemons.
+// does behind its listing of pods and pools, with default settings but that preferences are ignored.
 //
 //	karpenter [-rounds 5] [-enough SECONDS] [-cpus 1] SNAPSHOT      prints one line of JSON
 //

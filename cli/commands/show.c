@@ -21,6 +21,7 @@
 #include "core/plot/svg.h"
 #include "core/record/columns.h"
 #include "core/record/dirs.h"
+#include "core/record/observed.h"
 #include "core/record/places.h"
 #include "core/record/roles.h"
 #include "core/record/runtime.h"
@@ -297,6 +298,27 @@ static void add_usage(struct buf *out, const struct run *run)
 	summary_add_field(out, "energy", energy);
 }
 
+/* "about 12.40 (2 nodes of gpu-a for 12 min)" */
+static void show_add_cost(struct buf *out, const struct run *run)
+{
+	const struct json *cost = json_get(run->doc, OBSERVED_COST);
+	double amount = json_get_num(cost, "amount", -1),
+	       per_hour = json_get_num(cost, "per_hour", 0);
+	double nodes = json_get_num(cost, "nodes", -1);
+	const char *group = json_get_str(cost, "group");
+	char time[32];
+
+	if (!(amount >= 0 && nodes >= 0 && group))
+		return;
+	AUTO_FREE char *shown = str_shown(group);
+	double ms = per_hour > 0 ? amount / per_hour * 3600 * 1000 : 0;
+	AUTO_FREE char *line = mem_printf("about %.2f (%.3g node%s of %s%s%s)", amount, nodes,
+		nodes > 0.995 && nodes < 1.005 ? "" : "s", shown,
+		ms > 0 && ms < 1e15 ? " for " : "",
+		ms > 0 && ms < 1e15 ? duration_text((int64_t)ms, time) : "");
+	summary_add_field(out, "cost", line);
+}
+
 static size_t widest_key(const struct json *object)
 {
 	size_t widest = 0;
@@ -432,6 +454,7 @@ static int show_one(struct app *app, struct run *run)
 	add_times(&out, run);
 	show_add_attempts(&out, run);
 	add_usage(&out, run);
+	show_add_cost(&out, run);
 	show_add_metrics(&out, run);
 	add_spark(app, &out, run);
 	show_add_list(&out, "link", json_get(run->doc, "links"));

@@ -7,6 +7,7 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "kube/status/object.h"
 #include "kube/status/status.h"
 
 static void check(bool holds)
@@ -69,6 +70,18 @@ static struct kube_items items_of(const struct json *facts, const char *key)
 
 static void try_facts(const struct json *json, bool was_cancelled)
 {
+	const struct json *grows = json_get(json, "growth");
+	AUTO_KUBE_GROWTH struct kube_growth growth = {
+		.is_silent = json_get_bool(grows, "silent", false),
+		.applies = json_get_bool(grows, "applies", false),
+		.may_later = json_get_bool(grows, "may_later", false),
+		.updated_ms = kube_time_at(grows, "updated"),
+		.group = mem_strdup(json_get_str(grows, "group")),
+		.expected_ms = kube_time_at(grows, "expected"),
+		.price = -1};
+	for (const struct json *m = kube_first(grows, "reasons"); m; m = json_next(m))
+		if (json_str(m))
+			strv_add(&growth.reasons, json_str(m));
 	struct kube_facts facts = {.run_id = json_get_str(json, "run_id"),
 		.job_name = json_get_str(json, "job_name"),
 		.kube_namespace = json_get_str(json, "namespace"),
@@ -77,6 +90,7 @@ static void try_facts(const struct json *json, bool was_cancelled)
 		.last_seen = json_get(json, "last_seen"),
 		.workload = json_get(json, "workload"),
 		.jobset = json_get(json, "jobset"),
+		.growth = json_get(json, "growth") ? &growth : NULL,
 		.is_jobset = json_get_bool(json, "is_jobset", false),
 		.pods = items_of(json, "pods"),
 		.events = items_of(json, "events"),

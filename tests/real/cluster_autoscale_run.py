@@ -9,6 +9,7 @@ import fcntl
 import json
 import signal
 
+from cluster_away import Relay, config_through
 from harness import *  # noqa: F403
 from kubesite import site
 from kwok_provider import Machines
@@ -17,6 +18,10 @@ SYSTEM = "dlrun-system"
 GPUS, RANKS = 8, 4
 FAKE = {"key": "tests/fake", "effect": "NoSchedule"}
 GPU = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+# Calls of the provider at which it is killed: each before and after its effect, or those that buy and give back.
+CELLS = [(v, t) for v in ("groups", "grow", "status", "shrink") for t in ("before", "after")] if ALL else [
+    ("grow", "before"), ("grow", "after"), ("shrink", "after")]
+AWAY_S = 60 if ALL else 15
 # For what takes a few turns, on a machine that has a lot else to do.
 SOON_S = 60
 RULES = [
@@ -243,9 +248,10 @@ def test_slow_machines_are_waited_for(w):
 def test_killed_at_each_call_of_the_provider(w):
     """Before or after its effect; the next process goes on."""
     with lab(w, a=8, b=2) as here:
-        for verb, when in ((v, t) for v in ("groups", "grow", "status", "shrink") for t in ("before", "after")):
+        for verb, when in CELLS:
             what = f"killed {when} {verb}"
-            here.machines.faults(once=[{"verb": verb, "do": "kill", "when": when}])
+            # Who asks for the status is whose machines are not there at once.
+            here.machines.faults(once=[{"verb": verb, "do": "kill", "when": when}], boot={here.id("a"): 2 if verb == "status" else 0})
             seen = len(here.machines.calls())
             here.add_gang(f"g-{verb}-{when}", RANKS)
             here.add_pods(1)
@@ -294,6 +300,48 @@ def test_two_at_once_and_the_first_is_killed(w):
         assert here.sizes() == {"a": 5} and len(here.machines.calls()) > calls, here.sizes()
         tokens = collections.Counter(c["token"] for c in here.machines.calls("grow"))
         assert all(n == 1 for n in tokens.values()), tokens
+
+
+def test_the_api_server_is_away(w):
+    """Its answers are lost while the provider is asked, and for a while after that."""
+    with lab(w, a=8) as here:
+        relay = Relay(here.c.address)
+        w.env["KUBECONFIG"] = config_through(here.s, relay.address)
+        here.start()
+        here.add_pods(2)
+        here.c.wait(lambda: len(here.bound()) == 2, "pods on machines", SOON_S)
+        # Who hangs is given up after a minute.
+        here.machines.faults(once=[{"verb": "grow", "do": "hang" if ALL else "exit", "when": "after"}])
+        here.add_pods(2, name="q")
+        here.c.wait(lambda: here.sizes() == {"a": 4}, "a grow", SOON_S)
+        relay.freeze()
+        time.sleep(AWAY_S)
+        relay.thaw()
+        begin = time.monotonic()
+        here.add_pods(1, name="r")
+        here.c.wait(lambda: len(here.bound()) == 5, "pods on machines", 2 * SOON_S)
+        print(f"away for {AWAY_S} s: all pods on machines {time.monotonic() - begin:.1f} s after that", flush=True)
+        assert here.sizes() == {"a": 5}, (here.sizes(), here.said())
+
+
+def test_clocks_that_jump(w):
+    """Times are of the API server's clock: a wrong one here ends no machine early, and shortens no wait."""
+    needs("faketime")
+    with lab(w, a=8, b=8, settings={"idle": "10m"}) as here:
+        here.machines.faults(room={here.id("a"): {"machines": 1, "class": "quota", "how": "now"}})
+        here.add_gang("g", RANKS)
+        here.turn_ok()
+        assert here.sizes() == {"a": 1, "b": RANKS - 1}, here.sizes()
+        here.c.wait(lambda: len(here.bound()) == RANKS, "pods on machines", SOON_S)
+        here.remove_pods()
+        here.turn_ok()
+        env = {"FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        for offset in ("+20h", "+1d", "+3d"):
+            done = w.command(["faketime", "-f", offset, w.dlrun, *here.words("--once", "--json")], env=env)
+            assert done.rc == 0 and not done.out, (offset, done)
+        here.add_pods(RANKS + 1)
+        done = w.command(["faketime", "-f", "+1d", w.dlrun, *here.words("--once", "--json")], env=env)
+        assert done.rc == 0 and here.sizes() == {"a": 1, "b": RANKS}, (done, here.sizes())
 
 
 def test_what_runs_is_never_ended(w):

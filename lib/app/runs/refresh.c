@@ -322,18 +322,20 @@ static void set_ranks(struct run *run, const struct target_status *status)
 /* Set the text and what goes along with it; returns whether the text has changed. */
 static bool set_reason(struct run *run, const struct target_status *status)
 {
+	bool changed = !str_eq(json_get_str(run->doc, "text"), status->text);
+
 	if (status->ranks)
 		set_ranks(run, status);
-	if (str_eq(json_get_str(run->doc, "text"), status->text))
-		return false;
-	json_set_str(run->doc, "text", status->text);
+	if (changed)
+		json_set_str(run->doc, "text", status->text);
+	/* Evidence has times and amounts that change all the time. */
 	json_remove(run->doc, "hint");
 	json_remove(run->doc, "evidence");
 	if (status->hint)
 		json_set_str(run->doc, "hint", status->hint);
 	if (status->evidence)
 		json_set(run->doc, "evidence", json_clone(status->evidence));
-	return true;
+	return changed;
 }
 
 /* Takes over where the attempt is, once a place of several has taken it. Whether that is new. */

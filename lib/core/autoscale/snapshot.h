@@ -58,6 +58,8 @@ enum {
 int snapshot_read(const struct json *json, struct scale_model *ret, struct err *err);
 /* The caller frees. */
 struct json *snapshot_write(const struct scale_model *model);
+/* A group of it, as in "groups". The caller frees. */
+struct json *snapshot_write_group(const struct scale_model *model, const struct scale_group *group);
 
 /* An amount of that resource (of scale_resource), a text or a number; up: parts of a unit count as
  * one. */

@@ -208,7 +208,7 @@ static void write_instances(struct json *to, const struct scale_instances *insta
 		json_free(list);
 }
 
-static struct json *write_group(const struct scale_model *model, const struct scale_group *group)
+struct json *snapshot_write_group(const struct scale_model *model, const struct scale_group *group)
 {
 	struct json *json = json_object();
 
@@ -278,7 +278,7 @@ struct json *snapshot_write(const struct scale_model *model)
 	vec_foreach (const struct scale_node, node, &model->nodes)
 		json_add(nodes, write_node(model, node));
 	vec_foreach (const struct scale_group, group, &model->groups)
-		json_add(groups, write_group(model, group));
+		json_add(groups, snapshot_write_group(model, group));
 	json_set(json, "pods", pods);
 	json_set(json, "nodes", nodes);
 	json_set(json, "groups", groups);

@@ -538,8 +538,8 @@ const struct column_kind column_kinds[] = {
 const size_t column_kinds_n = ARRAY_LEN(column_kinds);
 
 /* The members of dlrun/run/v1 that paths begin with. */
-static const char *const roots[] = {AFTER_RECORD, "attempts", "cancelling", RUNTIME_DATA, "exit",
-	"image", "metrics", "note", "origin", "params", "phases_ms", "ranks", "resources",
+static const char *const roots[] = {AFTER_RECORD, "attempts", "cancelling", "cost", RUNTIME_DATA,
+	"exit", "image", "metrics", "note", "origin", "params", "phases_ms", "ranks", "resources",
 	"results", "schema", "snapshot", "tags", "target", "text", "times", "usage", "warnings",
 	"links", "command", "shell", "launcher"};
 

@@ -64,6 +64,8 @@ void observed_merge(const struct json *observed, struct json *doc)
 		json_set(json_sub(doc, RUNTIME_DATA), json_key(one), json_clone(one));
 	if (results_is_valid(results))
 		json_set(doc, RESULTS_MEMBER, json_clone(results));
+	if (part(observed, OBSERVED_COST, JSON_OBJECT))
+		json_set(doc, OBSERVED_COST, json_clone(json_get(observed, OBSERVED_COST)));
 	if (metrics)
 		json_set(doc, "metrics", json_clone(metrics));
 	for (const struct json *link = links ? json_first(links) : NULL; link;

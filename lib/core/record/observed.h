@@ -10,13 +10,17 @@
 #define OBSERVED_SCHEMA "dlrun/observed/v1"
 /* File of the supervisor in the attempt's directory. */
 #define OBSERVED_FILE "observed.json"
+/* Member of the cost of an attempt by the prices at its end: {"amount": 12.4, "per_hour": 62.0,
+ * "nodes": 2.0 (parts of nodes count as such), "group": "gpu-a, gpu-b"}, in the currency of the
+ * prices; null: it is not known, and is not asked for again. */
+#define OBSERVED_COST "cost"
 
 enum { OBSERVED_TEXTS_MAX = 64, OBSERVED_MAX = 1 << 20 /* bytes */ };
 
 /* Merge observed into doc (dlrun/run/v1): usage and metrics replace what is known, links and the
  * warning (the target's own) are added, params only where the command has none of that name,
- * results (results.h) and resources (those the target has given) are set. observed may be NULL, and
- * members may be missing or of any form. */
+ * results (results.h), the cost and resources (those the target has given) are set. observed may be
+ * NULL, and members may be missing or of any form. */
 void observed_merge(const struct json *observed, struct json *doc);
 
 /* Add a rank to all, an object for the ranks of a run: amounts (cpu, cpu_s, power_w, energy_j) are

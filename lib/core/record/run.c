@@ -458,6 +458,7 @@ void run_add_attempt(struct run *run, const char *handle)
 	json_set(run->doc, "text", json_null());
 	json_remove(run->doc, "hint");
 	json_remove(run->doc, "evidence");
+	json_remove(run->doc, "cost");
 	json_remove(run->doc, "results_until");
 	json_remove(run->doc, "results_lost");
 	json_remove(run->doc, "results_unsent");

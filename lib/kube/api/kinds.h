@@ -42,6 +42,12 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
  * annotations, termination messages. Shared by all code that makes or reads them.
  */
 
+/* ConfigMap of dlrun's autoscaler (core/autoscale/growth.h). */
+#define KUBE_GROWTH_NAMESPACE "dlrun-system"
+#define KUBE_GROWTH_NAME      "dlrun-autoscale"
+#define KUBE_GROWTH_MAPS      "/api/v1/namespaces/" KUBE_GROWTH_NAMESPACE "/configmaps"
+#define KUBE_GROWTH_PATH      KUBE_GROWTH_MAPS "/" KUBE_GROWTH_NAME
+
 #define KUBE_CONTAINER     "program"
 #define KUBE_MANAGED_BY    "dlrun"
 #define KUBE_JOB_TIMEOUT   "dlrun: time limit" /* termination messages of dlrun's own script */

@@ -7,6 +7,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/buf.h"
+#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/api/client.h"
@@ -271,6 +272,7 @@ enum subject {
 	ACCOUNT,
 	PRIORITY,
 	QUOTAS,
+	GROWTH,
 	NODES,
 	VERSION,
 	SUBJECTS,
@@ -520,6 +522,7 @@ void kube_preflight_query(const struct kube_run *run, struct kube_questions *ret
 	preflight_add_names(run, ret);
 	preflight_add(ret, QUOTAS, space, kube_path("/api/v1/namespaces/%s/resourcequotas", space))
 		->is_list = true;
+	preflight_add(ret, GROWTH, "", mem_strdup(KUBE_GROWTH_PATH));
 	preflight_add(ret, NODES, "", mem_strdup("/api/v1/nodes"))->is_list = true;
 }
 
@@ -575,6 +578,10 @@ void kube_preflight_surroundings(const struct kube_questions *questions,
 	for (size_t i = 0; i < questions->n; i++) {
 		if (replies[i].status == 201 && questions->v[i].subject == WHO)
 			ret->user = kube_who_name(replies[i].object);
+		if (questions->v[i].subject == GROWTH) {
+			ret->growth_status = replies[i].status;
+			ret->growth = replies[i].status == 200 ? replies[i].object : NULL;
+		}
 		if (replies[i].status != 200)
 			continue;
 		if (questions->v[i].subject != NAMESPACE)
@@ -595,6 +602,7 @@ void kube_preflight_surroundings(const struct kube_questions *questions,
 struct evaluation {
 	const struct kube_run *run;
 	const struct kube_objects *objects;
+	const struct kube_growth *growth; /* by pods of objects; NULL: nothing is known */
 	const struct kube_question *question;
 	const struct kube_reply *reply;
 	struct kube_findings *ret;
@@ -854,8 +862,25 @@ static void evaluate_quotas(struct evaluation *evaluation)
 		evaluate_quota(evaluation, item, &all, &least);
 }
 
-static void evaluate_fit(
-	struct evaluation *evaluation, const struct kube_items *nodes, const struct json *spec)
+/* "no node is there that could run it: one of group gpu-a is bought (about 3 min, 3.2 an hour)" */
+static void preflight_note_bought(struct evaluation *evaluation, const struct kube_growth *growth)
+{
+	int64_t left_ms = growth->expected_ms - growth->updated_ms;
+	AUTO_FREE char *group = str_shown(growth->group);
+	AUTO_BUF struct buf text = buf_with(KUBE_SENTENCE_MAX);
+	char time[32];
+
+	if (growth->expected_ms)
+		buf_addf(&text, "about %s", duration_text(left_ms, time));
+	if (growth->price >= 0)
+		buf_addf(&text, "%s%.2f an hour", text.len ? ", " : "", growth->price);
+	strv_addf(&evaluation->ret->notes,
+		"no node is there that could run it: one of group %s is bought%s%s%s", group,
+		text.len ? " (" : "", text.data, text.len ? ")" : "");
+}
+
+static void evaluate_fit(struct evaluation *evaluation, const struct kube_items *nodes,
+	const struct json *spec, const struct kube_growth *growth)
 {
 	AUTO_JSON struct json *job = json_object();
 	AUTO(kube_why_done) struct kube_why why = {0};
@@ -867,10 +892,13 @@ static void evaluate_fit(
 		.job_name = evaluation->run->job,
 		.kube_namespace = evaluation->run->kube_namespace,
 		.job = job,
-		.nodes = *nodes};
+		.nodes = *nodes,
+		.growth = growth};
 	struct kube_case c = {.facts = &facts};
 	kube_why_schedule(&c, NULL, NULL, &why);
 	kube_fits_free(c.fits);
+	if (why.is_bought)
+		preflight_note_bought(evaluation, growth);
 	if (!why.never_fits || !why.sentence)
 		return;
 	err = problem(evaluation);
@@ -894,7 +922,8 @@ static void evaluate_nodes(struct evaluation *evaluation)
 	for (size_t i = 0; list.n && (spec = kube_objects_pods(
 					      evaluation->run, evaluation->objects, i, &nodes));
 		i++)
-		evaluate_fit(evaluation, &(struct kube_items){list.v, list.n, true}, spec);
+		evaluate_fit(evaluation, &(struct kube_items){list.v, list.n, true}, spec,
+			evaluation->growth ? &evaluation->growth[i] : NULL);
 	vec_done(&list);
 }
 
@@ -918,6 +947,7 @@ static const struct {
 	[ACCOUNT] = {evaluate_account, "whether there is the service account"},
 	[PRIORITY] = {evaluate_priority, "whether there is the priority class"},
 	[QUOTAS] = {evaluate_quotas, NULL},
+	[GROWTH] = {NULL, NULL},
 	[NODES] = {evaluate_nodes, "whether it fits on any node"},
 };
 
@@ -931,10 +961,11 @@ static bool matters(const struct evaluation *evaluation)
 }
 
 void kube_preflight_evaluate(const struct kube_run *run, const struct kube_objects *objects,
-	const struct kube_questions *questions, const struct kube_reply *replies,
-	struct kube_findings *ret)
+	const struct kube_growth *growth, const struct kube_questions *questions,
+	const struct kube_reply *replies, struct kube_findings *ret)
 {
-	struct evaluation evaluation = {.run = run, .objects = objects, .ret = ret};
+	struct evaluation evaluation = {
+		.run = run, .objects = objects, .growth = growth, .ret = ret};
 
 	kube_rights_evaluate(run, questions, replies, takes_jobset(questions, replies), ret);
 	for (size_t i = 0; i < questions->n; i++) {

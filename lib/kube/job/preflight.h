@@ -16,6 +16,7 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "kube/job/job.h"
+#include "kube/status/status.h"
 
 /* A single request. All of them only read, also those with a body (self-subject reviews, dry runs).
  * Lists must be read completely (kube_list). */
@@ -54,6 +55,8 @@ struct kube_surroundings {
 	bool jobset;          /* it takes the run as a JobSet */
 	bool no_stream;       /* no code can be sent to its pods */
 	const char *user;     /* as the cluster knows us; NULL: not known */
+	int growth_status;    /* HTTP, of the ConfigMap of its autoscaler; 0: no response */
+	const struct json *growth; /* it; NULL: none */
 };
 void kube_preflight_surroundings(const struct kube_questions *questions,
 	const struct kube_reply *replies, struct kube_surroundings *ret);
@@ -67,10 +70,11 @@ void kube_findings_done(struct kube_findings *findings);
 #define AUTO_KUBE_FINDINGS AUTO(kube_findings_done)
 
 /* objects: of kube_job_make with that run, to be compared with nodes and quotas; NULL: not yet
- * known. */
+ * known. growth: of its autoscaler, for the pods of kube_objects_pods at the same index; NULL:
+ * nothing is known. */
 void kube_preflight_evaluate(const struct kube_run *run, const struct kube_objects *objects,
-	const struct kube_questions *questions, const struct kube_reply *replies,
-	struct kube_findings *ret);
+	const struct kube_growth *growth, const struct kube_questions *questions,
+	const struct kube_reply *replies, struct kube_findings *ret);
 
 /*
  * Reviews of oneself: who the server takes us for (authentication.k8s.io/v1 SelfSubjectReview), and

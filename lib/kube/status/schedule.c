@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/clock.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -13,7 +14,7 @@
  * Why no node takes a pod: the scheduler's sentence, and the nodes as far as they are known.
  */
 
-enum { COUNT_MAX = 1000 * 1000 };
+enum { COUNT_MAX = 1000 * 1000, GROWTH_REASONS_SHOWN = 2 };
 
 /*
  * Nodes that could take a pod: its selector and required node affinity against labels, tolerations
@@ -723,12 +724,22 @@ static void never_matches(struct search *s)
 static const char hint_taint[] =
 	"tolerations: of a GPU type or the overlay in dlrun.yaml, if you may use them";
 
+/* Where no node that is there could ever run it: whether the cluster may have one that can. */
+static bool why_grows(struct search *s)
+{
+	const struct kube_growth *growth = s->c->facts->growth;
+	bool acts = growth && growth->applies && !growth->is_silent;
+
+	s->why->is_bought = acts && growth->group;
+	return s->fit->grows || s->why->is_bought || (acts && growth->may_later);
+}
+
 /* With all nodes known: whether it could run at all. */
 static bool why_never(struct search *s)
 {
 	const struct kube_fit *fit = s->fit;
 
-	if (!fit->known || fit->grows || fit->fit_ever || !fit->nodes)
+	if (!fit->known || fit->fit_ever || !fit->nodes || why_grows(s))
 		return false;
 	if (!fit->matching) {
 		never_matches(s);
@@ -957,6 +968,55 @@ static void scale_evidence(struct search *s)
 	}
 }
 
+void kube_growth_done(struct kube_growth *growth)
+{
+	if (!growth)
+		return;
+	free(growth->group);
+	strv_done(&growth->reasons);
+}
+
+static void growth_expected_evidence(struct search *s, const struct kube_growth *growth)
+{
+	int64_t left_ms = growth->expected_ms - s->c->facts->now_ms;
+	AUTO_FREE char *group = str_shown(growth->group);
+	char time[CLOCK_TEXT_SIZE], left[32];
+
+	clock_format(growth->expected_ms, time);
+	if (!growth->expected_ms)
+		kube_why_evidence(s->why, "a node of group %s is bought for it", group);
+	else if (left_ms >= 0)
+		kube_why_evidence(s->why, "a node of group %s is expected in %s, at %.5s UTC",
+			group, duration_text(left_ms, left), time + strlen("2026-11-27T"));
+	else
+		kube_why_evidence(s->why, "a node of group %s was expected %s ago, at %.5s UTC",
+			group, duration_text(-left_ms, left), time + strlen("2026-11-27T"));
+}
+
+static void growth_evidence(struct search *s, const struct kube_growth *growth)
+{
+	char time[CLOCK_TEXT_SIZE];
+
+	if (growth->is_silent) {
+		clock_format(growth->updated_ms, time);
+		kube_why_evidence(s->why,
+			"the cluster's autoscaler has been silent since %.10s %.5s UTC", time,
+			time + strlen("2026-11-27T"));
+		return;
+	}
+	if (growth->group && growth->applies) {
+		growth_expected_evidence(s, growth);
+		s->why->needs_help = false;
+	} else if (growth->group) {
+		AUTO_FREE char *group = str_shown(growth->group);
+		kube_why_evidence(s->why,
+			"the cluster's autoscaler would buy a node of group %s, but only plans",
+			group);
+	}
+	for (size_t i = 0; i < growth->reasons.n && i < GROWTH_REASONS_SHOWN; i++)
+		kube_why_evidence(s->why, "no node is bought of %s", growth->reasons.v[i]);
+}
+
 void kube_why_schedule(
 	struct kube_case *c, const struct json *pod, const char *text, struct kube_why *why)
 {
@@ -967,6 +1027,8 @@ void kube_why_schedule(
 	kube_demand_of(s.spec, &s.want);
 	kube_decision_parse(text, &s.decision);
 	s.fit = fit_of(c, role, s.spec);
+	if (c->facts->growth)
+		growth_evidence(&s, c->facts->growth);
 	if (!s.decision.claim_missing && why_never(&s)) {
 		fit_evidence(&s);
 	} else if (why_now(&s)) {

@@ -76,6 +76,20 @@ struct kube_rank {
 };
 struct kube_rank_list VEC_OF(struct kube_rank);
 
+/* The cluster's autoscaler, as it was last heard of, about pods without a node. */
+struct kube_growth {
+	bool is_silent;      /* that was too long ago to go by it */
+	bool applies;        /* it does what it plans */
+	bool may_later;      /* none comes now, but one of its groups may have such a node */
+	int64_t updated_ms;  /* wall clock, of when it was last heard of */
+	char *group;         /* of which a node comes; NULL: of none */
+	int64_t expected_ms; /* wall clock of that; 0: not known */
+	double price;        /* of that node for an hour; negative: not known */
+	struct strv reasons; /* why none comes, "gpu-a: its maximum is 10" */
+};
+void kube_growth_done(struct kube_growth *growth);
+#define AUTO_KUBE_GROWTH AUTO(kube_growth_done)
+
 /* Everything is borrowed for the call. */
 struct kube_facts {
 	const char *run_id;                    /* for hints */
@@ -91,8 +105,9 @@ struct kube_facts {
 	bool workload_hidden;                  /* whether there is one may not be seen */
 	bool is_jobset;                        /* the Job is, or will be, made by a JobSet */
 	const struct json *jobset; /* it, which may make the Job anew; NULL: not known, or gone */
-	int64_t now_ms;            /* wall clock */
-	bool was_cancelled;        /* the user asked for its end */
+	const struct kube_growth *growth; /* of its pods; NULL: nothing is known */
+	int64_t now_ms;                   /* wall clock */
+	bool was_cancelled;               /* the user asked for its end */
 	/* A member of a study: job is that of kube_member_job, pods are its own. */
 	bool is_member;
 	bool is_stopped; /* of a member that was_cancelled: no program of it begins any more */

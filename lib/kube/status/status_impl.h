@@ -40,6 +40,7 @@ struct kube_why {
 	char *hint;
 	bool never_fits, needs_help, is_stranded;
 	bool waits_for_code;
+	bool is_bought; /* no node that is there could ever run it, and one that could comes */
 };
 void kube_why_done(struct kube_why *why);
 /* Set the sentence; one that is there is replaced. */

@@ -17,6 +17,7 @@
 
 enum { KUBE_SERVER_ID_SIZE = 17, KUBE_LISTS = 6 };
 
+struct growth;
 struct kube_watcher;
 struct kube_watchers VEC_OF(struct kube_watcher *);
 
@@ -28,6 +29,8 @@ struct kube_cluster {
 	char server_id[KUBE_SERVER_ID_SIZE]; /* of the API server: what handles name it by */
 	struct json *nodes;                  /* as the scheduler sees them; NULL: not known */
 	int64_t nodes_ms;                    /* clock_ms() of that; 0: never asked */
+	struct growth *growth;               /* of kube_growth.h; NULL: none, or not known */
+	int64_t growth_ms;                   /* clock_ms() of that; 0: never asked */
 	unsigned failed_repairs;             /* of what others have left to do (kube_reconcile.h) */
 	int64_t denied_ms[KUBE_LISTS]; /* clock_ms() when it was, by enum kube_facts_kind; 0: not */
 };

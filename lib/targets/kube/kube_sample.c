@@ -502,6 +502,18 @@ struct json *kube_observed(const struct target_kube *kube, const struct kube_han
 	return observed_read(dir);
 }
 
+void kube_observed_keep(
+	const struct target_kube *kube, const struct kube_handle *handle, const struct json *kept)
+{
+	AUTO_FREE char *dir = kept_dir(kube, handle);
+	AUTO_FREE char *path = fs_join(dir, OBSERVED_FILE);
+	AUTO_BUF struct buf text = buf_with(KEPT_MAX);
+
+	json_print(kept, &text);
+	if (buf_check(&text, path, NULL) == 0 && fs_mkdirs(dir, 0700, NULL) == 0)
+		fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
+}
+
 static void kube_sample_finish(struct polling *polling)
 {
 	AUTO_JSON struct json *poll = sample_poll_of(polling);
@@ -513,14 +525,7 @@ static void kube_sample_finish(struct polling *polling)
 			kept = json_object();
 		json_set_str(kept, "schema", OBSERVED_SCHEMA);
 		observed_keep(kept, poll);
-		/* Errors are ignored: a sample that cannot be saved is still valid. */
-		AUTO_FREE char *dir = kept_dir(polling->kube, &polling->handle);
-		AUTO_FREE char *path = fs_join(dir, OBSERVED_FILE);
-		AUTO_BUF struct buf text = buf_with(KEPT_MAX);
-
-		json_print(kept, &text);
-		if (buf_check(&text, path, NULL) == 0 && fs_mkdirs(dir, 0700, NULL) == 0)
-			fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
+		kube_observed_keep(polling->kube, &polling->handle, kept);
 	}
 	*polling->ret = TAKE(kept);
 	target_call_end(polling->call, 0, &error);

@@ -8,12 +8,14 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
+#include "core/record/observed.h"
 #include "core/record/params.h"
 #include "core/record/results.h"
 #include "kube/api/watch.h"
 #include "kube/status/object.h"
 #include "kube/status/status.h"
 #include "targets/kube/kube_facts.h"
+#include "targets/kube/kube_growth.h"
 #include "targets/kube/kube_reconcile.h"
 #include "targets/kube/kube_study_pods.h"
 
@@ -537,6 +539,8 @@ enum {
 	NODES_MAX = 5000,
 	WORKLOADS_MAX = 100,
 	NODES_FRESH_MS = 15 * 1000,
+	PRICES_FRESH_MS = 5 * 60 * 1000,
+	PRICES_MS = 3000, /* that a run's end waits for its price */
 	FAILED_REPAIRS_MAX = 3,
 	DENIED_MS = 30 * 1000, /* until a list is tried again */
 };
@@ -574,7 +578,7 @@ struct kube_batch {
 	struct loop_timer *timer;
 	struct question *questions;
 	size_t n_questions, n_given_up;
-	struct kube_call *calls[KUBE_FACTS_KINDS];
+	struct kube_call *calls[KUBE_FACTS_KINDS], *growth_call;
 	struct json *responses[KUBE_FACTS_KINDS]; /* but for nodes, which the cluster keeps */
 	struct json *items[KUBE_FACTS_KINDS];     /* of a response that is put together; or NULL */
 	struct err error;
@@ -594,6 +598,8 @@ struct kube_batch {
 	bool has_index;
 	bool has_more; /* what explains its waiting was asked for */
 	bool hides_workloads;
+	bool is_answered; /* but for the cost of what has ended, for which was asked: */
+	bool has_prices, has_priced_pods;
 	/* the cluster's, to be compared with the responses; or NULL */
 	struct kube_watcher *watcher;
 };
@@ -607,6 +613,7 @@ static void kube_state_batch_free(struct kube_batch *batch)
 		kube_cancel(batch->calls[i]);
 		json_free(batch->responses[i]);
 	}
+	kube_cancel(batch->growth_call);
 	for (struct question *q = batch->questions, *next; q; q = next) {
 		next = q->next;
 		kube_reconcile_cancel(q->repair);
@@ -769,6 +776,7 @@ static void kube_state_add_data(const struct kube_status *status, struct json **
 static void response_question(struct kube_batch *batch, struct question *question)
 {
 	AUTO_KUBE_STATUS struct kube_status status = {0};
+	AUTO_KUBE_GROWTH struct kube_growth growth = {0};
 	struct json *lists[KUBE_FACTS_KINDS];
 	struct kube_facts_store store;
 
@@ -783,6 +791,8 @@ static void response_question(struct kube_batch *batch, struct question *questio
 		return;
 	}
 	store.facts.now_ms = clock_wall_ms();
+	if (batch->has_more && kube_growth_of(batch->kube->cluster, &store.facts, &growth))
+		store.facts.growth = &growth;
 	store.facts.was_cancelled = kube_is_cancelled(batch->kube, &question->handle);
 	store.facts.is_stopped =
 		store.facts.was_cancelled && kube_member_is_stopped(batch->kube, &question->handle);
@@ -944,7 +954,37 @@ static void reconcile_all(struct kube_batch *batch)
  * The end
  */
 
-static void kube_state_finish(struct kube_batch *batch)
+/* When its program began is known of its pods only. */
+static bool kube_state_wants_cost(const struct question *q)
+{
+	return q->call && run_state_is_final(q->ret->state) && q->ret->ended_ms &&
+	       !json_get(q->ret->observed, OBSERVED_COST);
+}
+
+/* By the prices of now: a record of a run that has ended is not asked about again, unless its
+ * results wait. */
+static void kube_state_add_cost(struct kube_batch *batch, struct question *question)
+{
+	AUTO_KUBE_STATUS struct kube_status status = {0};
+	struct kube_facts_store store;
+	struct json **observed = &question->ret->observed;
+
+	if (!kube_growth_is_fresh(batch->kube->cluster, PRICES_FRESH_MS))
+		return;
+	kube_facts_of(batch->responses, kube_state_pods(batch), &question->handle, &store);
+	store.facts.now_ms = clock_wall_ms();
+	store.facts.was_cancelled = kube_is_cancelled(batch->kube, &question->handle);
+	kube_status_of(&store.facts, &status);
+	struct json *cost = kube_growth_cost(batch->kube->cluster, &store.facts, &status);
+	kube_facts_store_done(&store);
+	if (!*observed)
+		*observed = json_object();
+	json_set(*observed, OBSERVED_COST, cost ? cost : json_null());
+	if (question->ret->results_until_ms)
+		kube_observed_keep(batch->kube, &question->handle, *observed);
+}
+
+static void kube_state_end(struct kube_batch *batch)
 {
 	/* A callback may give up questions that are reported later: keep the batch until all
 	 * were. */
@@ -959,12 +999,24 @@ static void kube_state_finish(struct kube_batch *batch)
 		if (err_is_set(&batch->error)) {
 			err_copy(&error, &batch->error);
 			r = -(int)error.code;
-		} else {
-			response_question(batch, q);
+		} else if (kube_state_wants_cost(q)) {
+			kube_state_add_cost(batch, q);
 		}
 		target_call_end(call, r, &error);
 	}
 	kube_state_batch_free(batch);
+}
+
+static bool kube_state_query_cost(struct kube_batch *batch);
+
+static void kube_state_finish(struct kube_batch *batch)
+{
+	for (struct question *q = batch->questions; q; q = q->next)
+		if (q->call && !err_is_set(&batch->error))
+			response_question(batch, q);
+	batch->is_answered = true;
+	if (err_is_set(&batch->error) || !kube_state_query_cost(batch))
+		kube_state_end(batch);
 }
 
 /*
@@ -1015,6 +1067,12 @@ static bool query_each(struct kube_batch *batch, enum kube_facts_kind kind);
 /* All that was asked for has come, or the next is asked for. */
 static void kube_state_go_on(struct kube_batch *batch)
 {
+	if (batch->is_answered) {
+		err_clear(&batch->error); /* the state is known without what was asked for since */
+		if (batch->n_open == 0 && !kube_state_query_cost(batch))
+			kube_state_end(batch);
+		return;
+	}
 	if (batch->n_open == 0 && !err_is_set(&batch->error) && batch->responses[KUBE_FACTS_JOB]) {
 		/* Requests what the Jobs do not tell. A server that has just started denies for
 		 * a moment what it allows: one denial does not prove that a run has ended. */
@@ -1106,6 +1164,24 @@ static int kube_state_on_nodes(void *ctx, struct kube_response *response, struct
 {
 	kube_state_take_response(ctx, KUBE_FACTS_NODES, response);
 	return 0;
+}
+
+static int kube_state_on_growth(void *ctx, struct kube_response *response, struct err *err UNUSED)
+{
+	struct kube_batch *batch = ctx;
+
+	batch->growth_call = NULL;
+	batch->n_open--;
+	kube_growth_keep(batch->kube->cluster, response->status, response->object);
+	kube_state_go_on(batch);
+	return 0;
+}
+
+static void kube_state_query_growth(struct kube_batch *batch, int64_t deadline_ms)
+{
+	batch->n_open++;
+	batch->growth_call =
+		kube_growth_query(batch->kube->cluster, deadline_ms, kube_state_on_growth, batch);
 }
 
 static int on_workloads(void *ctx, struct kube_response *response, struct err *err UNUSED)
@@ -1341,6 +1417,14 @@ static void kube_state_query_others(struct kube_batch *batch)
 		PODS_MAX, kube_state_deadline_of(batch), kube_state_on_other_pods, batch);
 }
 
+static void kube_state_query_priced_pods(struct kube_batch *batch)
+{
+	batch->has_priced_pods = true;
+	kube_pod_index_done(&batch->pods);
+	batch->has_index = false;
+	kube_state_query_others(batch);
+}
+
 static void kube_state_query_pods(struct kube_batch *batch)
 {
 	bool has_others = false;
@@ -1385,8 +1469,34 @@ static bool query_more(struct kube_batch *batch)
 	const struct kube_cluster *cluster = batch->kube->cluster;
 
 	if (kube_facts_is_unscheduled(kube_state_pods(batch), handle) &&
-		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
+		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS)) {
 		kube_state_query_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
+		if (!kube_growth_is_fresh(cluster, NODES_FRESH_MS))
+			kube_state_query_growth(batch, deadline_ms);
+	}
+	return batch->n_open > 0;
+}
+
+/* Requests the prices of nodes, once for each run that has ended, and where there are any the pods
+ * of a run whose Job alone told its end. */
+static bool kube_state_query_cost(struct kube_batch *batch)
+{
+	const struct kube_cluster *cluster = batch->kube->cluster;
+	int64_t now_ms = clock_ms();
+	int64_t left_ms = (kube_state_deadline_of(batch) - now_ms) / 2;
+	bool wants = false, wants_pods = false;
+
+	for (const struct question *q = batch->questions; q; q = q->next) {
+		wants |= kube_state_wants_cost(q);
+		wants_pods |= kube_state_wants_cost(q) && !q->handle.is_member;
+	}
+	if (wants && !batch->has_prices && !kube_growth_is_fresh(cluster, PRICES_FRESH_MS))
+		kube_state_query_growth(
+			batch, now_ms + (left_ms < PRICES_MS ? left_ms : PRICES_MS));
+	else if (wants_pods && cluster->growth && batch->n_questions > 1 &&
+		 !batch->responses[KUBE_FACTS_PODS] && !batch->has_priced_pods)
+		kube_state_query_priced_pods(batch);
+	batch->has_prices = true;
 	return batch->n_open > 0;
 }
 

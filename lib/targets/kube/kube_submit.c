@@ -19,6 +19,7 @@
 #include "kube/job/preflight.h"
 #include "kube/job/room.h"
 #include "oci/layout/layout.h"
+#include "targets/kube/kube_growth.h"
 #include "targets/kube/kube_reconcile.h"
 #include "targets/kube/target_kube.h"
 
@@ -852,7 +853,14 @@ static int kube_submit_evaluate(struct check *check, struct err *err)
 	int r = kube_job_make(&check->plan.run, &objects, err);
 	if (r < 0)
 		return r;
-	kube_preflight_evaluate(&check->plan.run, &objects, &check->questions, replies, &findings);
+	size_t n_growth = 0;
+	kube_growth_keep(kube->cluster, found.growth_status, found.growth);
+	AUTO_FREE struct kube_growth *growth =
+		kube_growth_for(kube->cluster, &check->plan.run, &objects, &n_growth);
+	kube_preflight_evaluate(
+		&check->plan.run, &objects, growth, &check->questions, replies, &findings);
+	for (size_t i = 0; i < n_growth; i++)
+		kube_growth_done(&growth[i]);
 	if (findings.problems.n > 0)
 		return err_copy(err, &findings.problems.v[0]);
 	for (size_t i = 0; i < objects.notes.n; i++)

@@ -26,6 +26,7 @@
 #include "kube/portforward/podforward.h"
 #include "kube/status/object.h"
 #include "targets/kube/kube_facts.h"
+#include "targets/kube/kube_growth.h"
 #include "targets/kube/kube_reconcile.h"
 #include "targets/kube/kube_study_logs.h"
 #include "targets/kube/kube_open.h"
@@ -51,6 +52,7 @@ static void cluster_free(struct kube_cluster *cluster)
 {
 	kube_watchers_done(&cluster->watchers);
 	json_free(cluster->nodes);
+	kube_growth_free(cluster->growth);
 	kube_client_free(cluster->client);
 	http_free(cluster->http);
 	kube_access_done(&cluster->access);

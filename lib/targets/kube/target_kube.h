@@ -158,6 +158,9 @@ int kube_logs(struct target *target, const char *handle, const struct target_log
 int kube_sample(struct target *target, const char *handle, struct json **ret,
 	struct target_call *call, struct err *err);
 struct json *kube_observed(const struct target_kube *kube, const struct kube_handle *handle);
+/* Keep it. Errors are ignored: what cannot be saved is still valid. */
+void kube_observed_keep(
+	const struct target_kube *kube, const struct kube_handle *handle, const struct json *kept);
 
 int kube_exec(struct target *target, const char *handle, const struct target_exec_request *request,
 	int *ret_status, struct target_call *call, struct err *err);

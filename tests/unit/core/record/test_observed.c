@@ -41,7 +41,9 @@ static void test_nothing(void **state)
 	expect(DOC, NULL, DOC);
 	expect(DOC, "{}", DOC);
 	expect(DOC, "[]", DOC);
-	expect(DOC, "{\"usage\":{},\"metrics\":{},\"links\":[],\"params\":{},\"warning\":null}",
+	expect(DOC,
+		"{\"usage\":{},\"metrics\":{},\"links\":[],\"params\":{},\"warning\":null,"
+		"\"cost\":null}",
 		DOC);
 }
 
@@ -50,7 +52,7 @@ static void test_any_form(void **state)
 	(void)state;
 	expect(DOC,
 		"{\"usage\":3,\"metrics\":[1],\"links\":{\"x\":1},\"params\":\"p\",\"warning\":{},"
-		"\"resources\":[2]}",
+		"\"resources\":[2],\"cost\":12}",
 		DOC);
 	expect(DOC, "{\"links\":[1,null,[]]}", DOC);
 }
@@ -65,6 +67,8 @@ static void test_merge(void **state)
 		"{\"usage\":{\"cpu_s\":2.5,\"energy_j\":null},\"resources\":{\"gpus\":2},"
 		"\"params\":{\"lr\":\"0.1\",\"seed\":1},\"metrics\":{\"acc\":{\"value\":1}},"
 		"\"links\":[\"a\",\"b\"],\"warnings\":[\"w\"]}");
+	expect("{\"cost\":{\"amount\":1}}", "{\"cost\":{\"amount\":2}}",
+		"{\"cost\":{\"amount\":2},\"usage\":{},\"resources\":{},\"params\":{}}");
 	/* Once more changes nothing. */
 	expect("{\"warnings\":[\"w\"]}", "{\"warning\":\"w\"}",
 		"{\"warnings\":[\"w\"],\"usage\":{},\"resources\":{},\"params\":{}}");

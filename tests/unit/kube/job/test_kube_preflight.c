@@ -41,6 +41,7 @@ struct flight {
 	struct kube_reply replies[QUESTIONS_MAX];
 	struct json *owned[QUESTIONS_MAX];
 	struct kube_findings findings;
+	const struct kube_growth *growth;
 };
 
 static void flight_done(struct flight *flight)
@@ -91,8 +92,8 @@ static void evaluate(struct flight *flight, const struct kube_run *run)
 
 	if (kube_job_make(run, &objects, &err) < 0)
 		fail_msg("%s", err.message);
-	kube_preflight_evaluate(
-		run, &objects, &flight->questions, flight->replies, &flight->findings);
+	kube_preflight_evaluate(run, &objects, flight->growth, &flight->questions, flight->replies,
+		&flight->findings);
 }
 
 static void check_problem(const struct flight *flight, size_t i, enum err_id id, const char *part)
@@ -119,7 +120,8 @@ static void test_plain(void **state)
 	(void)state;
 	static const char *const paths[] = {"/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		"/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", "/api/v1/namespaces/me",
-		"/api/v1/namespaces/me/resourcequotas", "/api/v1/nodes"};
+		"/api/v1/namespaces/me/resourcequotas",
+		"/api/v1/namespaces/dlrun-system/configmaps/dlrun-autoscale", "/api/v1/nodes"};
 	struct kube_run run = plain();
 	AUTO_FLIGHT struct flight flight;
 
@@ -258,7 +260,7 @@ static void test_all_is_granted(void **state)
 
 	(void)state;
 	query_rights(&flight, &run, 201, all);
-	assert_int_equal(flight.questions.n, 5);
+	assert_int_equal(flight.questions.n, 6);
 	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n + flight.findings.notes.n, 0);
 }
@@ -324,7 +326,7 @@ static void test_one_verb_of_two_is_enough(void **state)
 
 	(void)state;
 	query_rights(&flight, &run, 201, gets);
-	assert_int_equal(flight.questions.n, 5);
+	assert_int_equal(flight.questions.n, 6);
 	query_rights(&other, &run, 201, RULES(""));
 	deny(&other, "get", "jobs");
 	deny(&other, "list", "jobs");
@@ -413,11 +415,11 @@ static void test_rights_unknown(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++) {
 		AUTO_FLIGHT struct flight flight;
 		query_rights(&flight, &run, statuses[i], "{}");
-		assert_int_equal(flight.questions.n, 5);
+		assert_int_equal(flight.questions.n, 6);
 	}
 	AUTO_FLIGHT struct flight flight;
 	query_rights(&flight, &run, 201, RULES(""));
-	for (size_t j = 5; j < flight.questions.n; j++)
+	for (size_t j = 6; j < flight.questions.n; j++)
 		flight.replies[j].status = 503;
 	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n + flight.findings.notes.n, 0);
@@ -767,6 +769,93 @@ static void test_fit(void **state)
 	}
 }
 
+/* A run that no node holds is no problem where one that holds it is bought, or may be. */
+static void test_a_cluster_that_grows(void **state UNUSED)
+{
+	static const char nodes[] = "{\"items\":[" NODE("amd64", "4") "]}";
+	static const char pool[] = "{\"items\":[{\"metadata\":{\"name\":\"n\",\"labels\":{"
+				   "\"eks.amazonaws.com/nodegroup\":\"a\"}},\"status\":"
+				   "{\"allocatable\":{\"cpu\":\"4\"}}}]}";
+	static char gpu_a[] = "gpu-a", *reasons[] = {"gpu-a: a machine of it has 8 GPUs, not 9"};
+	static const struct {
+		int gpus;
+		const char *nodes;
+		struct kube_growth growth;
+		const char *note, *evidence; /* NULL: none; evidence: of a problem */
+	} cases[] = {
+		{8, nodes,
+			{.applies = true,
+				.group = gpu_a,
+				.updated_ms = 1000,
+				.expected_ms = 181000,
+				.price = 32.77},
+			"no node is there that could run it: one of group gpu-a is bought (about 3 "
+			"min, 32.77 an hour)",
+			NULL},
+		{8, nodes, {.applies = true, .group = gpu_a, .price = -1},
+			"one of group gpu-a is bought", NULL},
+		{8, pool, {.applies = true, .group = gpu_a, .price = -1},
+			"one of group gpu-a is bought", NULL},
+		{9, nodes, {.applies = true, .reasons = {.v = reasons, .n = 1}}, NULL,
+			"no node is bought of gpu-a: a machine of it has 8 GPUs, not 9"},
+		{9, nodes, {.applies = true, .may_later = true}, NULL, NULL},
+		{8, nodes, {.group = gpu_a}, NULL,
+			"would buy a node of group gpu-a, but only plans"},
+		{8, nodes, {.applies = true, .is_silent = true, .group = gpu_a}, NULL,
+			"has been silent since 1970-01-01 00:00 UTC"},
+		{4, nodes, {.applies = true, .group = gpu_a}, NULL, NULL},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct kube_run run = plain();
+		AUTO_FLIGHT struct flight flight;
+
+		run.gpus = cases[i].gpus;
+		query(&flight, &run);
+		flight.growth = &cases[i].growth;
+		response(&flight, "/api/v1/nodes", 200, cases[i].nodes);
+		evaluate(&flight, &run);
+		assert_int_equal(flight.findings.problems.n, cases[i].evidence != NULL);
+		if (cases[i].note)
+			check_note(&flight, cases[i].note);
+		else
+			assert_int_equal(flight.findings.notes.n, 0);
+		if (!cases[i].evidence)
+			continue;
+		check_problem(&flight, 0, E_SCHED_IMPOSSIBLE, "no node has");
+		const struct err *err = &flight.findings.problems.v[0];
+		bool is_there = false;
+		for (size_t k = 0; k < err->n_evidence; k++)
+			is_there |= strstr(err->evidence[k], cases[i].evidence) != NULL;
+		assert_true(is_there);
+	}
+}
+
+/* What the ConfigMap of the autoscaler is; that nobody may read it is not said. */
+static void test_the_map_of_the_autoscaler(void **state UNUSED)
+{
+	static const struct {
+		int status;
+		const char *text;
+		bool is_there;
+	} cases[] = {{403, "{}", false}, {404, "{}", false}, {0, NULL, false}, {200, "{}", true}};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct kube_run run = plain();
+		AUTO_FLIGHT struct flight flight;
+		struct kube_surroundings found;
+
+		query(&flight, &run);
+		response(&flight, "/dlrun-system/configmaps/dlrun-autoscale", cases[i].status,
+			cases[i].text);
+		kube_preflight_surroundings(&flight.questions, flight.replies, &found);
+		assert_int_equal(found.growth_status, cases[i].status);
+		assert_int_equal(found.growth != NULL, cases[i].is_there);
+		evaluate(&flight, &run);
+		assert_int_equal(flight.findings.problems.n + flight.findings.notes.n, 0);
+	}
+}
+
 static void test_gang_fit(void **state)
 {
 	(void)state;
@@ -869,6 +958,8 @@ int main(void)
 		cmocka_unit_test(test_claims_that_are_written),
 		cmocka_unit_test(test_queue),
 		cmocka_unit_test(test_fit),
+		cmocka_unit_test(test_a_cluster_that_grows),
+		cmocka_unit_test(test_the_map_of_the_autoscaler),
 		cmocka_unit_test(test_gang_fit),
 		cmocka_unit_test(test_quota),
 		cmocka_unit_test(test_quota_of_a_study),

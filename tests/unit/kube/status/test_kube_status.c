@@ -116,6 +116,7 @@ static void render(const struct kube_status *status, struct strv *out)
 struct given {
 	struct json *doc;
 	struct kube_facts facts;
+	struct kube_growth growth;
 	const struct json **arrays[5];
 };
 
@@ -140,6 +141,20 @@ static const struct json *object_of(const struct json *facts, const char *key)
 	return object && json_kind(object) == JSON_OBJECT ? object : NULL;
 }
 
+static void given_read_growth(struct given *given, const struct json *json)
+{
+	given->growth = (struct kube_growth){.is_silent = json_get_bool(json, "silent", false),
+		.applies = json_get_bool(json, "applies", false),
+		.may_later = json_get_bool(json, "may_later", false),
+		.updated_ms = kube_time_at(json, "updated"),
+		.group = mem_strdup(json_get_str(json, "group")),
+		.expected_ms = kube_time_at(json, "expected"),
+		.price = -1};
+	for (const struct json *m = kube_first(json, "reasons"); m; m = json_next(m))
+		strv_add(&given->growth.reasons, json_str(m));
+	given->facts.growth = &given->growth;
+}
+
 static void given_read(struct given *given)
 {
 	const struct json *facts = json_get(given->doc, "facts");
@@ -153,6 +168,8 @@ static void given_read(struct given *given)
 	f->last_seen = object_of(facts, "last_seen");
 	f->workload = object_of(facts, "workload");
 	f->jobset = object_of(facts, "jobset");
+	if (object_of(facts, "growth"))
+		given_read_growth(given, object_of(facts, "growth"));
 	f->is_jobset = json_get_bool(facts, "is_jobset", false);
 	f->was_cancelled = json_get_bool(facts, "was_cancelled", false);
 	assert_int_equal(clock_parse(json_get_str(facts, "now"), &f->now_ms, NULL), 0);
@@ -165,6 +182,7 @@ static void given_read(struct given *given)
 
 static void given_done(struct given *given)
 {
+	kube_growth_done(&given->growth);
 	for (size_t i = 0; i < ARRAY_LEN(given->arrays); i++)
 		free(given->arrays[i]);
 	json_free(given->doc);

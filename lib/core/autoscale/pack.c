@@ -132,8 +132,7 @@ static bool pack_meet(const struct scale_marks *a, const struct scale_marks *b)
 	return false;
 }
 
-static void pack_take(
-	struct scale_packing *k, size_t pool, size_t at, int32_t lot_index, int64_t count)
+void packing_take(struct scale_packing *k, size_t pool, size_t at, int32_t lot_index, int64_t count)
 {
 	const struct scale_lot *lot = &k->prepared->lots.v[lot_index];
 	struct scale_bin *bin = &k->pools.v[pool].bins.v[at];
@@ -175,7 +174,7 @@ static int64_t pack_fill(
 		int64_t n = pool_count(pool, (size_t)at, request, want - placed);
 		if (is_alone && n > 1)
 			n = 1;
-		pack_take(k, pool_index, (size_t)at, lot, n);
+		packing_take(k, pool_index, (size_t)at, lot, n);
 		placed += n;
 	}
 	return placed;
@@ -335,7 +334,7 @@ static void pack_offer(
 	double price = group->price < 0 ? 1 : group->price;
 
 	*ret = (struct pack_offer){.group = g};
-	if (k->rule == SCALE_BY_SHARE) {
+	if (k->buying == SCALE_BY_SHARE) {
 		/* Of a machine that is filled about half a pod's share is left over. */
 		double share = is_alone ? 1 : pack_share(k, shape, &group->room);
 		ret->machines = want / most + (want % most != 0);
@@ -384,7 +383,16 @@ static struct pack_offer pack_choose(
 	return best;
 }
 
-static size_t pack_new_pool(struct scale_packing *k, size_t g)
+static void pack_count_bought(struct scale_packing *k, size_t g, int64_t n)
+{
+	double price = k->prepared->model->groups.v[g].price;
+
+	k->bought[g] += n;
+	k->n_bought += n;
+	k->price += price > 0 ? price * (double)n : 0;
+}
+
+size_t packing_buy(struct scale_packing *k, size_t g, int64_t n, size_t *ret_bin)
 {
 	if (k->new_pool[g] < 0) {
 		*vec_push(&k->pools) = (struct scale_pool){.supply = SCALE_NEW,
@@ -394,16 +402,12 @@ static size_t pack_new_pool(struct scale_packing *k, size_t g)
 			.n_resources = k->prepared->n_resources};
 		k->new_pool[g] = (int32_t)k->pools.n - 1;
 	}
+	struct scale_pool *pool = &k->pools.v[k->new_pool[g]];
+	*ret_bin = pool->bins.n;
+	pack_count_bought(k, g, n);
+	for (; n > 0; n--)
+		pool_add(pool, &k->prepared->model->groups.v[g].room);
 	return (size_t)k->new_pool[g];
-}
-
-static void pack_count_bought(struct scale_packing *k, size_t g, int64_t n)
-{
-	double price = k->prepared->model->groups.v[g].price;
-
-	k->bought[g] += n;
-	k->n_bought += n;
-	k->price += price > 0 ? price * (double)n : 0;
 }
 
 static int64_t pack_on_new(
@@ -415,11 +419,7 @@ static int64_t pack_on_new(
 		struct pack_offer offer = pack_choose(k, lot, want - placed, where);
 		if (!offer.machines)
 			break;
-		size_t pool = pack_new_pool(k, offer.group), from = k->pools.v[pool].bins.n;
-		for (int64_t n = 0; n < offer.machines; n++)
-			pool_add(
-				&k->pools.v[pool], &k->prepared->model->groups.v[offer.group].room);
-		pack_count_bought(k, offer.group, offer.machines);
+		size_t from, pool = packing_buy(k, offer.group, offer.machines, &from);
 		placed += pack_fill(k, pool, from, lot, want - placed);
 	}
 	return placed;
@@ -616,13 +616,43 @@ static int pack_by_turn(const void *left, const void *right)
 	return a->unit < b->unit ? -1 : a->unit > b->unit;
 }
 
-void packing_make(struct scale_prepared *p, enum scale_order order, enum scale_rule_of_price rule,
+/* Pods of one priority, from a turn on, that are of use alone: on what exists, then by patterns.
+ * What is left has its turn as ever. */
+static void pack_by_patterns(struct scale_packing *k, const struct pack_turns *turns, size_t from)
+{
+	const struct scale_prepared *p = k->prepared;
+	struct scale_lot_list lots = {0};
+
+	for (size_t i = from; i < turns->n; i++) {
+		const struct scale_unit *unit = turns->v[i].unit;
+		int32_t lot = (int32_t)unit->lot, shape = p->lots.v[lot].shape;
+		if (unit->priority != turns->v[from].unit->priority)
+			break;
+		if (!pack_unit_is_open(k, unit) || p->marks[shape].n || p->apart[shape].n)
+			continue;
+		pack_on_present(k, lot, k->left[lot], &anywhere);
+		if (k->left[lot])
+			*vec_push(&lots) = lot;
+	}
+	packing_by_patterns(k, &lots);
+	vec_done(&lots);
+}
+
+/* The first turn of its priority without a gang. */
+static bool pack_is_single(const struct pack_turns *turns, size_t i)
+{
+	const struct scale_unit *unit = turns->v[i].unit, *last = i ? turns->v[i - 1].unit : NULL;
+
+	return unit->gang < 0 && (!last || last->gang >= 0 || last->priority != unit->priority);
+}
+
+void packing_make(struct scale_prepared *p, enum scale_order order, enum scale_buying buying,
 	struct scale_packing *ret)
 {
 	struct scale_packing *k = ret;
 	struct pack_turns turns = {0};
 
-	*k = (struct scale_packing){.prepared = p, .order = order, .rule = rule};
+	*k = (struct scale_packing){.prepared = p, .order = order, .buying = buying};
 	k->new_pool = mem_alloc(p->model->groups.n + 1, sizeof(*k->new_pool));
 	k->bought = mem_alloc(p->model->groups.n + 1, sizeof(*k->bought));
 	k->left = mem_alloc(p->lots.n + 1, sizeof(*k->left));
@@ -643,8 +673,11 @@ void packing_make(struct scale_prepared *p, enum scale_order order, enum scale_r
 	int64_t before = -1;
 	for (int round = 0; round < ROUNDS_MAX && k->helped > before; round++) {
 		before = k->helped;
-		vec_foreach (const struct pack_turn, turn, &turns)
-			pack_unit(k, turn->unit);
+		for (size_t i = 0; i < turns.n; i++) {
+			if (!round && buying == SCALE_BY_PATTERN && pack_is_single(&turns, i))
+				pack_by_patterns(k, &turns, i);
+			pack_unit(k, turns.v[i].unit);
+		}
 	}
 	vec_done(&turns);
 }

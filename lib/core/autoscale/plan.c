@@ -307,15 +307,30 @@ static bool plan_is_best(const struct scale_packing *k, const struct scale_bound
 	return bound->nodes <= bound->nodes_least;
 }
 
+/* Tries at packing, the likely best first. */
+static const struct {
+	enum scale_order order;
+	enum scale_buying buying;
+} plan_tries[] = {
+	{SCALE_BY_SUM, SCALE_BY_MACHINE},
+	{SCALE_BY_SUM, SCALE_BY_PATTERN},
+	{SCALE_BY_SUM, SCALE_BY_SHARE},
+	{SCALE_BY_LARGEST, SCALE_BY_MACHINE},
+	{SCALE_BY_LARGEST, SCALE_BY_SHARE},
+	{SCALE_BY_CPU_AND_MEMORY, SCALE_BY_MACHINE},
+	{SCALE_BY_CPU_AND_MEMORY, SCALE_BY_SHARE},
+	{SCALE_AS_THEY_CAME, SCALE_BY_MACHINE},
+	{SCALE_AS_THEY_CAME, SCALE_BY_SHARE},
+};
+
 static void plan_pack(
 	struct scale_prepared *prepared, struct scale_packing *best, struct scale_bound *ret_bound)
 {
-	packing_make(prepared, SCALE_BY_SUM, SCALE_BY_MACHINE, best);
+	packing_make(prepared, plan_tries[0].order, plan_tries[0].buying, best);
 	plan_bound(best, ret_bound);
-	for (int i = 1; i < SCALE_N_ORDERS * SCALE_N_RULES && !plan_is_best(best, ret_bound); i++) {
+	for (size_t i = 1; i < ARRAY_LEN(plan_tries) && !plan_is_best(best, ret_bound); i++) {
 		struct scale_packing next;
-		packing_make(prepared, (enum scale_order)(i / SCALE_N_RULES),
-			(enum scale_rule_of_price)(i % SCALE_N_RULES), &next);
+		packing_make(prepared, plan_tries[i].order, plan_tries[i].buying, &next);
 		bool is_better = plan_is_better(&next, best);
 		packing_done(is_better ? best : &next);
 		if (!is_better)

@@ -353,6 +353,7 @@ void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
 	p->node_zone = mem_alloc(n_nodes, sizeof(*p->node_zone));
 	p->shape_signature = mem_alloc(n_shapes, sizeof(*p->shape_signature));
 	p->groups = mem_alloc(n_groups, sizeof(*p->groups));
+	p->weights = mem_alloc(n_groups, sizeof(*p->weights));
 	p->ranked = mem_alloc(n_groups, sizeof(*p->ranked));
 	p->marks = mem_alloc(n_shapes, sizeof(*p->marks));
 	p->apart = mem_alloc(n_shapes, sizeof(*p->apart));
@@ -370,8 +371,11 @@ void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
 			if (p->free[i].of[r] > p->largest.of[r])
 				p->largest.of[r] = p->free[i].of[r];
 	}
+	p->no_price = 1;
 	for (size_t i = 0; i < model->groups.n; i++) {
 		p->ranked[i] = &model->groups.v[i];
+		if (model->groups.v[i].price >= 0)
+			p->no_price = 0;
 		for (int r = 0; r < p->n_resources; r++)
 			if (model->groups.v[i].room.of[r] > p->largest.of[r])
 				p->largest.of[r] = model->groups.v[i].room.of[r];
@@ -405,6 +409,7 @@ void prepared_done(struct scale_prepared *p)
 	free(p->node_zone);
 	free(p->shape_signature);
 	free(p->groups);
+	free(p->weights);
 	free(p->ranked);
 	free(p->marks);
 	free(p->apart);

@@ -550,6 +550,62 @@ static void test_any_model(void **state UNUSED)
 	}
 }
 
+/* Pods of which memory is scarce, on machines that no few of them fill. First fit is 2 to 4 % over
+ * the bound. */
+static void memory_model(struct scale_model *ret)
+{
+	static const int64_t cpus[] = {16, 32, 64}, gib[] = {128, 256, 256};
+	static const double prices[] = {1.28, 2.56, 3.84};
+
+	scale_model_init(ret);
+	for (size_t i = 0; i < ARRAY_LEN(cpus); i++) {
+		struct scale_group *group = vec_push(&ret->groups);
+		group->id = mem_printf("g%zu", i);
+		group->max = 100000;
+		group->price = prices[i];
+		group->has_template = true;
+		group->room = (struct scale_amounts){.of = {[SCALE_CPU] = 1000 * cpus[i],
+							     [SCALE_MEMORY] = gib[i] << 30,
+							     [SCALE_PODS] = 110}};
+	}
+	for (int32_t i = 0; i < 20; i++) {
+		struct scale_shape *shape = vec_push(&ret->shapes);
+		shape->name = mem_printf("s%d", i);
+		shape->request =
+			(struct scale_amounts){.of = {[SCALE_CPU] = 500 * (1 + any(8)),
+						       [SCALE_MEMORY] = (4 + any(60)) << 30,
+						       [SCALE_PODS] = 1}};
+		struct scale_pod *pod = vec_push(&ret->pods);
+		*pod = (struct scale_pod){.name = mem_printf("ns/p%d", i),
+			.count = 500,
+			.shape = i,
+			.node = -1,
+			.gang = -1};
+	}
+}
+
+/* Of groups without a price as few machines as can be. */
+static void test_little_is_wasted(void **state UNUSED)
+{
+	for (uint64_t i = 1; i <= 12; i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_SCALE_PLAN struct scale_plan plan = {0};
+
+		seed = i;
+		memory_model(&model);
+		for (size_t g = 0; i % 3 == 0 && g < model.groups.n; g++)
+			model.groups.v[g].price = -1;
+		scale_plan_make(&model, &plan);
+		assert_int_equal(plan.helped, plan.waiting);
+		double is = plan.bound.price, least = plan.bound.price_least;
+		if (is < 0)
+			is = (double)plan.bound.nodes, least = (double)plan.bound.nodes_least;
+		if (is > least * 1.01)
+			print_error("seed %" PRIu64 ": %.2f, not %.2f\n", i, is, least);
+		assert_true(is <= least * 1.01);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -557,6 +613,7 @@ int main(void)
 		cmocka_unit_test(test_a_snapshot_is_written_as_it_was_read),
 		cmocka_unit_test(test_what_is_no_snapshot),
 		cmocka_unit_test(test_any_model),
+		cmocka_unit_test(test_little_is_wasted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -220,7 +220,7 @@ static int pattern_by_size(const void *left, const void *right)
 	return a->lot < b->lot ? -1 : a->lot > b->lot;
 }
 
-void packing_by_patterns(struct scale_packing *k, const struct scale_lot_list *lots)
+void packing_by_patterns(struct scale_packing *k, const struct scale_numbers *lots)
 {
 	struct pattern_search s = {.k = k};
 	struct pattern pattern;

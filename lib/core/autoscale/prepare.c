@@ -210,6 +210,15 @@ static void prepared_groups(struct scale_prepared *p)
 	map_done(&stopping);
 }
 
+static void prepared_zones(struct scale_prepared *p)
+{
+	p->in_zone = mem_alloc(p->zones.n + 1, sizeof(*p->in_zone));
+	for (size_t i = 0; i < p->model->groups.n; i++) {
+		int32_t zone = p->groups[p->ranked[i] - p->model->groups.v].zone;
+		*vec_push(&p->in_zone[zone + 1]) = p->ranked[i];
+	}
+}
+
 static int prepared_rank(const void *left, const void *right)
 {
 	const struct scale_group *a = *(const struct scale_group *const *)left;
@@ -275,6 +284,7 @@ static void prepared_pods(struct scale_prepared *p)
 	vec_foreach (const struct scale_pod, pod, &model->pods) {
 		if (pod->node < 0 && !pod->is_daemon)
 			*vec_push(&p->waiting) = (struct scale_waiting){pod, pod->priority};
+		p->has_singles = p->has_singles || (pod->node < 0 && pod->gang < 0);
 		if (pod->gang < 0 || pod->node < 0)
 			continue;
 		p->gang_running[pod->gang] += pod->count;
@@ -387,6 +397,7 @@ void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
 	prepared_classes(p);
 	prepared_marks(p);
 	prepared_groups(p);
+	prepared_zones(p);
 	prepared_pods(p);
 	prepared_lots(p);
 	prepared_at_once(p);
@@ -409,6 +420,9 @@ void prepared_done(struct scale_prepared *p)
 	free(p->node_zone);
 	free(p->shape_signature);
 	free(p->groups);
+	for (size_t i = 0; i <= p->zones.n; i++)
+		vec_done(&p->in_zone[i]);
+	free(p->in_zone);
 	free(p->weights);
 	free(p->ranked);
 	free(p->marks);

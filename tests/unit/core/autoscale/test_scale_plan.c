@@ -606,6 +606,51 @@ static void test_little_is_wasted(void **state UNUSED)
 	}
 }
 
+/* Gangs that have to be in one group, of which only the last of many has machines for them; and in
+ * one zone, of which the last is the only one with enough. */
+static void test_the_last_place_is_found(void **state UNUSED)
+{
+	enum { GROUPS = 300 };
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_SCALE_PLAN struct scale_plan plan = {0};
+
+	scale_model_init(&model);
+	assert_int_equal(scale_resource(&model, "nvidia.com/gpu"), GPU);
+	for (int i = 0; i < GROUPS; i++) {
+		struct scale_group *group = vec_push(&model.groups);
+		group->id = mem_printf("g%03d", i);
+		group->zone = mem_printf("z%d", i / 2);
+		group->max = i < GROUPS - 2 ? 1 : 4;
+		group->has_template = true;
+		group->room = (struct scale_amounts){.of = {[SCALE_CPU] = 8000,
+							     [SCALE_PODS] = 10,
+							     [GPU] = i < GROUPS - 1 ? 0 : 8}};
+	}
+	for (int32_t i = 0; i < 2; i++) {
+		struct scale_shape *shape = vec_push(&model.shapes);
+		shape->name = mem_printf("s%d", i);
+		shape->request = (struct scale_amounts){
+			.of = {[SCALE_CPU] = 8000, [SCALE_PODS] = 1, [GPU] = i ? 0 : 1}};
+		struct scale_gang *gang = vec_push(&model.gangs);
+		gang->name = mem_printf("ns/g%d", i);
+		gang->owner = mem_strdup("dlrun");
+		gang->same = i ? SCALE_SAME_ZONE : SCALE_SAME_GROUP;
+		struct scale_pod *pod = vec_push(&model.pods);
+		*pod = (struct scale_pod){.name = mem_printf("ns/p%d", i),
+			.count = i ? 4 : 3,
+			.shape = i,
+			.node = -1,
+			.gang = i};
+	}
+	json_free(plan_of(&model, &plan));
+	assert_int_equal(plan.helped, 7);
+	assert_int_equal(plan.actions.n, 2);
+	assert_int_equal(plan.actions.v[0].group, GROUPS - 2);
+	assert_int_equal(plan.actions.v[0].to, 4);
+	assert_int_equal(plan.actions.v[1].group, GROUPS - 1);
+	assert_int_equal(plan.actions.v[1].to, 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -614,6 +659,7 @@ int main(void)
 		cmocka_unit_test(test_what_is_no_snapshot),
 		cmocka_unit_test(test_any_model),
 		cmocka_unit_test(test_little_is_wasted),
+		cmocka_unit_test(test_the_last_place_is_found),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

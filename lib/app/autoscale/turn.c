@@ -149,7 +149,18 @@ int autoscaler_look(
 	return 0;
 }
 
-/* Since when nodes are idle, and whose they are. */
+int64_t autoscaler_wait_ms(const struct autoscaler *autoscaler)
+{
+	int64_t every_ms = settings_every_ms(autoscaler->options.settings);
+	int64_t now_ms = autoscaler->seen_ms;
+
+	vec_foreach (const struct scale_state_group, group, &autoscaler->store.state.groups)
+		if (group->token && now_ms - group->asked_ms < TURN_REFUSED_MS)
+			return every_ms < TURN_SOON_MS ? every_ms : TURN_SOON_MS;
+	return every_ms;
+}
+
+/* Mark nodes with their group and since when they are idle. */
 static int turn_mark_nodes(struct turn *turn, struct err *err)
 {
 	AUTO_NODE_ACTS struct node_acts acts = {0};
@@ -211,6 +222,7 @@ int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,
 	model->limits = *settings_limits(options->settings);
 	ERR_TRY(collect_cluster(
 		options->cluster, options->supply, options->interrupted, model, err));
+	autoscaler->seen_ms = model->now_ms;
 	turn.purchases = mem_alloc(model->groups.n + 1, sizeof(*turn.purchases));
 	int r = turn_act(&turn, err);
 	for (size_t i = 0; i < model->groups.n; i++)

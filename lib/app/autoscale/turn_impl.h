@@ -14,6 +14,7 @@ struct autoscaler {
 	struct lease *lease; /* NULL without apply */
 	struct state_store store;
 	struct growth_store growth;
+	int64_t seen_ms; /* wall clock of the cluster, of the newest turn */
 };
 
 /* A turn while it goes on. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a turn: buying (buy.c), and giving back (give_back.c). */
+/* The inside of a turn: requests to providers (turn_ask.c), buying (buy.c), giving back
+ * (give_back.c). */
 #ifndef DLRUN_APP_AUTOSCALE_TURN_IMPL_H
 #define DLRUN_APP_AUTOSCALE_TURN_IMPL_H
 

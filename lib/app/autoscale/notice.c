@@ -203,7 +203,7 @@ static void notices_line(const struct notices *notices, const struct notice *not
 	json_print(json, out);
 }
 
-/* Which other notices are equal to it. */
+/* The text by which equal notices are known. */
 static void notices_key(const struct notices *notices, const struct notice *notice, struct buf *out)
 {
 	struct notice same = *notice;

@@ -31,7 +31,8 @@ enum {
 struct notice {
 	const char *kind, *text;
 	const char *group, *owner; /* or NULL */
-	/* It holds on, as a reason why pods wait does: with other numbers in text it is the same. */
+	/* Of a state that goes on, as a reason why pods wait: it is the same with other numbers in
+	 * text. */
 	bool is_lasting;
 };
 

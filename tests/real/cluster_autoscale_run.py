@@ -8,15 +8,26 @@ import contextlib
 import fcntl
 import json
 import signal
+import threading
 
+from cluster_away import Relay, config_through
 from harness import *  # noqa: F403
+from kube_api import fake_node
 from kubesite import site
 from kwok_provider import Machines
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fake"))
+
+from aws import Aws, Group  # noqa: E402
 
 SYSTEM = "dlrun-system"
 GPUS, RANKS = 8, 4
 FAKE = {"key": "tests/fake", "effect": "NoSchedule"}
 GPU = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+# Calls of the provider at which it is killed: each before and after its effect, or those that buy and give back.
+CELLS = [(v, t) for v in ("groups", "grow", "status", "shrink") for t in ("before", "after")] if ALL else [
+    ("grow", "before"), ("grow", "after"), ("shrink", "after")]
+AWAY_S = 60 if ALL else 15
 # For what takes a few turns, on a machine that has a lot else to do.
 SOON_S = 60
 RULES = [
@@ -154,6 +165,7 @@ def lab(w, *, settings=None, **sizes):
 
 def forget(c):
     c.delete("ConfigMap", "dlrun-autoscale-state", SYSTEM)
+    c.delete("ConfigMap", "dlrun-autoscale", SYSTEM)
     c.delete("Lease", "dlrun-autoscale", SYSTEM)
 
 
@@ -168,6 +180,8 @@ def test_what_waits_gets_machines_and_they_go_when_it_has_ended(w):
         loop = here.start("--json")
         here.c.wait(lambda: len(here.bound()) == RANKS + 3, "all pods on machines", SOON_S)
         assert here.sizes() == {"a": RANKS + 2}, (here.sizes(), here.said())
+        growth = json.loads(here.c.get("ConfigMap", "dlrun-autoscale", SYSTEM)["data"]["growth"])
+        assert growth["applies"] and {g["id"]: g["desired"] for g in growth["groups"]}[here.id("a")] == RANKS + 2, growth
         here.remove_pods()
         here.c.wait(lambda: not here.nodes(), "the end of all machines", SOON_S)
         assert not here.sizes(), here.sizes()
@@ -243,9 +257,10 @@ def test_slow_machines_are_waited_for(w):
 def test_killed_at_each_call_of_the_provider(w):
     """Before or after its effect; the next process goes on."""
     with lab(w, a=8, b=2) as here:
-        for verb, when in ((v, t) for v in ("groups", "grow", "status", "shrink") for t in ("before", "after")):
+        for verb, when in CELLS:
             what = f"killed {when} {verb}"
-            here.machines.faults(once=[{"verb": verb, "do": "kill", "when": when}])
+            # Who asks for the status is whose machines are not there at once.
+            here.machines.faults(once=[{"verb": verb, "do": "kill", "when": when}], boot={here.id("a"): 2 if verb == "status" else 0})
             seen = len(here.machines.calls())
             here.add_gang(f"g-{verb}-{when}", RANKS)
             here.add_pods(1)
@@ -294,6 +309,118 @@ def test_two_at_once_and_the_first_is_killed(w):
         assert here.sizes() == {"a": 5} and len(here.machines.calls()) > calls, here.sizes()
         tokens = collections.Counter(c["token"] for c in here.machines.calls("grow"))
         assert all(n == 1 for n in tokens.values()), tokens
+
+
+def test_the_api_server_is_away(w):
+    """Its answers are lost while the provider is asked, and for a while after that."""
+    with lab(w, a=8) as here:
+        relay = Relay(here.c.address)
+        w.env["KUBECONFIG"] = config_through(here.s, relay.address)
+        here.start()
+        here.add_pods(2)
+        here.c.wait(lambda: len(here.bound()) == 2, "pods on machines", SOON_S)
+        # Who hangs is given up after a minute.
+        here.machines.faults(once=[{"verb": "grow", "do": "hang" if ALL else "exit", "when": "after"}])
+        here.add_pods(2, name="q")
+        here.c.wait(lambda: here.sizes() == {"a": 4}, "a grow", SOON_S)
+        relay.freeze()
+        time.sleep(AWAY_S)
+        relay.thaw()
+        begin = time.monotonic()
+        here.add_pods(1, name="r")
+        here.c.wait(lambda: len(here.bound()) == 5, "pods on machines", 2 * SOON_S)
+        print(f"away for {AWAY_S} s: all pods on machines {time.monotonic() - begin:.1f} s after that", flush=True)
+        assert here.sizes() == {"a": 5}, (here.sizes(), here.said())
+
+
+def test_clocks_that_jump(w):
+    """Times are of the API server's clock: a wrong one here ends no machine early, and shortens no wait."""
+    needs("faketime")
+    with lab(w, a=8, b=8, settings={"idle": "10m"}) as here:
+        here.machines.faults(room={here.id("a"): {"machines": 1, "class": "quota", "how": "now"}})
+        here.add_gang("g", RANKS)
+        here.turn_ok()
+        assert here.sizes() == {"a": 1, "b": RANKS - 1}, here.sizes()
+        here.c.wait(lambda: len(here.bound()) == RANKS, "pods on machines", SOON_S)
+        here.remove_pods()
+        here.turn_ok()
+        env = {"FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        for offset in ("+20h", "+1d", "+3d"):
+            done = w.command(["faketime", "-f", offset, w.dlrun, *here.words("--once", "--json")], env=env)
+            assert done.rc == 0 and not done.out, (offset, done)
+        here.add_pods(RANKS + 1)
+        done = w.command(["faketime", "-f", "+1d", w.dlrun, *here.words("--once", "--json")], env=env)
+        assert done.rc == 0 and here.sizes() == {"a": 1, "b": RANKS}, (done, here.sizes())
+
+
+class Ec2Nodes:
+    """Instances of the fake AWS become nodes, as their kubelets would make them."""
+
+    def __init__(self, here, aws):
+        self.here, self.aws, self.made, self.over = here, aws, {}, threading.Event()
+        self.api = here.c.api_as("admin")
+        here.c.start_fakes()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.over.wait(0.2):
+            for region, groups in self.aws.groups.items():
+                for group in groups.values():
+                    self.look(region, group)
+
+    def look(self, region, group):
+        with self.aws.lock:
+            states = dict(group.instances)
+        for instance, state in states.items():
+            if state == "InService" and instance not in self.made:
+                self.made[instance] = f"{self.here.tag}-{instance}"
+                fake_node(self.api, self.made[instance], {"tests/pool": self.here.tag}, [FAKE],
+                          {"cpu": 4, "memory": "15Gi", "nvidia.com/gpu": 1}, providerID=f"aws:///{region}a/{instance}")
+            if state == "Terminating":
+                with self.aws.lock:
+                    group.instances.pop(instance, None)
+                if instance in self.made:  # No controller of the cloud deletes its object: the autoscaler does.
+                    self.api("PATCH", f"/api/v1/nodes/{self.made[instance]}", {"metadata": {"annotations": {"kwok.x-k8s.io/node": "gone"}}},
+                             kind="application/merge-patch+json")
+                    self.api("PATCH", f"/api/v1/nodes/{self.made[instance]}/status", {"status": {"conditions": [
+                        {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "gone"}]}},
+                             kind="application/strategic-merge-patch+json")
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+        for name in self.made.values():
+            self.here.c.delete("Node", name)
+
+
+def test_a_region_of_aws_without_capacity(w):
+    """The launches fail after the size was accepted: the same pods get machines of the other region, and the size goes down again."""
+    tag = "k8s.io/cluster-autoscaler/node-template/"
+    with lab(w) as here, Aws("us-east-1", "us-west-2") as aws, Ec2Nodes(here, aws):
+        w.env.update(aws.env)
+        w.write("autoscale.yaml", json.dumps({"cluster": "lab", "every": "3s", "limits": {"idle": "2s"},
+                                              "prices": {"g5.xlarge": 1.0}, "providers": [{"aws": {"regions": ["us-east-1", "us-west-2"]}}]}),
+                base=w.tree)
+        tags = {f"{tag}label/tests/pool": here.tag, f"{tag}taint/tests/fake": ":NoSchedule"}
+        east = aws.add("us-east-1", Group("gpu", tags=tags))
+        west = aws.add("us-west-2", Group("gpu", tags=tags))
+        east.room = 0
+        begin = time.monotonic()
+        here.start()
+        here.add_pods(3, gpus=1)
+        here.c.wait(lambda: len(here.bound()) == 3, "pods on machines", SOON_S)
+        print(f"no capacity in one region: pods on machines of the other one after {time.monotonic() - begin:.1f} s", flush=True)
+        here.c.wait(lambda: east.desired == 0, "the size of the group without capacity", SOON_S)
+        assert (len(west.live()), west.desired, len(east.live())) == (3, 3, 0), (west.instances, east.instances, here.said())
+        state = json.loads(here.c.get("ConfigMap", "dlrun-autoscale-state", SYSTEM)["data"]["state"])["groups"]
+        assert [g["failure"] for i, g in state.items() if "east" in i] == ["capacity"], state
+        here.remove_pods()
+        here.c.wait(lambda: not here.nodes(), "the end of all machines", 2 * SOON_S)
+        assert not west.live() and west.desired == 0, (west.instances, here.said())
 
 
 def test_what_runs_is_never_ended(w):

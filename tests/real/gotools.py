@@ -26,11 +26,12 @@ TOOLS = {"crane": ("github.com/google/go-containerregistry/cmd/crane", "v0.20.6"
          "kwok": ("sigs.k8s.io/kwok/cmd/kwok", "v0.7.0")}
 # Mains at the root of their module, and a file of it that is to lie beside the program.
 ROOTS = {"jobset": ("sigs.k8s.io/jobset", "v0.10.1", "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml")}
-# Mains of our own module, for programs that no module offers as we need them.
+# Mains of modules of our own, for programs that no module offers as we need them.
 SOURCES = Path(__file__).resolve().parent / "kubernetes"
+KARPENTER = SOURCES.parents[1] / "bench/karpenter"
 KUBERNETES = "v1.34.4"
-OWN = {"kubernetes": (".", ["component-base/version", "client-go/pkg/version"]), "coredns": ("./coredns", []),
-       "etcd": ("./etcd", [])}
+OWN = {"kubernetes": (SOURCES, ".", ["component-base/version", "client-go/pkg/version"]),
+       "coredns": (SOURCES, "./coredns", []), "etcd": (SOURCES, "./etcd", []), "karpenter": (KARPENTER, ".", [])}
 # From this one on Go fetches the exact toolchain that a module asks for.
 OLDEST = (1, 21)
 BUILD_S = 2400
@@ -94,9 +95,9 @@ def root_tool(name):
 
 
 def own_tool(name):
-    """A program of SOURCES; the first build of Kubernetes takes minutes."""
-    folder, stamped = OWN[name]
-    files = [SOURCES / "go.mod", *sorted((SOURCES / folder).glob("*.go"))]
+    """A program of OWN; the first build of Kubernetes or Karpenter takes minutes."""
+    module, folder, stamped = OWN[name]
+    files = [module / "go.mod", *sorted((module / folder).glob("*.go"))]
     version = hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()[:12]
     path = CACHE / "bin" / f"{name}-{version}"
     with only_one("go-own"):
@@ -104,7 +105,7 @@ def own_tool(name):
             # Go writes into the module what it finds out about it.
             copy = CACHE / "bin/new-own"
             shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(SOURCES, copy)
+            shutil.copytree(module, copy)
             stamps = "".join(f" -X k8s.io/{package}.gitVersion={KUBERNETES}" for package in stamped)
             build([toolchain(), "build", "-mod=mod", "-trimpath", f"-ldflags=-s -w{stamps}", "-o", "built", folder],
                   cwd=copy, CGO_ENABLED="0")

@@ -32,6 +32,11 @@ main(sys.argv[1:])
 """
 
 
+def moto():
+    """The Python that has it, and boto3."""
+    return made_once("moto-5.2.1", "moto[s3,server]==5.2.1")
+
+
 class S3Server:
     """`env`: what a client needs; `bucket` is there, and `secret` is what must be seen nowhere."""
 
@@ -43,7 +48,7 @@ class S3Server:
             self.port = probe.getsockname()[1]
         self.address, self.log = f"{host}:{self.port}", directory / f"moto-{self.port}.log"
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([made_once("moto-5.2.1", "moto[s3,server]==5.2.1"), "-c", LAUNCH, "-H", host, "-p", str(self.port)],
+            self.process = subprocess.Popen([moto(), "-c", LAUNCH, "-H", host, "-p", str(self.port)],
                                             stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
             wait_for(self.responds, "moto", 60)

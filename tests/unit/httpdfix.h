@@ -315,18 +315,22 @@ static inline void query_relay(struct runtime *runtime, struct httpd_exchange *e
 }
 
 /* has_secret: no token is needed, whatever the system tells. */
-static inline void runtime_open_with(struct runtime *runtime, bool has_secret)
+static inline void runtime_open_as(struct runtime *runtime, struct httpd_options options)
 {
 	AUTO_ERR struct err err = {0};
-	struct httpd_options options = {.request = on_request,
-		.notice = on_notice,
-		.ctx = runtime,
-		.has_secret = has_secret};
 
 	*runtime = (struct runtime){.loop = loop_new(), .query = query_handshake};
+	options.request = on_request;
+	options.notice = on_notice;
+	options.ctx = runtime;
 	options.loop = runtime->loop;
 	if (httpd_open(&options, &runtime->httpd, &err) < 0)
 		fail_msg("%s", err.message);
+}
+
+static inline void runtime_open_with(struct runtime *runtime, bool has_secret)
+{
+	runtime_open_as(runtime, (struct httpd_options){.has_secret = has_secret});
 }
 
 static inline void runtime_open(struct runtime *runtime)

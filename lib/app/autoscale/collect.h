@@ -13,7 +13,7 @@
 #include "core/context/session.h"
 #include "targets/kube/kube_open.h"
 
-enum { COLLECT_MS = 60 * 1000 };
+enum { COLLECT_MS = 30 * 1000 };
 
 /* target: a cluster, "kube[:CONTEXT[/NAMESPACE]]" or a target of the configuration that is one. It
  * belongs to the session. E_TARGET_UNSUPPORTED: the target is no cluster. */

@@ -3,12 +3,13 @@
 
 #include <stdio.h>
 
+#include "app/autoscale/system_map.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/status/object.h"
 
-enum { LEASE_REQUEST_MS = 5000, LEASE_LOOK_MS = 500 };
+enum { LEASE_REQUEST_MS = 5000, LEASE_LOOK_MS = 100, LEASE_TRY_MS = 10 * 1000 };
 #define LEASE_LIST "/apis/coordination.k8s.io/v1/namespaces/" AUTOSCALE_NAMESPACE "/leases"
 #define LEASE_PATH LEASE_LIST "/dlrun-autoscale"
 
@@ -185,22 +186,30 @@ bool lease_is_held(const struct lease *lease)
 	return clock_ms() < lease->held_until_ms;
 }
 
+/* Errors that do not pass soon, or at all. */
+static int lease_judge(struct lease *lease, int64_t begun_ms, struct err *err)
+{
+	enum err_id id = lease->error.id;
+	bool is_lasting = id == E_KUBE_DENIED || id == E_KUBE_AUTH || id == E_KUBE_NOT_FOUND;
+
+	if (!is_lasting && (!err_is_set(&lease->error) || clock_ms() - begun_ms < LEASE_TRY_MS))
+		return 0;
+	err_move(err, &lease->error);
+	if (id == E_KUBE_NOT_FOUND)
+		err_hint(err, "kubectl create namespace " AUTOSCALE_NAMESPACE);
+	return err_prefix(err, "the Lease " AUTOSCALE_NAMESPACE "/dlrun-autoscale");
+}
+
 int lease_wait(struct lease *lease, const volatile int *interrupted,
 	void (*note)(void *ctx, const char *text), void *ctx, struct err *err)
 {
+	struct loop *loop = kube_client_loop(lease->client);
+	int64_t begun_ms = clock_ms();
 	bool is_told = false;
 
 	while (!lease_is_held(lease)) {
-		enum err_id id = lease->error.id;
-		if (id == E_KUBE_DENIED || id == E_KUBE_AUTH || id == E_KUBE_NOT_FOUND) {
-			err_move(err, &lease->error);
-			err_prefix(err, "the Lease " AUTOSCALE_NAMESPACE "/dlrun-autoscale");
-			return id != E_KUBE_NOT_FOUND
-				       ? -(int)err->code
-				       : err_hint(err,
-						 "kubectl create namespace " AUTOSCALE_NAMESPACE);
-		}
 		const char *other = kube_str_at(lease->object, "spec.holderIdentity");
+		ERR_TRY(lease_judge(lease, begun_ms, err));
 		if (!is_told && !str_empty(other) && !lease_is_of(lease, lease->holder)) {
 			AUTO_FREE char *shown = str_shown(other);
 			AUTO_FREE char *text = mem_printf(
@@ -208,8 +217,7 @@ int lease_wait(struct lease *lease, const volatile int *interrupted,
 			note(ctx, text);
 			is_told = true;
 		}
-		ERR_TRY(loop_pause(
-			kube_client_loop(lease->client), LEASE_LOOK_MS, interrupted, err));
+		ERR_TRY(loop_pause(loop, LEASE_LOOK_MS, interrupted, err));
 	}
 	return 0;
 }

@@ -22,8 +22,6 @@ enum {
 	LEASE_RETRY_MS = 2 * 1000,
 };
 
-#define AUTOSCALE_NAMESPACE "dlrun-system"
-
 struct lease;
 /* Begins to ask for it. holder: a name that no other process has, copied. */
 struct lease *lease_new(struct kube_client *client, const char *holder);
@@ -33,8 +31,8 @@ void lease_free(struct lease *lease);
 AUTO_POINTER(struct lease, lease_free)
 #define AUTO_LEASE AUTO(lease_free_auto)
 bool lease_is_held(const struct lease *lease);
-/* Waits until it is held. E_CANCELED; kube errors that do not pass by themselves. note is called
- * once with a sentence when another one has it. */
+/* Waits until it is held. E_CANCELED; kube errors that do not pass by themselves, or not within
+ * seconds. note is called once with a sentence when another one has it. */
 int lease_wait(struct lease *lease, const volatile int *interrupted,
 	void (*note)(void *ctx, const char *text), void *ctx, struct err *err);
 

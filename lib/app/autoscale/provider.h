@@ -9,7 +9,8 @@
  *	    -> {"groups": [a group as in a snapshot (core/autoscale/snapshot.h), …]}
  *	       all groups of that cluster. One that others manage has "refused": the reason.
  *	{"verb": "grow", "cluster": CLUSTER, "group": ID, "from": N, "to": N, "token": TEXT}
- *	    -> {"accepted": N, "instances": [ID, …] (left out: not known yet), "failed": [FAILURE, …]}
+ *	    -> {"accepted": N, "instances": [ID, …] (left out: not known yet),
+ *	        "failed": [FAILURE, …]}
  *	       to: absolute, the group's new size; accepted: its size now, which is less than `to`
  *	       where some of the machines failed at once. A request with a token that was seen
  *	       before has no second effect.
@@ -18,9 +19,10 @@
  *	       machines of the grow with that token, which began at `since`, that failed up to now
  *	{"verb": "shrink", "cluster": CLUSTER, "group": ID, "instances": [ID, …], "to": N}
  *	    -> {"instances": [{"id": ID, "gone": true|false, "error": TEXT (none)}, …]}
- *	       Ends exactly these machines, and they are not replaced; to: the group's size then. One
- *	       that is not there is gone; gone is false while it is still ending. Without instances,
- *	       machines that were asked for and are not there are no longer asked for.
+ *	       Ends exactly these machines, and they are not replaced; to: the group's size
+ *	       then. One that is not there is gone; gone is false while it is still ending.
+ *	       Without instances, machines that were asked for and are not there are no longer
+ *	       asked for.
  *
  * FAILURE: {"class": "capacity"|"quota"|"price"|"config"|"throttle"|"other", "text": "…"}. Any
  * response may be {"error": FAILURE} instead: nothing of it was done.
@@ -69,8 +71,8 @@ void provider_free(struct provider *provider); /* NULL is accepted */
 AUTO_POINTER(struct provider, provider_free)
 
 /* argv: NULL-ended, copied; env: borrowed, NULL: this process's. A program is sent SIGTERM at the
- * deadline and SIGKILL 2 s later; what it has started gets the same signals, and SIGKILL when it has
- * ended. The last line of its standard error says why it failed. */
+ * deadline and SIGKILL 2 s later; what it has started gets the same signals, and SIGKILL when it
+ * has ended. The last line of its standard error says why it failed. */
 struct provider *provider_exec_new(
 	struct loop *loop, const char *const *argv, const char *const *env);
 /* regions: NULL-ended, copied; env (of credentials and AWS_ENDPOINT_URL*) and http: borrowed.

@@ -32,7 +32,8 @@ struct autoscaler *autoscaler_new(const struct autoscaler_options *options)
 
 	autoscaler->options = *options;
 	autoscaler->client = options->cluster->client;
-	autoscaler->store.client = autoscaler->client;
+	autoscaler->store = state_store_of(autoscaler->client);
+	autoscaler->growth = growth_store_of(autoscaler->client);
 	if (options->apply)
 		autoscaler->lease = autoscaler_lease(autoscaler->client);
 	return autoscaler;
@@ -44,6 +45,7 @@ void autoscaler_free(struct autoscaler *autoscaler)
 		return;
 	lease_free(autoscaler->lease);
 	state_store_done(&autoscaler->store);
+	growth_store_done(&autoscaler->growth);
 	free(autoscaler);
 }
 
@@ -131,7 +133,7 @@ int turn_asks_run(struct turn *turn, struct turn_asks *asks, struct err *err)
 int autoscaler_look(
 	const struct autoscaler_options *options, struct scale_model *model, struct err *err)
 {
-	struct state_store store = {.client = options->cluster->client};
+	struct state_store store = state_store_of(options->cluster->client);
 	AUTO_ERR struct err error = {0};
 
 	REPLACE(model->cluster, mem_strdup(settings_cluster(options->settings)));
@@ -140,14 +142,25 @@ int autoscaler_look(
 		options->cluster, options->supply, options->interrupted, model, err));
 	if (state_store_read(&store, &error) == 0)
 		scale_state_apply(&store.state, model);
-	else if (error.id != E_KUBE_NOT_FOUND)
+	else
 		strv_addf(&model->remarks, "what the autoscaler remembers is not known: %s",
 			error.message);
 	state_store_done(&store);
 	return 0;
 }
 
-/* Since when nodes are idle, and whose they are. */
+int64_t autoscaler_wait_ms(const struct autoscaler *autoscaler)
+{
+	int64_t every_ms = settings_every_ms(autoscaler->options.settings);
+	int64_t now_ms = autoscaler->seen_ms;
+
+	vec_foreach (const struct scale_state_group, group, &autoscaler->store.state.groups)
+		if (group->token && now_ms - group->asked_ms < TURN_REFUSED_MS)
+			return every_ms < TURN_SOON_MS ? every_ms : TURN_SOON_MS;
+	return every_ms;
+}
+
+/* Mark nodes with their group and since when they are idle. */
 static int turn_mark_nodes(struct turn *turn, struct err *err)
 {
 	AUTO_NODE_ACTS struct node_acts acts = {0};
@@ -185,7 +198,9 @@ static int turn_act(struct turn *turn, struct err *err)
 	ERR_TRY(turn_mark_nodes(turn, err));
 	ERR_TRY(turn_buy(turn, err));
 	ERR_TRY(turn_give_back(turn, err));
-	return state_store_write(&autoscaler->store, err);
+	ERR_TRY(state_store_write(&autoscaler->store, err));
+	return growth_store_write(&autoscaler->growth, turn->model, turn->plan,
+		settings_every_ms(autoscaler->options.settings), err);
 }
 
 int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,
@@ -207,6 +222,7 @@ int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,
 	model->limits = *settings_limits(options->settings);
 	ERR_TRY(collect_cluster(
 		options->cluster, options->supply, options->interrupted, model, err));
+	autoscaler->seen_ms = model->now_ms;
 	turn.purchases = mem_alloc(model->groups.n + 1, sizeof(*turn.purchases));
 	int r = turn_act(&turn, err);
 	for (size_t i = 0; i < model->groups.n; i++)

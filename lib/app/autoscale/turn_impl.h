@@ -5,7 +5,7 @@
 
 #include "app/autoscale/lease.h"
 #include "app/autoscale/node_acts.h"
-#include "app/autoscale/state_store.h"
+#include "app/autoscale/publish.h"
 #include "app/autoscale/turn.h"
 
 struct autoscaler {
@@ -13,6 +13,8 @@ struct autoscaler {
 	struct kube_client *client;
 	struct lease *lease; /* NULL without apply */
 	struct state_store store;
+	struct growth_store growth;
+	int64_t seen_ms; /* wall clock of the cluster, of the newest turn */
 };
 
 /* A turn while it goes on. */

@@ -162,6 +162,8 @@ struct http_request {
 	/* Sent by http_authorize and not before, without authorization until then. Until it is sent
 	 * only the deadline ends it. */
 	bool held;
+	/* On a new connection: libcurl sends what a kept one has lost once more. */
+	bool fresh;
 	int64_t deadline_ms; /* clock_ms(); 0: none */
 	int64_t idle_ms;     /* no byte either way for so long; 0: 30 s */
 	http_done_fn *done;

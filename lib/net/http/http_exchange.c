@@ -236,6 +236,8 @@ static void http_connect_options(struct http_call *call)
 		set_connect_only(call);
 	if (call->held)
 		set_held(call);
+	if (call->request.fresh)
+		HTTP_SET(call, CURLOPT_FRESH_CONNECT, 1L);
 	if (woke_ms)
 		leave_old_ones(call, woke_ms);
 }

@@ -24,6 +24,8 @@
 static void httpd_has_idle(struct httpd *httpd);
 static void httpd_conn_free(struct httpd_conn *conn);
 static bool httpd_conn_is_idle(const struct httpd_conn *conn);
+static void httpd_set_state(struct httpd_conn *conn, enum httpd_state state);
+static void httpd_abandon(struct httpd_conn *conn);
 
 #ifndef POLLRDHUP
 #define POLLRDHUP 0 /* it is noticed when the response comes */
@@ -473,10 +475,12 @@ void httpd_refuse(struct httpd_exchange *exchange, int status, const char *what,
 	httpd_exchange_end(exchange, false);
 }
 
-/* The same of status 407. */
-static void httpd_challenge(struct httpd_exchange *exchange, const char *what)
+/* The same with one more field. Input after it is ignored. */
+static void httpd_refuse_with(
+	struct httpd_exchange *exchange, int status, const char *header, const char *what)
 {
-	write_page(exchange, 407, "Proxy-Authenticate: Basic realm=\"dlrun\"", what, NULL);
+	exchange->closes = true;
+	write_page(exchange, status, header, what, NULL);
 	httpd_exchange_end(exchange, false);
 }
 
@@ -550,6 +554,9 @@ static bool find_host(
 	if (is_connect(exchange))
 		return httpd_host_split(exchange->head.target, ret, ret_port);
 	*ret_port = httpd_port(httpd);
+	ret[0] = '\0';
+	if (httpd->is_public)
+		return true;
 	return httpd_host_is_here(host, *ret_port, ret);
 }
 
@@ -603,9 +610,9 @@ static void refuse_token(struct httpd_exchange *exchange)
 {
 	httpd_notice(exchange->conn->httpd, "a request without the token is refused");
 	if (is_connect(exchange) || exchange->head.is_absolute) {
-		exchange->closes = true;
-		httpd_challenge(exchange, "this proxy needs a token as its password: take the "
-					  "address that dlrun has printed where it was started");
+		httpd_refuse_with(exchange, 407, "Proxy-Authenticate: Basic realm=\"dlrun\"",
+			"this proxy needs a token as its password: take the address that dlrun has "
+			"printed where it was started");
 	} else {
 		httpd_forbid(exchange,
 			"this address needs a token: open the URL that dlrun has printed where it "
@@ -632,6 +639,20 @@ static bool check_token(struct httpd_exchange *exchange, const char *host)
 	return proof.field_is_right && !is_led;
 }
 
+/* Whether it is one that anybody may make; else it is answered. */
+static bool httpd_is_read_only(struct httpd_exchange *exchange)
+{
+	const struct httpd_head *head = &exchange->head;
+
+	if (!str_eq(head->method, "GET") && !str_eq(head->method, "HEAD"))
+		httpd_refuse_with(exchange, 405, "Allow: GET, HEAD", "this can only be read");
+	else if (head->body != HTTPD_BODY_NONE)
+		httpd_refuse_with(exchange, 413, NULL, "a request here has no body");
+	else
+		return true;
+	return false;
+}
+
 /* Call the caller's `request` unless the request is refused. */
 static void httpd_dispatch(struct httpd_exchange *exchange)
 {
@@ -642,13 +663,15 @@ static void httpd_dispatch(struct httpd_exchange *exchange)
 		.host = host,
 		.headers = &head->headers,
 		.is_connect = is_connect(exchange),
-		.is_upgrade = head->is_upgrade};
+		.is_upgrade = head->is_upgrade && !httpd->is_public};
 
+	if (httpd->is_public && !httpd_is_read_only(exchange))
+		return;
 	if (!find_host(exchange, host, &request.port)) {
 		refuse_host(exchange);
 		return;
 	}
-	if (!httpd_origin_is_right(head, true)) {
+	if (!httpd_origin_is_right(head, !httpd->is_public)) {
 		httpd_refuse_request_origin(exchange);
 		return;
 	}
@@ -661,7 +684,7 @@ static void httpd_dispatch(struct httpd_exchange *exchange)
 
 static void httpd_request_begin(struct httpd_conn *conn)
 {
-	conn->state = HTTPD_WORKS;
+	httpd_set_state(conn, HTTPD_WORKS);
 	conn->exchange = (struct httpd_exchange){.conn = conn};
 }
 
@@ -703,9 +726,11 @@ static int64_t httpd_deadline_of(const struct httpd_conn *conn)
 {
 	if (conn->state == HTTPD_LINGERS)
 		return conn->since_ms + HTTPD_LINGER_MS;
-	if (conn->state == HTTPD_WORKS)
+	if (conn->state == HTTPD_WORKS && !conn->httpd->is_public)
 		return INT64_MAX;
-	return conn->since_ms + (conn->client.in.len > 0 ? HTTPD_HEAD_MS : HTTPD_IDLE_MS);
+	if (conn->state == HTTPD_WORKS || conn->client.in.len > 0)
+		return conn->since_ms + conn->httpd->head_ms;
+	return conn->since_ms + HTTPD_IDLE_MS;
 }
 
 static int httpd_timer_due(void *ctx, struct err *err);
@@ -732,6 +757,8 @@ static int httpd_timer_due(void *ctx, struct err *err UNUSED)
 			httpd_request_begin(conn);
 			httpd_refuse(
 				&conn->exchange, 408, "the request did not come in time", NULL);
+		} else if (conn->state == HTTPD_WORKS) {
+			httpd_abandon(conn);
 		} else {
 			conn->is_dead = true;
 		}
@@ -1022,7 +1049,7 @@ static struct httpd_conn *find_idle(struct httpd *httpd)
  * queue. */
 static void httpd_limit_conns(struct httpd *httpd)
 {
-	if (httpd->n < HTTPD_CONNS_MAX)
+	if (httpd->n < httpd->conns_max)
 		return;
 	struct httpd_conn *idle = find_idle(httpd);
 	if (idle)
@@ -1035,7 +1062,7 @@ static int httpd_on_accept(void *ctx, int fd, const char *peer, struct err *err 
 {
 	struct httpd *httpd = ctx;
 
-	if (!httpd_peer_is_welcome(httpd, fd, peer)) {
+	if (!httpd->is_public && !httpd_peer_is_welcome(httpd, fd, peer)) {
 		close(fd);
 		return 0;
 	}
@@ -1052,13 +1079,19 @@ int httpd_open(const struct httpd_options *options, struct httpd **ret, struct e
 {
 	struct httpd *httpd = mem_alloc(1, sizeof(*httpd));
 	const struct listen_options listening = {.loop = options->loop,
+		.address = options->address,
 		.port = options->port,
 		.is_exact = options->is_exact,
 		.accept = httpd_on_accept,
 		.ctx = httpd};
 
 	httpd->options = *options;
-	httpd->knows_peers = httpd_peers_are_known();
+	httpd->is_public = options->address != NULL;
+	httpd->options.address = NULL;
+	httpd->head_ms =
+		httpd->is_public && options->public_ms ? options->public_ms : HTTPD_HEAD_MS;
+	httpd->conns_max = httpd->is_public ? HTTPD_PUBLIC_CONNS_MAX : HTTPD_CONNS_MAX;
+	httpd->knows_peers = httpd->is_public || httpd_peers_are_known();
 	if (!httpd->knows_peers && !options->has_secret)
 		httpd_token_make(httpd->token);
 	int r = listener_open(&listening, &httpd->listener, err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An HTTP/1.1 server for programs of this user on this machine (RFC 9110, 9112), which responds by
- * itself or relays requests to a program that knows nothing of who may ask it.
+ * itself or relays requests to a program that knows nothing of who may ask it. With `address` it is
+ * another one: for anybody, to be read only.
  *
  * Before `request` is called, refused are: connections of other users of this machine but root,
  * where the system tells whose they are (os_peer_uid); where it does not, as with -Dos=portable,
@@ -13,6 +14,11 @@
  * needs Referrer-Policy: origin); an Origin of another scheme, host or port than Host has, on
  * upgrades and on every method but GET and HEAD, and such an Origin on GET and HEAD, too, unless
  * the route says otherwise; and what is not exactly one request: see httpd_head.h.
+ *
+ * With `address` whose a connection is, a token and the name in Host are not asked for. GET and
+ * HEAD without a body reach `request`; other methods get 405, bodies 413, and nothing is upgraded
+ * or relayed. A request that a page of another site makes is refused, whatever its method. A head
+ * that does not come and a response that is not taken within public_ms end the connection.
  *
  * Connections stay open between requests; those to programs as long as both sides want it and the
  * next request has the same key. Bodies go through as they come, with back-pressure, both ways;
@@ -33,6 +39,7 @@
 enum {
 	HTTPD_HEAD_MAX = 64 << 10, /* of a request or a response */
 	HTTPD_CONNS_MAX = 512,
+	HTTPD_PUBLIC_CONNS_MAX = 64,
 	HTTPD_HEAD_MS = 10 * 1000, /* for a head to come */
 	HTTPD_IDLE_MS = 120 * 1000,
 };
@@ -41,7 +48,8 @@ struct httpd_request {
 	const char *method;
 	/* Path and query, from "/" on, as they came; of CONNECT "host:port". */
 	const char *target;
-	const char *host;           /* of Host or CONNECT: lower case, without port and brackets */
+	/* Of Host or CONNECT: lower case, without port and brackets; "" with an address. */
+	const char *host;
 	uint16_t port;              /* of CONNECT: which is asked for; else the server's own */
 	const struct strv *headers; /* "name: value", names in lower case */
 	bool is_connect, is_upgrade;
@@ -59,6 +67,10 @@ struct httpd_options {
 	struct loop *loop;
 	uint16_t port; /* 0: any */
 	bool is_exact; /* else the next ones that are free, as of listen.h */
+	/* NULL: this machine's programs. Else anybody who reaches it; as of listen.h, "*": all of
+	 * this machine's. */
+	const char *address;
+	int64_t public_ms; /* 0: HTTPD_HEAD_MS */
 	/* From the loop. request is valid during the call only. Neither this nor any other
 	 * function of the caller's may free the server. */
 	void (*request)(
@@ -70,7 +82,7 @@ struct httpd_options {
 };
 
 struct httpd;
-/* Listens when it returns, on 127.0.0.1 and ::1. E_LISTEN_TAKEN, E_LISTEN. */
+/* Listens when it returns, on 127.0.0.1 and ::1 without an address. E_LISTEN_TAKEN, E_LISTEN. */
 int httpd_open(const struct httpd_options *options, struct httpd **ret, struct err *err);
 /* Requests that wait for their responses are reset; no gone. */
 void httpd_free(struct httpd *httpd);

@@ -131,6 +131,9 @@ struct httpd {
 	struct httpd_tunnel *tunnels;
 	size_t n; /* of both */
 	bool is_held;
+	bool is_public; /* options.address */
+	int64_t head_ms;
+	size_t conns_max;
 	bool knows_peers;             /* the system tells whose connections are */
 	char token[HTTPD_TOKEN_SIZE]; /* else, where it has no secret; or empty */
 };

@@ -201,6 +201,7 @@ void httpd_relay(struct httpd_exchange *exchange, const struct httpd_route *rout
 {
 	struct httpd_relay *relay = mem_alloc(1, sizeof(*relay));
 
+	BUG_ON(exchange->conn->httpd->is_public);
 	relay->route = *route;
 	relay->key = mem_strdup(route->key);
 	relay->strip = mem_strdup(route->strip);

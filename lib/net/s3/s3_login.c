@@ -155,9 +155,9 @@ static int s3_login_end(struct s3_login *login, int r, struct err *error, struct
 	login->generation += r == 0;
 	/* The instance is asked last: where it has none, there are none anywhere. */
 	if (r < 0 && login->source == S3_FROM_INSTANCE)
-		err_prefix(error, "keys for S3");
+		err_prefix(error, "keys for AWS");
 	else if (r < 0)
-		err_prefix(error, "keys for S3 from %s", s3_login_source(login));
+		err_prefix(error, "keys for AWS from %s", s3_login_source(login));
 	return s3_login_notify(login, error, err);
 }
 
@@ -182,7 +182,7 @@ static int s3_login_send(struct s3_login *login, const struct http_request *requ
 {
 	AUTO_URL struct url url = {0};
 	struct http_request own = *request;
-	int r = url_parse(text, "the source of keys for S3", &url, err);
+	int r = url_parse(text, "the source of keys for AWS", &url, err);
 
 	if (r < 0)
 		return r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys for S3, from where AWS's tools take them, in their order: the environment; a web identity
+ * Keys for AWS, from where AWS's tools take them, in their order: the environment; a web identity
  * (a token file and a role); the files of the profile (keys, credential_process, and logins that
  * only `aws configure export-credentials` can make: sso, a role by another profile); the endpoint
  * of the container; the instance's metadata (IMDSv2). Keys that expire are renewed ahead. On the

@@ -165,7 +165,7 @@ static const char *s3_env_first(const char *const *env, const char *one, const c
 	return str_empty(value) ? NULL : value;
 }
 
-static char *s3_endpoint_find(const char *const *env, const struct s3_profile *profile,
+char *s3_profile_endpoint(const char *const *env, const struct s3_profile *profile,
 	const char *variable, const char *setting)
 {
 	const char *ignores = env_get(env, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
@@ -201,8 +201,9 @@ int s3_profile_read(const char *const *env, struct s3_profile *ret, struct err *
 		region = s3_profile_get(&profile, "region");
 	profile.region = mem_strdup(region ? region : "us-east-1");
 	profile.endpoint =
-		s3_endpoint_find(env, &profile, "AWS_ENDPOINT_URL_S3", "s3.endpoint_url");
-	profile.sts = s3_endpoint_find(env, &profile, "AWS_ENDPOINT_URL_STS", "sts.endpoint_url");
+		s3_profile_endpoint(env, &profile, "AWS_ENDPOINT_URL_S3", "s3.endpoint_url");
+	profile.sts =
+		s3_profile_endpoint(env, &profile, "AWS_ENDPOINT_URL_STS", "sts.endpoint_url");
 	*ret = profile;
 	return 0;
 }

@@ -34,5 +34,9 @@ int s3_profile_read(const char *const *env, struct s3_profile *ret, struct err *
 void s3_profile_done(struct s3_profile *profile);
 /* A setting, or NULL. */
 const char *s3_profile_get(const struct s3_profile *profile, const char *key);
+/* The endpoint of one service: of a variable ("AWS_ENDPOINT_URL_EC2"), of AWS_ENDPOINT_URL, or of a
+ * setting ("ec2.endpoint_url"); NULL: AWS's. The caller frees. */
+char *s3_profile_endpoint(const char *const *env, const struct s3_profile *profile,
+	const char *variable, const char *setting);
 
 #endif

@@ -13,7 +13,7 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 
-enum { S3_XML_DEPTH_MAX = 12, S3_XML_TEXT_MAX = 64 << 10 };
+enum { S3_XML_DEPTH_MAX = 16, S3_XML_TEXT_MAX = 64 << 10 };
 
 struct s3_xml {
 	const char *at, *end;

@@ -114,8 +114,9 @@ static bool is_absent(int r)
 static int open_port(struct listener *listener, uint16_t port)
 {
 	const char *address = listener->options.address;
-	const char *const texts[FAMILIES_MAX] = {
-		address ? address : "127.0.0.1", address ? NULL : "::1"};
+	static const char *const here[] = {"127.0.0.1", "::1"}, *const any[] = {"0.0.0.0", "::"};
+	const char *const one[FAMILIES_MAX] = {address};
+	const char *const *texts = !address ? here : str_eq(address, "*") ? any : one;
 	int n = 0, absent = 0;
 
 	for (int i = 0; i < FAMILIES_MAX && texts[i]; i++) {

@@ -22,7 +22,7 @@ typedef int listen_accept_fn(void *ctx, int fd, const char *peer, struct err *er
 struct listen_options {
 	struct loop *loop;
 	/* IPv4 or IPv6 address as text, without brackets; NULL: both of loopback, or the one that
-	 * this machine has. "::" and "0.0.0.0" are one family each. */
+	 * this machine has. "::" and "0.0.0.0" are one family each, "*" is both. */
 	const char *address;
 	uint16_t port; /* 0: any */
 	bool is_exact; /* this port or none; else, when it is taken, the next one that is free, of

@@ -1236,6 +1236,162 @@ static void test_many(void **state)
 	runtime_close(&runtime);
 }
 
+/*
+ * For anybody
+ */
+
+static const struct httpd_options public = {.address = "*"};
+
+/* Whatever name it is reached by; upgrades are plain requests. */
+static void test_public(void **state)
+{
+	static const char *const heads[] = {
+		"GET / HTTP/1.1\r\nHost: 10.1.2.3:9090\r\n\r\n",
+		"GET / HTTP/1.0\r\nHost: node.example\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: [fd00::1]:9090\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a:9090\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(heads); i++) {
+		struct runtime runtime;
+		runtime_open_as(&runtime, public);
+		assert_null(httpd_token(runtime.httpd));
+		struct peer *client = client_new(&runtime);
+		says(client, heads[i]);
+		hears_part(client, "\r\n\r\nhello");
+		assert_true(str_starts(client->got.data, "HTTP/1.1 200 OK\r\n"));
+		runtime_close(&runtime);
+	}
+}
+
+static const struct {
+	const char *text;
+	int status;
+} public_refused[] = {
+	{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 405},
+	{"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", 405},
+	{"OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n", 405},
+	{"DELETE /metrics HTTP/1.1\r\nHost: a\r\n\r\n", 405},
+	{"CONNECT localhost:22 HTTP/1.1\r\nHost: localhost:22\r\n\r\n", 405},
+	{"TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", 405},
+	{"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", 413},
+	{"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 413},
+	{"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+		400},
+	{"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400},
+	{"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400},
+	{"GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400},
+	{"GET / HTTP/1.1\nHost: a\n\n", 400},
+	{"GET / HTTP/1.1\r\n\r\n", 400},
+	{"GET / HTTP/1.1\r\nHost: a\r\nOrigin: http://evil.example\r\n\r\n", 403},
+	{"GET / HTTP/1.1\r\nHost: a\r\nSec-Fetch-Site: cross-site\r\n\r\n", 403},
+};
+
+/* And what comes behind it is no request. */
+static void test_public_refused(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(public_refused); i++) {
+		struct runtime runtime;
+		runtime_open_as(&runtime, public);
+		struct peer *client = client_new(&runtime);
+		AUTO_FREE char *line = mem_printf("HTTP/1.1 %d ", public_refused[i].status);
+		AUTO_FREE char *text = mem_printf(
+			"%sGET /admin HTTP/1.1\r\nHost: a\r\n\r\n", public_refused[i].text);
+		says(client, text);
+		RUN_UNTIL(&runtime, client->ended);
+		if (!str_starts(client->got.data, line))
+			fail_msg("%s: %s", public_refused[i].text, client->got.data);
+		assert_true(has(client, "\r\nConnection: close\r\n"));
+		assert_int_equal(count(client->got.data, "HTTP/1.1 "), 1);
+		assert_int_equal(has(client, "\r\nAllow: GET, HEAD\r\n"),
+			public_refused[i].status == 405 &&
+				!str_starts(public_refused[i].text, "TRACE"));
+		assert_false(has(client, "hello"));
+		runtime_close(&runtime);
+	}
+}
+
+static void test_public_long_head(void **state)
+{
+	AUTO_BUF struct buf text = buf_with(PEER_MAX);
+	struct runtime runtime;
+
+	(void)state;
+	runtime_open_as(&runtime, public);
+	struct peer *client = client_new(&runtime);
+	buf_adds(&text, "GET / HTTP/1.1\r\nHost: a\r\nX: ");
+	for (size_t i = 0; i < HTTPD_HEAD_MAX; i++)
+		buf_addc(&text, 'x');
+	says(client, text.data);
+	RUN_UNTIL(&runtime, client->ended);
+	assert_true(str_starts(client->got.data, "HTTP/1.1 431 "));
+	assert_int_equal(runtime.seen.n, 0);
+	runtime_close(&runtime);
+}
+
+static void query_flood(struct runtime *runtime, struct httpd_exchange *exchange,
+	const struct httpd_request *request)
+{
+	static char data[PEER_MAX];
+
+	(void)runtime;
+	(void)request;
+	httpd_respond(exchange, 200, NULL, data, sizeof(data));
+}
+
+/* Who does not send its head, and who does not take its response. */
+static void test_public_slow(void **state)
+{
+	struct runtime runtime;
+
+	(void)state;
+	runtime_open_as(&runtime, (struct httpd_options){.address = "127.0.0.1", .public_ms = 50});
+	struct peer *client = client_new(&runtime);
+	says(client, "GET / HTTP/1.1\r\nHost:");
+	RUN_UNTIL(&runtime, client->ended);
+	assert_true(str_starts(client->got.data, "HTTP/1.1 408 "));
+	runtime.query = query_flood;
+	client = client_new(&runtime);
+	client->is_paused = true;
+	says(client, GET "\r\n");
+	RUN_UNTIL(&runtime, runtime.seen.n == 1);
+	for (int64_t until_ms = clock_ms() + LIMIT_MS;
+		clock_ms() < until_ms && !client->was_reset;) {
+		/* What was sent so far is read when the connection is gone only. */
+		settle(&runtime);
+		int error = 0;
+		socklen_t len = sizeof(error);
+		getsockopt(client->fd, SOL_SOCKET, SO_ERROR, &error, &len);
+		client->was_reset = error == ECONNRESET;
+	}
+	assert_true(client->was_reset);
+	runtime_close(&runtime);
+}
+
+/* Those that do not send their heads hold nobody up for longer than their time. */
+static void test_public_many(void **state)
+{
+	static int fds[HTTPD_PUBLIC_CONNS_MAX];
+	struct runtime runtime;
+
+	(void)state;
+	runtime_open_as(&runtime, (struct httpd_options){.address = "127.0.0.1", .public_ms = 200});
+	for (size_t i = 0; i < HTTPD_PUBLIC_CONNS_MAX; i++) {
+		fds[i] = connect_raw(&runtime);
+		assert_int_equal(send(fds[i], "GET", 3, 0), 3);
+		settle(&runtime);
+	}
+	struct peer *client = client_new(&runtime);
+	says(client, GET "\r\n");
+	hears_part(client, "hello");
+	assert_int_equal(runtime.seen.n, 1);
+	for (size_t i = 0; i < HTTPD_PUBLIC_CONNS_MAX; i++)
+		close(fds[i]);
+	runtime_close(&runtime);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1277,6 +1433,11 @@ int main(void)
 		cmocka_unit_test(test_no_upgrade),
 		cmocka_unit_test(test_connect),
 		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_public),
+		cmocka_unit_test(test_public_refused),
+		cmocka_unit_test(test_public_long_head),
+		cmocka_unit_test(test_public_slow),
+		cmocka_unit_test(test_public_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -166,6 +166,13 @@ static void test_not_from_outside(void **state)
 	assert_true(other >= 0);
 	assert_int_equal(six, -1);
 	runs_until(runtime, 1);
+	listener_free(TAKE(runtime->listener));
+	port = start(runtime, "*", 0);
+	AUTO_FD int again = connect_to("127.0.0.2", port);
+	AUTO_FD int both = connect_to("::1", port);
+	assert_true(again >= 0);
+	assert_int_equal(both >= 0, has_ip6());
+	runs_until(runtime, both >= 0 ? 3 : 2);
 	close_runtime(runtime);
 }
 

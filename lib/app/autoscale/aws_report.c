@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/autoscale/aws_report.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+
+static const char aws_enabled_tag[] = "k8s.io/cluster-autoscaler/enabled";
+static const char aws_label_tags[] = "k8s.io/cluster-autoscaler/node-template/label/";
+static const char aws_taint_tags[] = "k8s.io/cluster-autoscaler/node-template/taint/";
+static const char aws_resource_tags[] = "k8s.io/cluster-autoscaler/node-template/resources/";
+static const char aws_old_label_tags[] = "kube/";
+
+enum {
+	AWS_PODS_MAX = 110, /* kubelet's --max-pods */
+	MIB = 1 << 20,
+};
+
+/*
+ * Facts
+ */
+
+void aws_facts_done(struct aws_facts *facts)
+{
+	const char *key;
+	void *value;
+
+	for (size_t pos = 0; map_each(&facts->templates, &pos, &key, &value);) {
+		aws_template_done(value);
+		free(value);
+	}
+	for (size_t pos = 0; map_each(&facts->types, &pos, &key, &value);) {
+		aws_type_done(value);
+		free(value);
+	}
+	map_done(&facts->templates);
+	map_done(&facts->types);
+	map_done(&facts->launched);
+}
+
+char *aws_facts_key(const char *region, const struct aws_group *group)
+{
+	if (str_empty(group->template_id))
+		return NULL;
+	return mem_printf("%s/%s/%s", region, group->template_id,
+		str_empty(group->template_version) ? "$Default" : group->template_version);
+}
+
+static const struct aws_template *aws_facts_template(
+	const struct aws_facts *facts, const char *region, const struct aws_group *group)
+{
+	AUTO_FREE char *key = aws_facts_key(region, group);
+
+	return key ? map_get(&facts->templates, key) : NULL;
+}
+
+void aws_facts_types(const struct aws_facts *facts, const char *region,
+	const struct aws_group *group, struct strv *ret)
+{
+	const struct aws_template *template = aws_facts_template(facts, region, group);
+
+	for (size_t i = 0; i < group->types.n; i++)
+		if (strv_find(ret, group->types.v[i]) < 0)
+			strv_add(ret, group->types.v[i]);
+	if (ret->n || group->has_requirements)
+		return;
+	if (template && template->type) {
+		strv_add(ret, template->type);
+		return;
+	}
+	vec_foreach (const struct aws_instance, instance, &group->instances)
+		if (!str_empty(instance->type) && strv_find(ret, instance->type) < 0 &&
+			ret->n < AWS_LIST_MAX)
+			strv_add(ret, instance->type);
+}
+
+/*
+ * Room of nodes
+ */
+
+struct aws_room {
+	int64_t cpu, memory, pods, gpus; /* cpu: thousandths */
+	const char *gpu, *arch;
+};
+
+static void aws_least(int64_t *value, int64_t other)
+{
+	if (other < *value)
+		*value = other;
+}
+
+/* Allocatable, as the images of EKS reserve: 6 % of the first core, 1 % of the second, 0.5 % of
+ * the next two, 0.25 % of the others; 255 MiB and 11 MiB for each pod, and 100 MiB of the eviction
+ * threshold, of memory that is 7.5 % less than the type's (Karpenter's VM_MEMORY_OVERHEAD_PERCENT).
+ * Pods: addresses of its interfaces (max-pods-calculator). Better too small than a machine on which
+ * the pod that it is bought for has no room. */
+static struct aws_room aws_type_room(const struct aws_type *type)
+{
+	static const int64_t reserved[] = {60, 10, 5, 5};
+	struct aws_room room = {.cpu = type->cpus * 1000,
+		.pods = AWS_PODS_MAX,
+		.gpus = type->gpus,
+		.arch = type->arch};
+
+	for (int64_t i = 0; i < type->cpus && i < (int64_t)ARRAY_LEN(reserved); i++)
+		room.cpu -= reserved[i];
+	if (type->cpus > (int64_t)ARRAY_LEN(reserved))
+		room.cpu -= (type->cpus - (int64_t)ARRAY_LEN(reserved)) * 5 / 2;
+	if (type->interfaces > 0 && type->interfaces < AWS_PODS_MAX && type->addresses > 1)
+		aws_least(&room.pods, type->interfaces * (type->addresses - 1) + 2);
+	room.memory = type->memory_mib * 925 / 1000 - 255 - 100 - 11 * room.pods;
+	room.memory = room.memory > 0 ? room.memory * MIB : 0;
+	if (type->gpus > 0)
+		room.gpu = str_eq(type->gpu, "NVIDIA") ? "nvidia.com/gpu"
+			   : str_eq(type->gpu, "AMD")  ? "amd.com/gpu"
+						       : NULL;
+	return room;
+}
+
+/* Of each resource the least that a machine of the group may have; false: not known. */
+static bool aws_types_room(
+	const struct aws_facts *facts, const struct strv *types, struct aws_room *ret)
+{
+	for (size_t i = 0; i < types->n; i++) {
+		const struct aws_type *type = map_get(&facts->types, types->v[i]);
+
+		if (!type || type->cpus == 0 || type->memory_mib == 0)
+			return false;
+		struct aws_room room = aws_type_room(type);
+		if (i == 0) {
+			*ret = room;
+			continue;
+		}
+		aws_least(&ret->cpu, room.cpu);
+		aws_least(&ret->memory, room.memory);
+		aws_least(&ret->pods, room.pods);
+		aws_least(&ret->gpus, room.gpus);
+		if (!str_eq(ret->gpu, room.gpu))
+			ret->gpu = NULL;
+		if (!str_eq(ret->arch, room.arch))
+			ret->arch = NULL;
+	}
+	return types->n > 0;
+}
+
+/*
+ * Templates
+ */
+
+static void aws_taint_add(struct json *taints, const char *key, const char *text)
+{
+	const char *colon = strrchr(text, ':');
+
+	/* Of another form: the Cluster Autoscaler passes over it, too. */
+	if (!colon || !*key || !str_is_word_of(colon + 1, "NoSchedule PreferNoSchedule NoExecute"))
+		return;
+	AUTO_FREE char *value = mem_strndup(text, (size_t)(colon - text));
+	struct json *taint = json_object();
+	json_set_str(taint, "key", key);
+	json_set_str(taint, "value", value);
+	json_set_str(taint, "effect", colon + 1);
+	json_add(taints, taint);
+}
+
+static void aws_template_tags(
+	const struct aws_group *group, struct json *labels, struct json *taints, struct json *room)
+{
+	vec_foreach (const struct aws_tag, tag, &group->tags) {
+		const char *value = tag->value ? tag->value : "";
+
+		if (str_empty(tag->key))
+			continue;
+		if (str_starts(tag->key, aws_label_tags))
+			json_set_str(labels, tag->key + strlen(aws_label_tags), value);
+		else if (str_starts(tag->key, aws_old_label_tags))
+			json_set_str(labels, tag->key + strlen(aws_old_label_tags), value);
+		else if (str_starts(tag->key, aws_taint_tags))
+			aws_taint_add(taints, tag->key + strlen(aws_taint_tags), value);
+		else if (str_starts(tag->key, aws_resource_tags))
+			json_set_str(room, tag->key + strlen(aws_resource_tags), value);
+	}
+}
+
+static const char *aws_group_zone(const struct aws_group *group)
+{
+	return group->zones.n == 1 ? group->zones.v[0] : NULL;
+}
+
+/* NULL: how much a machine has is not known. */
+static struct json *aws_template_json(
+	const struct aws_facts *facts, const char *region, const struct aws_group *group)
+{
+	AUTO_STRV struct strv types = {0};
+	struct json *template = json_object(), *labels = json_sub(template, "labels"),
+		    *taints = json_array(), *amounts = json_sub(template, "room");
+	struct aws_room room = {0};
+
+	aws_facts_types(facts, region, group, &types);
+	json_set_str(labels, "kubernetes.io/os", "linux");
+	json_set_str(labels, "topology.kubernetes.io/region", region);
+	if (aws_group_zone(group))
+		json_set_str(labels, "topology.kubernetes.io/zone", aws_group_zone(group));
+	if (types.n == 1)
+		json_set_str(labels, "node.kubernetes.io/instance-type", types.v[0]);
+	if (aws_types_room(facts, &types, &room)) {
+		AUTO_FREE char *cpu = mem_printf("%" PRId64 "m", room.cpu);
+
+		json_set_str(amounts, "cpu", cpu);
+		json_set_int(amounts, "memory", room.memory);
+		json_set_int(amounts, "pods", room.pods);
+		if (room.gpu && room.gpus > 0)
+			json_set_int(amounts, room.gpu, room.gpus);
+	}
+	if (room.arch)
+		json_set_str(labels, "kubernetes.io/arch",
+			str_eq(room.arch, "x86_64") ? "amd64" : room.arch);
+	aws_template_tags(group, labels, taints, amounts);
+	json_set(template, "taints", taints);
+	if (json_get(amounts, "cpu") && json_get(amounts, "memory"))
+		return template;
+	json_free(template);
+	return NULL;
+}
+
+/*
+ * Groups
+ */
+
+char *aws_group_id(const char *region, const struct aws_group *group)
+{
+	return mem_printf("%s@%s", group->name, region);
+}
+
+const char *aws_group_refused(const struct aws_group *group)
+{
+	const char *enabled = aws_group_tag(group, aws_enabled_tag);
+
+	if (enabled && !str_eq(enabled, "false"))
+		return "it has tags of the Cluster Autoscaler (k8s.io/cluster-autoscaler/enabled)";
+	if (!str_empty(group->status))
+		return "it is being deleted";
+	if (group->is_weighted)
+		return "its size is not a number of machines, but of weights";
+	if (strv_find(&group->suspended, "Launch") >= 0)
+		return "its process Launch is suspended";
+	return NULL;
+}
+
+/* The word of a snapshot; NULL: it does not count (standby, a warm pool, detached). Source: "Amazon
+ * EC2 Auto Scaling instance lifecycle". */
+static const char *aws_instance_state(const struct aws_instance *instance)
+{
+	if (str_starts(instance->state, "Pending"))
+		return "pending";
+	if (str_eq(instance->state, "InService"))
+		return "running";
+	return str_starts(instance->state, "Terminat") ? "stopping" : NULL;
+}
+
+int64_t aws_group_live(const struct aws_group *group)
+{
+	int64_t n = 0;
+
+	vec_foreach (const struct aws_instance, instance, &group->instances) {
+		const char *state = aws_instance_state(instance);
+
+		n += state && !str_eq(state, "stopping");
+	}
+	return n;
+}
+
+static struct json *aws_instances_json(const struct aws_facts *facts, const struct aws_group *group)
+{
+	struct json *list = json_array();
+
+	vec_foreach (const struct aws_instance, instance, &group->instances) {
+		const char *state = aws_instance_state(instance);
+		int64_t launched = (intptr_t)map_get(&facts->launched, instance->id);
+		char since[CLOCK_TEXT_SIZE];
+
+		if (!state)
+			continue;
+		struct json *json = json_object();
+		json_set_str(json, "id", instance->id);
+		json_set_str(json, "state", state);
+		clock_format(launched * 1000, since);
+		if (launched)
+			json_set_str(json, "since", since);
+		json_add(list, json);
+	}
+	return list;
+}
+
+static bool aws_group_is_spot(
+	const struct aws_facts *facts, const char *region, const struct aws_group *group)
+{
+	const struct aws_template *template = aws_facts_template(facts, region, group);
+
+	if (group->is_mixed)
+		return group->on_demand_base == 0 && group->on_demand_percent == 0;
+	return template && template->is_spot;
+}
+
+/* Why a machine of the group is not known. */
+static char *aws_why_unknown(
+	const struct aws_facts *facts, const char *region, const struct aws_group *group)
+{
+	AUTO_STRV struct strv types = {0};
+
+	aws_facts_types(facts, region, group, &types);
+	for (size_t i = 0; i < types.n; i++) {
+		const struct aws_type *type = map_get(&facts->types, types.v[i]);
+
+		if (type && type->cpus == 0)
+			return mem_printf("AWS has no type %s in %s", types.v[i], region);
+	}
+	return mem_strdup("neither its tags nor its launch template tell what its machines are");
+}
+
+struct json *aws_group_json(const struct aws_facts *facts, const char *region,
+	const struct aws_group *group, const char *silent, const char *note)
+{
+	AUTO_FREE char *id = aws_group_id(region, group);
+	struct json *json = json_object(), *template = aws_template_json(facts, region, group);
+	const char *refused = aws_group_refused(group);
+
+	json_set_str(json, "id", id);
+	json_set_int(json, "min", group->min);
+	json_set_int(json, "max", group->max);
+	json_set_int(json, "desired", group->desired);
+	json_set_str(json, "region", region);
+	if (aws_group_zone(group))
+		json_set_str(json, "zone", aws_group_zone(group));
+	json_set_bool(json, "spot", aws_group_is_spot(facts, region, group));
+	if (template)
+		json_set(json, "template", template);
+	json_set(json, "instances", aws_instances_json(facts, group));
+	if (refused || silent)
+		json_set_str(json, "refused", refused ? refused : silent);
+	if (!template) {
+		AUTO_FREE char *why =
+			note ? mem_strdup(note) : aws_why_unknown(facts, region, group);
+
+		json_set_str(json, "failure", "config");
+		json_set_str(json, "failure_text", why);
+	}
+	return json;
+}

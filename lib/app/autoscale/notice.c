@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/autoscale/notice.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/data/json.h"
+#include "base/loop/proc.h"
+#include "base/util/buf.h"
+#include "base/util/clock.h"
+#include "base/util/err.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+
+enum { NOTICE_POLL_MS = 5, NOTICE_POLL_MAX_MS = 200, NOTICE_FIELD_MAX = 300 };
+
+struct notice_known {
+	char *key;
+	int64_t at_ms;
+};
+
+struct notices {
+	struct notices_options options;
+	struct strv argv;
+	char *cluster;
+	struct strv queue; /* keys of JSON without "lost" */
+	struct VEC_OF(struct notice_known) known;
+	int64_t lost, told_lost;
+	pid_t pid; /* of the program; 0: none runs */
+	int64_t started_ms;
+	bool is_killed;
+	unsigned polls;
+	struct loop_timer *timer;
+};
+
+static void notices_next(struct notices *notices);
+
+/* Whether this was not told for a while; it counts as told from now on. */
+static bool notices_is_new(struct notices *notices, const char *key)
+{
+	int64_t now_ms = clock_ms();
+	struct notice_known *oldest = NULL;
+
+	vec_foreach (struct notice_known, known, &notices->known) {
+		if (str_eq(known->key, key)) {
+			bool is_new = now_ms - known->at_ms >= NOTICE_QUIET_MS;
+			known->at_ms = is_new ? now_ms : known->at_ms;
+			return is_new;
+		}
+		if (!oldest || known->at_ms < oldest->at_ms)
+			oldest = known;
+	}
+	if (notices->known.n < NOTICE_KNOWN_MAX)
+		oldest = vec_push(&notices->known);
+	REPLACE(oldest->key, mem_strdup(key));
+	oldest->at_ms = now_ms;
+	return true;
+}
+
+static void notices_problem(struct notices *notices, const char *text)
+{
+	AUTO_FREE char *whole = mem_printf("the program of notify: %s", text);
+
+	notices->lost++;
+	if (notices->options.problem && notices_is_new(notices, whole))
+		notices->options.problem(notices->options.ctx, whole);
+}
+
+/*
+ * The program
+ */
+
+static int notices_poll(void *ctx, struct err *err UNUSED)
+{
+	struct notices *notices = ctx;
+	int64_t limit_ms =
+		notices->options.program_ms ? notices->options.program_ms : NOTICE_PROGRAM_MS;
+	char name[8];
+	int status = 0;
+
+	notices->timer = NULL;
+	pid_t r = waitpid(notices->pid, &status, WNOHANG);
+	if (r == 0 || (r < 0 && errno == EINTR)) {
+		if (!notices->is_killed && clock_ms() - notices->started_ms >= limit_ms) {
+			kill(-notices->pid, SIGKILL);
+			notices->is_killed = true;
+		}
+		notices->timer = loop_add_timer(notices->options.loop,
+			clock_ms() +
+				backoff_ms(++notices->polls, NOTICE_POLL_MS, NOTICE_POLL_MAX_MS),
+			notices_poll, notices);
+		return 0;
+	}
+	notices->pid = 0;
+	AUTO_FREE char *how = NULL;
+	if (notices->is_killed)
+		how = mem_strdup("it did not end in time");
+	else if (r > 0 && WIFSIGNALED(status))
+		how = mem_printf("killed by SIG%s", proc_signal_name(WTERMSIG(status), name));
+	else if (r > 0 && WEXITSTATUS(status) != 0)
+		how = mem_printf("exit status %d", WEXITSTATUS(status));
+	if (how)
+		notices_problem(notices, how);
+	notices_next(notices);
+	return 0;
+}
+
+/* The line is in the pipe before the program starts: it is small enough. */
+static int notices_input(const struct buf *line, struct err *err)
+{
+	int fds[2];
+
+	if (pipe(fds) < 0)
+		return err_set_errno(err, E_IO, errno, "a pipe");
+	AUTO_FD int from = fds[0], to = fds[1];
+	fcntl(from, F_SETFD, FD_CLOEXEC);
+	fcntl(to, F_SETFD, FD_CLOEXEC);
+	fcntl(to, F_SETFL, O_NONBLOCK);
+	ssize_t n = write(to, line->data, line->len);
+	if (n != (ssize_t)line->len)
+		return err_set_errno(err, E_IO, n < 0 ? errno : EAGAIN, "writing to a pipe");
+	return TAKE_FD(from);
+}
+
+static int notices_start(struct notices *notices, const struct buf *line, struct err *err)
+{
+	int fd = notices_input(line, err);
+
+	if (fd < 0)
+		return fd;
+	AUTO_FD int input = fd;
+	const struct proc_spec spec = {.argv = (const char *const *)notices->argv.v,
+		.stdin_fd = input,
+		.stdout_fd = -1,
+		.stderr_fd = STDERR_FILENO,
+		.new_session = true};
+	return proc_spawn(&spec, &notices->pid, err);
+}
+
+/* Starts the program for the first that waits, if none runs. */
+static void notices_next(struct notices *notices)
+{
+	while (notices->pid == 0 && notices->queue.n > 0) {
+		AUTO_BUF struct buf line = buf_with(2 * NOTICE_LINE_MAX);
+		AUTO_ERR struct err err = {0};
+
+		AUTO_FREE char *text = notices->queue.v[0];
+		notices->queue.n--;
+		memmove(notices->queue.v, notices->queue.v + 1,
+			notices->queue.n * sizeof(*notices->queue.v));
+		notices->queue.v[notices->queue.n] = NULL;
+		buf_addf(&line, "%.*s,\"lost\":%lld}\n", (int)strlen(text) - 1, text,
+			(long long)(notices->lost - notices->told_lost));
+		if (notices_start(notices, &line, &err) < 0) {
+			notices_problem(notices, err.message);
+			continue;
+		}
+		notices->told_lost = notices->lost;
+		notices->started_ms = clock_ms();
+		notices->is_killed = false;
+		notices->polls = 0;
+		notices->timer = loop_add_timer(
+			notices->options.loop, clock_ms() + NOTICE_POLL_MS, notices_poll, notices);
+	}
+}
+
+/*
+ * Notices
+ */
+
+/* The first max bytes, whole characters. */
+static void notices_set(struct json *json, const char *key, const char *text, size_t max)
+{
+	size_t len = text ? strlen(text) : 0;
+
+	if (!text)
+		return;
+	if (len > max)
+		for (len = max; len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80; len--)
+			;
+	AUTO_FREE char *cut = mem_strndup(text, len);
+	json_set_str(json, key, cut);
+}
+
+static void notices_line(const struct notices *notices, const struct notice *notice,
+	const char *time, size_t max, struct buf *out)
+{
+	AUTO_JSON struct json *json = json_object();
+	size_t field_max = max < NOTICE_FIELD_MAX ? max : NOTICE_FIELD_MAX;
+
+	if (time)
+		json_set_str(json, "time", time);
+	json_set_str(json, "cluster", notices->cluster);
+	notices_set(json, "kind", notice->kind, field_max);
+	notices_set(json, "group", notice->group, field_max);
+	notices_set(json, "owner", notice->owner, field_max);
+	notices_set(json, "text", notice->text, max);
+	json_print(json, out);
+}
+
+void notices_add(struct notices *notices, const struct notice *notice)
+{
+	AUTO_BUF struct buf key = buf_with(8 * NOTICE_LINE_MAX);
+	char now[CLOCK_TEXT_SIZE];
+
+	if (notices->queue.n >= NOTICE_QUEUE_MAX) {
+		notices->lost++;
+		return;
+	}
+	notices_line(notices, notice, NULL, NOTICE_LINE_MAX, &key);
+	if (!notices_is_new(notices, key.data))
+		return;
+	clock_format(clock_wall_ms(), now);
+	/* Escapes make the line longer than its texts. */
+	for (size_t max = NOTICE_LINE_MAX;; max /= 2) {
+		AUTO_BUF struct buf line = buf_with(8 * NOTICE_LINE_MAX);
+		notices_line(notices, notice, now, max, &line);
+		if (line.len > NOTICE_LINE_MAX - 64 && max > 0)
+			continue;
+		strv_add(&notices->queue, line.data);
+		break;
+	}
+	notices_next(notices);
+}
+
+int64_t notices_lost(const struct notices *notices)
+{
+	return notices->lost;
+}
+
+struct notices *notices_new(const struct notices_options *options)
+{
+	struct notices *notices = mem_alloc(1, sizeof(*notices));
+
+	notices->options = *options;
+	strv_copy(&notices->argv, options->argv);
+	notices->cluster = mem_strdup(options->cluster);
+	return notices;
+}
+
+void notices_free(struct notices *notices)
+{
+	if (!notices)
+		return;
+	loop_remove_timer(notices->options.loop, notices->timer);
+	vec_foreach (struct notice_known, known, &notices->known)
+		free(known->key);
+	vec_done(&notices->known);
+	strv_done(&notices->queue);
+	strv_done(&notices->argv);
+	free(notices->cluster);
+	free(notices);
+}

@@ -277,6 +277,36 @@ static void test_what_is_no_snapshot(void **state UNUSED)
 	}
 }
 
+/* A snapshot of as many pods as it may have, with more values than other JSON may have. */
+static void test_the_largest_snapshot(void **state UNUSED)
+{
+	AUTO_BUF struct buf text = buf_with(SCALE_SNAPSHOT_MAX);
+
+	for (int more = 0; more <= 1; more++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_JSON struct json *json = NULL;
+		AUTO_ERR struct err err = {0};
+		buf_reset(&text);
+		buf_adds(&text,
+			"{\"dlrun_autoscale\": 1, \"now\": \"2026-11-27T05:00:00Z\", \"shapes\": "
+			"{\"s\": {}}, \"gangs\": {\"g\": {\"owner\": \"dlrun\"}}, \"pods\": [");
+		for (int i = 0; i < SCALE_PODS_LIMIT + more; i++)
+			buf_addf(&text,
+				"%s{\"name\": \"p%d\", \"shape\": \"s\", \"gang\": \"g\", "
+				"\"priority\": 1, \"count\": 2}",
+				i ? "," : "", i);
+		buf_adds(&text, "]}");
+		scale_model_init(&model);
+		assert_int_equal(
+			json_parse(text.data, text.len, SCALE_SNAPSHOT_MAX, "it", &json, &err), 0);
+		assert_int_equal(snapshot_read(json, &model, &err), more ? -ERR_LIMIT : 0);
+		if (more)
+			assert_string_equal(err.message, "a snapshot has at most 200000 pods");
+		else
+			assert_int_equal(model.pods.n, SCALE_PODS_LIMIT);
+	}
+}
+
 /*
  * Properties of plans of any model
  */
@@ -657,6 +687,7 @@ int main(void)
 		cmocka_unit_test(test_each_case),
 		cmocka_unit_test(test_a_snapshot_is_written_as_it_was_read),
 		cmocka_unit_test(test_what_is_no_snapshot),
+		cmocka_unit_test(test_the_largest_snapshot),
 		cmocka_unit_test(test_any_model),
 		cmocka_unit_test(test_little_is_wasted),
 		cmocka_unit_test(test_the_last_place_is_found),

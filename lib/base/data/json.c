@@ -31,14 +31,15 @@ struct json_exact {
 struct json_scan {
 	/* in */
 	const char *text;
-	size_t len;
+	size_t len, max_values;
 	/* out */
 	struct VEC_OF(struct json_exact) exact;
 	size_t pos;        /* on failure: where */
-	const char *error; /* on failure: what is wrong there, a constant */
+	const char *error; /* on failure: what is wrong there */
 	bool over;         /* on failure: a limit was exceeded */
 	/* own use */
 	size_t n_values, n_numbers;
+	char words[48]; /* for error */
 };
 
 /* cJSON reads a number into a buffer of 64; every integer of 15 digits is exact in a double. */
@@ -54,6 +55,12 @@ static bool json_over(struct json_scan *scan, const char *what)
 {
 	scan->over = true;
 	return error(scan, what);
+}
+
+static bool json_over_values(struct json_scan *scan)
+{
+	snprintf(scan->words, sizeof(scan->words), "more than %zu values", scan->max_values);
+	return json_over(scan, scan->words);
 }
 
 /* The byte at the position, or -1 at the end. */
@@ -289,8 +296,8 @@ static bool scan_some_value(struct json_scan *scan, unsigned depth)
 /* A value with the blanks around it. */
 static bool json_scan_value(struct json_scan *scan, unsigned depth)
 {
-	if (++scan->n_values > JSON_VALUES_MAX)
-		return json_over(scan, "more than a million values");
+	if (++scan->n_values > scan->max_values)
+		return json_over_values(scan);
 	json_skip_blanks(scan);
 	if (!scan_some_value(scan, depth))
 		return false;
@@ -451,7 +458,9 @@ static int parse_scanned(
 int json_parse(const char *text, size_t len, size_t max, const char *what, struct json **ret,
 	struct err *err)
 {
-	struct json_scan scan = {.text = text, .len = len};
+	struct json_scan scan = {.text = text,
+		.len = len,
+		.max_values = max / 16 > JSON_VALUES_MAX ? max / 16 : JSON_VALUES_MAX};
 	char size[16];
 
 	if (len > max)

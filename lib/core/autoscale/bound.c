@@ -18,16 +18,13 @@ struct bound_part {
 	double machines[SCALE_RESOURCES_MAX], half[SCALE_RESOURCES_MAX];
 };
 
-/* Machines with GPUs that others want hold pods without, too. Groups that wait after a failure sell
- * nothing now. */
+/* Machines with GPUs that others want hold pods without, too. */
 static bool bound_holds(const struct scale_packing *k, const struct scale_lot *lot, size_t g)
 {
-	const struct scale_model *model = k->prepared->model;
 	enum scale_denial denial = packing_fits(k, lot, g);
 
-	if (model->groups.v[g].wait_until_ms > model->now_ms)
-		return false;
-	return denial == SCALE_GRANTED || denial == SCALE_DENIED_GPU;
+	return prepared_sells(k->prepared, g) &&
+	       (denial == SCALE_GRANTED || denial == SCALE_DENIED_GPU);
 }
 
 static double bound_price(const struct scale_packing *k, size_t g)

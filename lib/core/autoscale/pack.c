@@ -289,8 +289,11 @@ int64_t packing_allowance(
 	double more = limits->price - k->prepared->price - k->price;
 
 	*ret_denial = SCALE_GRANTED;
-	if (group->wait_until_ms > model->now_ms)
-		bounds[0].more = 0, bounds[0].denial = SCALE_DENIED_WAIT;
+	if (!prepared_sells(k->prepared, g)) {
+		bounds[0].more = 0;
+		bounds[0].denial = group->wait_until_ms > model->now_ms ? SCALE_DENIED_WAIT
+									: SCALE_DENIED_LOST;
+	}
 	if (limits->price > 0 && group->price < 0)
 		bounds[3].more = 0, bounds[3].denial = SCALE_DENIED_NO_PRICE;
 	else if (limits->price > 0 && group->price > 0 && more / group->price < (double)want)

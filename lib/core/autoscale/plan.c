@@ -68,6 +68,10 @@ static char *plan_why_not(const struct scale_packing *k, const struct scale_lot 
 							   : scale_failure_names[group->failure],
 			group->failure_text ? ", " : "",
 			group->failure_text ? group->failure_text : "");
+	case SCALE_DENIED_LOST:
+		return mem_printf("it owes %" PRId64 " %s that did not come in time",
+			k->prepared->groups[g].lost,
+			k->prepared->groups[g].lost == 1 ? "machine" : "machines");
 	case SCALE_DENIED_MAX:
 		return mem_printf("its maximum is %" PRId64, group->max);
 	case SCALE_DENIED_NODES:

@@ -31,7 +31,8 @@
 enum scale_action_kind {
 	SCALE_UNCORDON, /* node */
 	SCALE_GROW,     /* group from desired to `to` */
-	/* group to `to`: machines that were asked for and are not on their way (capacity) */
+	/* group to `to`: machines that were asked for and are not on their way (capacity), or are
+	 * late and have no id */
 	SCALE_SHRINK,
 	SCALE_CORDON, /* node, idle */
 	/* node, cordoned by us and idle: end its machine, delete its object */

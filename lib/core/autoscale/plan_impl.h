@@ -45,6 +45,7 @@ struct scale_supply_of_group {
 	int32_t machine_class, zone;
 	int64_t nodes;  /* that are there */
 	int64_t coming; /* machines that are no nodes yet */
+	int64_t lost;   /* machines that are asked for and late, of which there is no id */
 	int64_t size;   /* what a purchase is added to */
 	bool has_gpu;
 	int64_t nameless; /* nodes of it whose machines are not known */
@@ -98,6 +99,8 @@ struct scale_prepared {
 void prepared_make(const struct scale_model *model, struct scale_prepared *ret);
 void prepared_done(struct scale_prepared *prepared);
 bool prepared_allows(struct scale_prepared *prepared, int32_t shape, int32_t machine_class);
+/* Whether a group is asked for machines at all: it does not wait after a failure, and owes none. */
+bool prepared_sells(const struct scale_prepared *prepared, size_t group);
 /* A machine that should have become a node by now. */
 bool scale_is_late(const struct scale_model *model, const struct scale_instance *instance);
 
@@ -109,6 +112,7 @@ enum scale_denial {
 	SCALE_DENIED_FIT,
 	SCALE_DENIED_GPU,
 	SCALE_DENIED_WAIT,
+	SCALE_DENIED_LOST,
 	SCALE_DENIED_MAX,
 	SCALE_DENIED_NODES,
 	SCALE_DENIED_STEP,

@@ -149,6 +149,11 @@ bool scale_is_late(const struct scale_model *model, const struct scale_instance 
 	return instance->since_ms && model->now_ms - instance->since_ms > model->limits.boot_ms;
 }
 
+bool prepared_sells(const struct scale_prepared *p, size_t g)
+{
+	return p->model->groups.v[g].wait_until_ms <= p->model->now_ms && !p->groups[g].lost;
+}
+
 /* Machines of a group that are no nodes: those that still may become one. */
 static void prepared_count_group(struct scale_prepared *p, size_t g)
 {
@@ -160,10 +165,14 @@ static void prepared_count_group(struct scale_prepared *p, size_t g)
 	vec_foreach (const struct scale_instance, instance, &group->instances) {
 		if (instance->state == SCALE_STOPPING)
 			continue;
+		bool is_late = scale_is_late(p->model, instance);
+		if (is_late && str_empty(instance->id)) {
+			supply->lost++;
+			continue;
+		}
 		known++;
 		if (!str_empty(instance->id) && map_get(&p->instances, instance->id))
 			continue;
-		bool is_late = scale_is_late(p->model, instance);
 		dead += is_late;
 		supply->coming += !is_late;
 	}
@@ -172,9 +181,12 @@ static void prepared_count_group(struct scale_prepared *p, size_t g)
 		known = supply->nodes;
 	/* Nodes whose machines are not known are some of those that seem to be no nodes. */
 	supply->coming -= supply->nameless < supply->coming ? supply->nameless : supply->coming;
-	if (group->desired > known && !is_refused)
-		supply->coming += group->desired - known;
-	supply->size = is_refused && group->desired > known ? known : group->desired;
+	/* Those that the group is no longer asked for are of no matter. */
+	int64_t more = group->desired > known ? group->desired - known : 0;
+	supply->lost = supply->lost < more ? supply->lost : more;
+	if (!is_refused)
+		supply->coming += more - supply->lost;
+	supply->size = group->desired - (is_refused ? more : supply->lost);
 	if (supply->size < supply->nodes + supply->coming + dead)
 		supply->size = supply->nodes + supply->coming + dead;
 	p->total = prepared_add(p->total, supply->size);

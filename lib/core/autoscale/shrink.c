@@ -47,7 +47,7 @@ void plan_uncordon(const struct scale_packing *k, struct scale_plan *plan)
 }
 
 /* Machines that were asked for and do not come: the group is told, lest they come when nobody
- * waits. */
+ * waits. Of those that are late without an id there is nothing else to end. */
 static void shrink_desired(const struct scale_packing *k, struct scale_plan *plan)
 {
 	const struct scale_model *model = k->prepared->model;
@@ -57,14 +57,16 @@ static void shrink_desired(const struct scale_packing *k, struct scale_plan *pla
 		int64_t size = k->prepared->groups[g].size;
 		size = size < group->min ? group->min : size;
 		bool is_silent = !group->instances.n && k->prepared->groups[g].nodes;
-		if (group->refused || group->wait_until_ms <= model->now_ms || is_silent ||
+		if (group->refused || prepared_sells(k->prepared, g) || is_silent ||
 			size >= group->desired)
 			continue;
+		const char *why = group->wait_until_ms <= model->now_ms ? "they are late"
+				  : group->failure == SCALE_NO_FAILURE
+					  ? "it failed"
+					  : scale_failure_names[group->failure];
 		shrink_add(plan, SCALE_SHRINK, (int32_t)g, -1,
-			mem_printf("%" PRId64 " machines do not come: %s", group->desired - size,
-				group->failure == SCALE_NO_FAILURE
-					? "it failed"
-					: scale_failure_names[group->failure]));
+			mem_printf("%" PRId64 " %s not come: %s", group->desired - size,
+				group->desired - size == 1 ? "machine does" : "machines do", why));
 		plan->actions.v[plan->actions.n - 1].from = group->desired;
 		plan->actions.v[plan->actions.n - 1].to = size;
 	}

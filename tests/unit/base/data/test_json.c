@@ -317,7 +317,7 @@ static void test_ceilings(void **state)
 	assert_int_equal(json_parse("[1,2]", 5, 5, "the list", &json, NULL), 0);
 	many[0] = '[';
 	check_refused_bytes(many, strlen(many), E_DATA_LIMIT,
-		"it has more than a million values (line 1, column 2000000)");
+		"it has more than 1000000 values (line 1, column 2000000)");
 	check_refused_bytes(digits, 64, E_DATA_LIMIT,
 		"it has a number of more than 63 characters (line 1, column 65)");
 	digits[63] = '\0';

@@ -125,6 +125,11 @@ static const struct plan_case {
 	{"pain-karpenter-6459-devices",
 		"a new node whose GPUs are not registered yet is waited for", "", 1, ""},
 	{"stopping-machine", "a node whose machine stops holds nobody", "grow a 0>1", 1, ""},
+	{"late-without-id",
+		"machines that are late and have no id are not asked for any more, and others are",
+		"grow b 0>1, shrink a 4>1", 8, ""},
+	{"late-without-id-at-the-minimum", "a group that owes its minimum is not asked for more",
+		"", 0, "a: it owes 2 machines that did not come in time"},
 	{"texts-are-told-apart", "two values are not one with a blank", "grow b 0>1", 1, ""}};
 
 static void read_snapshot(const char *name, struct scale_model *ret)
@@ -277,6 +282,36 @@ static void test_what_is_no_snapshot(void **state UNUSED)
 	}
 }
 
+/* A snapshot of as many pods as it may have, with more values than other JSON may have. */
+static void test_the_largest_snapshot(void **state UNUSED)
+{
+	AUTO_BUF struct buf text = buf_with(SCALE_SNAPSHOT_MAX);
+
+	for (int more = 0; more <= 1; more++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_JSON struct json *json = NULL;
+		AUTO_ERR struct err err = {0};
+		buf_reset(&text);
+		buf_adds(&text,
+			"{\"dlrun_autoscale\": 1, \"now\": \"2026-11-27T05:00:00Z\", \"shapes\": "
+			"{\"s\": {}}, \"gangs\": {\"g\": {\"owner\": \"dlrun\"}}, \"pods\": [");
+		for (int i = 0; i < SCALE_PODS_LIMIT + more; i++)
+			buf_addf(&text,
+				"%s{\"name\": \"p%d\", \"shape\": \"s\", \"gang\": \"g\", "
+				"\"priority\": 1, \"count\": 2}",
+				i ? "," : "", i);
+		buf_adds(&text, "]}");
+		scale_model_init(&model);
+		assert_int_equal(
+			json_parse(text.data, text.len, SCALE_SNAPSHOT_MAX, "it", &json, &err), 0);
+		assert_int_equal(snapshot_read(json, &model, &err), more ? -ERR_LIMIT : 0);
+		if (more)
+			assert_string_equal(err.message, "a snapshot has at most 200000 pods");
+		else
+			assert_int_equal(model.pods.n, SCALE_PODS_LIMIT);
+	}
+}
+
 /*
  * Properties of plans of any model
  */
@@ -339,6 +374,12 @@ static void any_groups(struct scale_model *model)
 		add_pair(&group->labels, "kind", any(3));
 		if (any(3))
 			add_pair(&group->labels, "topology.kubernetes.io/zone", any(2));
+		for (int64_t late = any(4) ? 0 : any(3); late > 0; late--) {
+			group->desired++;
+			group->max += group->max < group->desired;
+			*vec_push(&group->instances) = (struct scale_instance){
+				mem_strdup(""), SCALE_PENDING, model->now_ms - any(2) * HOURS_MS};
+		}
 	}
 }
 
@@ -452,6 +493,8 @@ static void check_actions(const struct scale_model *model, const struct scale_pl
 			assert_true(action->to <= group->max && action->to > action->from);
 			assert_true(action->pods > 0);
 			bought += action->bought;
+		} else if (action->kind == SCALE_SHRINK) {
+			assert_true(action->to < action->from && action->to >= group->min);
 		} else if (action->kind == SCALE_REMOVE || action->kind == SCALE_CORDON) {
 			assert_false(is_busy[action->node]);
 			assert_true(model->nodes.v[action->node].cordoned != SCALE_CORDONED);
@@ -516,10 +559,14 @@ static bool buys(const struct scale_plan *plan)
 	return false;
 }
 
-static bool gives_back(const struct scale_plan *plan)
+/* Of a group that does not wait, machines are no longer asked for that did not come: it may be asked
+ * for others. */
+static bool gives_back(const struct scale_model *model, const struct scale_plan *plan)
 {
 	vec_foreach (const struct scale_action, action, &plan->actions)
-		if (action->kind == SCALE_REMOVE || action->kind == SCALE_TERMINATE)
+		if (action->kind == SCALE_REMOVE || action->kind == SCALE_TERMINATE ||
+			(action->kind == SCALE_SHRINK &&
+				model->groups.v[action->group].wait_until_ms <= model->now_ms))
 			return true;
 	return false;
 }
@@ -538,7 +585,7 @@ static void test_any_model(void **state UNUSED)
 		check_gangs(&model, &plan);
 		check_all_are_told(&model, &plan);
 		/* What goes makes space for others below a limit. */
-		bool is_cut = model.limits.step || gives_back(&plan);
+		bool is_cut = model.limits.step || gives_back(&model, &plan);
 		scale_plan_apply(&plan, &model);
 		scale_plan_make(&model, &after);
 		if (!is_cut && buys(&after)) {
@@ -657,6 +704,7 @@ int main(void)
 		cmocka_unit_test(test_each_case),
 		cmocka_unit_test(test_a_snapshot_is_written_as_it_was_read),
 		cmocka_unit_test(test_what_is_no_snapshot),
+		cmocka_unit_test(test_the_largest_snapshot),
 		cmocka_unit_test(test_any_model),
 		cmocka_unit_test(test_little_is_wasted),
 		cmocka_unit_test(test_the_last_place_is_found),

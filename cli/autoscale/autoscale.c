@@ -38,6 +38,8 @@ static const struct opt opts[] = {
 		.help = "run: do what is planned; without it nothing is changed"},
 	{OPT_MEMBER(OPT_FLAG, 0, "once", struct autoscale_values, once),
 		.help = "run: end after one turn"},
+	{OPT_MEMBER(OPT_STRING, 0, "image", struct autoscale_values, image), .arg = "IMAGE",
+		.help = "manifest: the image that has dlrun, for the cluster"},
 	{OPT_END},
 };
 
@@ -161,36 +163,41 @@ static int autoscale_plan(struct app *app, const struct autoscale_values *values
 static const struct {
 	const char *word;
 	int (*run)(struct app *app, const struct autoscale_values *values);
-} autoscale_words[] = {{"plan", autoscale_plan}, {"run", autoscale_run}};
+} autoscale_words[] = {
+	{"plan", autoscale_plan}, {"run", autoscale_run}, {"manifest", autoscale_manifest}};
 
 static int autoscale_check(const struct autoscale_values *values, const char *word, struct err *err)
 {
 	const struct {
 		const char *option;
-		bool is_given;
-		const char *word;
-	} own[] = {
-		{"--snapshot", values->snapshot, "plan"},
-		{"--groups", values->groups, "plan"},
-		{"--save", values->save, "plan"},
-		{"--what-if", values->what_if.n, "plan"},
+		bool is_set;
+		const char *words; /* that it is of */
+	} options[] = {
+		{"--target", values->target != NULL, "plan run"},
+		{"--settings", values->settings != NULL, "plan run manifest"},
+		{"--groups", values->groups != NULL, "plan"},
+		{"--snapshot", values->snapshot != NULL, "plan"},
+		{"--save", values->save != NULL, "plan"},
+		{"--what-if", values->what_if.n > 0, "plan"},
 		{"--apply", values->apply, "run"},
 		{"--once", values->once, "run"},
+		{"--image", values->image != NULL, "manifest"},
 	};
 
-	for (size_t i = 0; i < ARRAY_LEN(own); i++)
-		if (own[i].is_given && !str_eq(own[i].word, word))
-			return err_set(err, E_USAGE, "%s is an option of `dlrun autoscale %s`",
-				own[i].option, own[i].word);
-	if (!!values->snapshot + !!values->groups + !!values->settings > 1)
+	for (size_t i = 0; i < ARRAY_LEN(options); i++)
+		if (options[i].is_set && !str_is_word_of(word, options[i].words))
+			return err_set(err, E_USAGE, "%s is not an option of `dlrun autoscale %s`",
+				options[i].option, word);
+	if (values->snapshot && (values->groups || values->target || values->settings))
 		return err_set(
-			err, E_USAGE, "--snapshot, --groups and --settings exclude each other");
-	if (values->snapshot && values->target)
-		return err_set(err, E_USAGE, "--snapshot excludes --target");
-	if (!str_eq(word, "run") || values->settings)
-		return 0;
-	err_set(err, E_USAGE, "--settings FILE is missing");
-	return err_hint(err, "man dlrun-autoscale.5");
+			err, E_USAGE, "--snapshot excludes --target, --groups and --settings");
+	if (values->groups && values->settings)
+		return err_set(err, E_USAGE, "--groups excludes --settings");
+	if (str_eq(word, "run") && !values->settings) {
+		err_set(err, E_USAGE, "run needs --settings FILE");
+		return err_hint(err, "man dlrun-autoscale.5");
+	}
+	return 0;
 }
 
 static int cmd_autoscale_run(struct app *app, void *values_ptr, struct strv *words)
@@ -199,7 +206,7 @@ static int cmd_autoscale_run(struct app *app, void *values_ptr, struct strv *wor
 	AUTO_ERR struct err err = {0};
 	size_t i = 0;
 
-	if (str_choose(words->v[0], "plan run", "the word behind autoscale", &err) < 0)
+	if (str_choose(words->v[0], "plan run manifest", "the word behind autoscale", &err) < 0)
 		return app_fail(app, &err);
 	while (!str_eq(autoscale_words[i].word, words->v[0]))
 		i++;
@@ -217,7 +224,7 @@ static const char *const examples[CMD_EXAMPLES] = {
 const struct cmd cmd_autoscale = {
 	.name = "autoscale",
 	.summary = "Plan, buy and give back the machines of a cluster",
-	.synopsis = "plan|run [options]",
+	.synopsis = "plan|run|manifest [options]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct autoscale_values),

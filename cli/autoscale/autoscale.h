@@ -14,7 +14,7 @@
 enum { SETTINGS_SIZE_MAX = 1 << 20 };
 
 struct autoscale_values {
-	const char *target, *settings, *groups, *snapshot, *save;
+	const char *target, *settings, *groups, *snapshot, *save, *image;
 	struct strv what_if;
 	bool apply, once;
 };
@@ -34,5 +34,7 @@ int autoscale_open(struct app *app, const struct autoscale_values *values,
 
 /* `dlrun autoscale run`: the exit status. */
 int autoscale_run(struct app *app, const struct autoscale_values *values);
+/* `dlrun autoscale manifest`: the exit status. */
+int autoscale_manifest(struct app *app, const struct autoscale_values *values);
 
 #endif

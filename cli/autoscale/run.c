@@ -1,21 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "app/autoscale/metrics.h"
+#include "app/autoscale/notice.h"
 #include "app/autoscale/turn.h"
 #include "base/util/clock.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "cli/autoscale/autoscale.h"
 #include "cli/term/ui.h"
 #include "core/autoscale/report.h"
 
-enum { RUN_REPORT_MAX = 64 << 20, RUN_BACKOFF_MAX_MS = 60 * 1000 };
+enum {
+	RUN_REPORT_MAX = 64 << 20,
+	RUN_BACKOFF_MAX_MS = 60 * 1000,
+	RUN_TOLD_MAX = 50, /* of those that are not helped, by one turn */
+};
 
 struct run {
 	struct app *app;
 	const struct autoscale_values *values;
 	struct autoscale_place place;
 	struct autoscaler *autoscaler;
-	struct buf shown;    /* the plan that was printed last */
-	unsigned n_failures; /* turns in a row */
-	bool has_worked;     /* a turn has: what is denied later is a server that starts */
+	struct metrics metrics;
+	struct metrics_server *server; /* NULL: nobody asks */
+	struct notices *notices;       /* NULL: nobody is told */
+	struct buf shown;              /* the plan that was printed last */
+	unsigned n_failures;           /* turns in a row */
+	bool has_worked; /* a turn has: what is denied later is a server that starts */
 };
 
 static void run_on_event(void *ctx, const struct turn_event *event)
@@ -23,6 +33,13 @@ static void run_on_event(void *ctx, const struct turn_event *event)
 	struct run *run = ctx;
 	char now[CLOCK_TEXT_SIZE];
 
+	metrics_event(&run->metrics, event);
+	if (run->notices) {
+		AUTO_FREE char *text = mem_printf("%s%s%s", event->node ? event->node : "",
+			event->node ? ": " : "", event->text);
+		notices_add(run->notices,
+			&(struct notice){.kind = event->what, .group = event->group, .text = text});
+	}
 	clock_format(clock_wall_ms(), now);
 	if (run->app->options.json) {
 		struct json *json = app_json("autoscale-event");
@@ -78,15 +95,46 @@ static void run_show(
 	ui_print(run->app, UI_OUT, run->shown.data, run->shown.len);
 }
 
+/* Notices of pods that wait and are not helped. */
+static void run_tell_not_helped(
+	struct run *run, const struct scale_model *model, const struct scale_plan *plan)
+{
+	int64_t told = 0;
+
+	vec_foreach (const struct scale_reason, reason, &plan->reasons) {
+		const char *owner = reason->gang >= 0 ? model->gangs.v[reason->gang].name
+						      : model->pods.v[reason->pod].name;
+		if (run->notices && ++told <= RUN_TOLD_MAX)
+			notices_add(run->notices,
+				&(struct notice){.kind = "not_helped",
+					.group = reason->group >= 0
+							 ? model->groups.v[reason->group].id
+							 : NULL,
+					.owner = owner,
+					.text = reason->text});
+	}
+}
+
 static int run_turn(struct run *run, struct err *err)
 {
 	AUTO_SCALE_MODEL struct scale_model model;
 	AUTO_SCALE_PLAN struct scale_plan plan = {0};
+	int64_t begun_ms = clock_ms();
 
 	scale_model_init(&model);
 	int r = autoscaler_turn(run->autoscaler, &model, &plan, err);
 	if (r == 0 && !run->values->apply)
 		run_show(run, &model, &plan);
+	if (r == 0)
+		run_tell_not_helped(run, &model, &plan);
+	metrics_turn(&run->metrics, clock_ms() - begun_ms, clock_wall_ms(), r < 0);
+	run->metrics.lost_notices = run->notices ? notices_lost(run->notices) : 0;
+	if (run->server) {
+		AUTO_BUF struct buf text = buf_with(METRICS_MAX);
+		metrics_print(
+			&run->metrics, settings_cluster(run->place.settings), &model, &plan, &text);
+		metrics_server_set(run->server, &text);
+	}
 	return r;
 }
 
@@ -126,24 +174,49 @@ static int run_turns(struct run *run)
 	return 1;
 }
 
+static void run_on_problem(void *ctx, const char *text)
+{
+	const struct run *run = ctx;
+
+	app_warn(run->app, "%s", text);
+}
+
+static int run_open(struct run *run, struct err *err)
+{
+	ERR_TRY(autoscale_open(run->app, run->values, &run->place, err));
+	const struct scale_settings *settings = run->place.settings;
+	struct loop *loop = session_loop(&run->app->session);
+	int port = settings_metrics_port(settings);
+
+	if (port)
+		ERR_TRY(metrics_serve(loop, port, &run->server, err));
+	if (settings_notify(settings))
+		run->notices = notices_new(&(struct notices_options){.loop = loop,
+			.argv = settings_notify(settings),
+			.cluster = settings_cluster(settings),
+			.problem = run_on_problem,
+			.ctx = run});
+	run->autoscaler = autoscaler_new(&(struct autoscaler_options){.cluster = run->place.cluster,
+		.settings = settings,
+		.supply = run->place.supply,
+		.apply = run->values->apply,
+		.interrupted = &app_interrupted,
+		.event = run_on_event,
+		.note = run_on_note,
+		.ctx = run});
+	return 0;
+}
+
 int autoscale_run(struct app *app, const struct autoscale_values *values)
 {
 	struct run run = {.app = app, .values = values, .shown = buf_with(RUN_REPORT_MAX)};
 	AUTO_ERR struct err err = {0};
 
-	if (autoscale_open(app, values, &run.place, &err) == 0) {
-		const struct autoscaler_options options = {.cluster = run.place.cluster,
-			.settings = run.place.settings,
-			.supply = run.place.supply,
-			.apply = values->apply,
-			.interrupted = &app_interrupted,
-			.event = run_on_event,
-			.note = run_on_note,
-			.ctx = &run};
-		run.autoscaler = autoscaler_new(&options);
-	}
-	int status = run.autoscaler ? run_turns(&run) : app_fail(app, &err);
+	int status = run_open(&run, &err) < 0 ? app_fail(app, &err) : run_turns(&run);
 	autoscaler_free(run.autoscaler);
+	notices_free(run.notices);
+	metrics_server_free(run.server);
+	metrics_done(&run.metrics);
 	autoscale_place_done(&run.place);
 	buf_done(&run.shown);
 	return status;

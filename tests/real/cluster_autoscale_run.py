@@ -159,6 +159,7 @@ def lab(w, *, settings=None, **sizes):
 
 def forget(c):
     c.delete("ConfigMap", "dlrun-autoscale-state", SYSTEM)
+    c.delete("ConfigMap", "dlrun-autoscale", SYSTEM)
     c.delete("Lease", "dlrun-autoscale", SYSTEM)
 
 
@@ -173,6 +174,8 @@ def test_what_waits_gets_machines_and_they_go_when_it_has_ended(w):
         loop = here.start("--json")
         here.c.wait(lambda: len(here.bound()) == RANKS + 3, "all pods on machines", SOON_S)
         assert here.sizes() == {"a": RANKS + 2}, (here.sizes(), here.said())
+        growth = json.loads(here.c.get("ConfigMap", "dlrun-autoscale", SYSTEM)["data"]["growth"])
+        assert growth["applies"] and {g["id"]: g["desired"] for g in growth["groups"]}[here.id("a")] == RANKS + 2, growth
         here.remove_pods()
         here.c.wait(lambda: not here.nodes(), "the end of all machines", SOON_S)
         assert not here.sizes(), here.sizes()

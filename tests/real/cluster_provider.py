@@ -4,11 +4,13 @@
 examples/autoscale/clusterapi with Cluster API's kinds of objects, whose controllers are played here."""
 
 import contextlib
+import fcntl
 
 import cluster as clusters
 from cluster import path_of
+from cluster_autoscale_run import FAKE, GPU, GPUS, RANKS, SOON_S, done, lab
 from harness import *  # noqa: F403
-from kube_api import ApiError
+from kube_api import ApiError, fake_node
 from kwok_provider import Machines
 
 CLUSTERAPI = Path(__file__).parents[2] / "examples/autoscale/clusterapi"
@@ -19,10 +21,10 @@ MERGE = "application/merge-patch+json"
 
 
 def ask(argv, env, verb, **request):
-    done = subprocess.run(list(map(str, argv)), input=json.dumps({"verb": verb, "cluster": "lab", **request}) + "\n", env=env, text=True,
-                          capture_output=True, timeout=DEADLINE_S)
-    assert done.returncode == 0 and len(done.stdout.splitlines()) == 1, (done.returncode, done.stdout, done.stderr)
-    return json.loads(done.stdout)
+    end = subprocess.run(list(map(str, argv)), input=json.dumps({"verb": verb, **request}) + "\n", env=env, text=True, capture_output=True,
+                         timeout=DEADLINE_S)
+    assert end.returncode == 0 and len(end.stdout.splitlines()) == 1, (end.returncode, end.stdout, end.stderr)
+    return json.loads(end.stdout)
 
 
 def test_fake_machines_are_nodes(w):
@@ -65,36 +67,41 @@ def crd(kind):
 
 @contextlib.contextmanager
 def kinds(c):
+    """One test at a time has them."""
     names = ("MachineDeployment", "Machine")
-    c.apply(*map(crd, names))
-    try:
-        for name in names:
-            c.wait(lambda name=name: c.api("GET", path_of(name, group=API)), f"the API of {name}")
-        yield
-    finally:
-        for name in names:
-            c.delete("CustomResourceDefinition", f"{name.lower()}s.cluster.x-k8s.io")
+    with open(c.dir / "clusterapi.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        c.apply(*map(crd, names))
+        try:
+            for name in names:
+                c.wait(lambda name=name: c.api("GET", path_of(name, group=API)), f"the API of {name}")
+            yield
+        finally:
+            for name in names:
+                c.delete("CustomResourceDefinition", f"{name.lower()}s.cluster.x-k8s.io")
+                c.wait(lambda name=name: f"{name.lower()}s.cluster.x-k8s.io" not in
+                       [x["metadata"]["name"] for x in c.get("CustomResourceDefinition")], f"the end of the API of {name}")
 
 
 class Deployment:
     """One, with what its controllers would do."""
 
-    def __init__(self, w, c, namespace):
+    def __init__(self, w, c, namespace, labels, taints):
         self.c, self.namespace, self.made, self.group = c, namespace, 0, f"{namespace}/gpus"
         there = w.dir / "bin"
         there.mkdir()
         (there / "kubectl").write_text(f'#!/bin/sh\nexec {c.state["kubernetes"]} kubectl "$@"\n')
         (there / "kubectl").chmod(0o755)
         self.env = {**w.env, "PATH": f"{there}:{w.env['PATH']}"}
-        self.argv = [CLUSTERAPI, "--kubeconfig", c.kubeconfig("admin", w.dir / "management", namespace=namespace)]
+        self.argv = [str(CLUSTERAPI), "--kubeconfig", str(c.kubeconfig("admin", w.dir / "management", namespace=namespace))]
+        notes = {"cpu": "64", "memory": "512Gi", "gpu-count": "8", "ephemeral-disk": "1Ti", "labels": labels, "taints": taints}
         c.apply({"apiVersion": API, "kind": "MachineDeployment", "metadata": {
-            "name": "gpus", "labels": {"dlrun/cluster": "lab"}, "annotations": {
-                SIZE.format("min"): "0", SIZE.format("max"): "8", CAPACITY.format("cpu"): "95", CAPACITY.format("memory"): "740Gi",
-                CAPACITY.format("gpu-count"): "8", CAPACITY.format("labels"): "pool=a,fast=", CAPACITY.format("taints"): "gpu=yes:NoSchedule,x:NoExecute"}},
+            "name": "gpus", "labels": {"dlrun/cluster": "lab"},
+            "annotations": {SIZE.format("min"): "0", SIZE.format("max"): "8", **{CAPACITY.format(k): v for k, v in notes.items()}}},
             "spec": {"replicas": 0, "template": {"spec": {"failureDomain": "z1"}}}}, namespace=namespace)
 
     def ask(self, verb, **request):
-        return ask(self.argv, self.env, verb, group=self.group, **request)
+        return ask(self.argv, self.env, verb, cluster="lab", group=self.group, **request)
 
     def found(self):
         return self.ask("groups")["groups"][0]
@@ -130,6 +137,7 @@ class Deployment:
         gone = sorted(machines, key=lambda m: DELETE not in m["metadata"].get("annotations", {}))[:max(0, len(machines) - self.replicas())]
         for machine in gone:
             self.c.api("DELETE", self.path("Machine", machine["metadata"]["name"]))
+            self.c.delete("Node", machine["metadata"]["name"])
         return [m["metadata"]["name"] for m in gone]
 
 
@@ -137,7 +145,8 @@ def judge_template(d):
     group = d.found()
     assert group == {
         "id": d.group, "provider": "clusterapi", "desired": 0, "min": 0, "max": 8, "zone": "z1", "instances": [], "template": {
-            "room": {"pods": 110, "cpu": "95", "memory": "740Gi", "nvidia.com/gpu": "8"}, "labels": {"pool": "a", "fast": ""}, "taints": [
+            "room": {"pods": 110, "cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"},
+            "labels": {"pool": "a", "fast": ""}, "taints": [
                 {"key": "gpu", "value": "yes", "effect": "NoSchedule"}, {"key": "x", "value": "", "effect": "NoExecute"}]}}, group
 
 
@@ -164,10 +173,11 @@ def judge_marks(d):
 def judge_failures(d):
     began = "2026-01-01T00:00:00.123Z"
     d.ask("grow", to=4, token="u", **{"from": 1})
-    d.make(boots=False, conditions=[{"type": "InfrastructureReady", "status": "False", "severity": "Error", "reason": "InstanceProvisionFailed",
+    ready = {"type": "InfrastructureReady", "status": "False"}
+    d.make(boots=False, conditions=[{**ready, "severity": "Error", "reason": "InstanceProvisionFailed",
                                      "message": "InsufficientInstanceCapacity: none of p4d in z1"}])
     d.make(boots=False, failureReason="CreateError", failureMessage="You have exceeded your quota")
-    d.make(boots=False, conditions=[{"type": "InfrastructureReady", "status": "False", "severity": "Info", "reason": "WaitingForInfrastructure"}])
+    d.make(boots=False, conditions=[{**ready, "severity": "Info", "reason": "WaitingForInfrastructure"}])
     assert [f["class"] for f in d.ask("status", token="u", since=began)["failed"]] == ["capacity", "quota"]
     assert d.ask("status", token="u", since="2100-01-01T00:00:00Z") == {"failed": []}
     group = d.found()
@@ -201,7 +211,7 @@ def judge_refusals(d):
 def test_cluster_api(w):
     c = clusters.get()
     with c.namespace() as namespace, kinds(c):
-        d = Deployment(w, c, namespace)
+        d = Deployment(w, c, namespace, "pool=a,fast=", "gpu=yes:NoSchedule,x:NoExecute")
         judge_template(d)
         judge_grow(d)
         judge_marks(d)
@@ -213,6 +223,32 @@ def test_cluster_api(w):
         down = subprocess.run([*map(str, d.argv), "--server=https://127.0.0.1:1"], input='{"verb": "groups", "cluster": "lab"}\n', env=d.env,
                               text=True, capture_output=True, timeout=DEADLINE_S)
         assert down.returncode == 1 and not down.stdout and down.stderr.startswith("kubectl: "), down
+
+
+def test_dlrun_buys_and_gives_back(w):
+    with lab(w) as here, kinds(here.c):
+        d = Deployment(w, here.c, here.tag, f"tests/pool={here.tag}", "tests/fake:NoSchedule,nvidia.com/gpu:NoSchedule")
+        w.env["PATH"] = d.env["PATH"]
+        w.write("autoscale.yaml", json.dumps({"cluster": "lab", "limits": {"idle": "1s"}, "providers": [{"exec": d.argv}]}), base=w.tree)
+        here.add_gang("g", RANKS)
+        events = here.turn_ok()
+        assert d.replicas() == RANKS and done(events, "grow"), events
+        # The machines are on their way: none is bought again.
+        assert here.turn_ok() == [] and d.replicas() == RANKS
+        d.control()
+        for machine in d.machines():
+            fake_node(here.c.api, machine["metadata"]["name"], {"tests/pool": here.tag}, [FAKE, GPU], {
+                "cpu": 64, "memory": "512Gi", "nvidia.com/gpu": GPUS}, providerID=machine["spec"]["providerID"])
+        here.c.wait(lambda: len(here.bound()) == RANKS, "the gang on its machines", SOON_S)
+        assert here.turn_ok() == []
+        here.remove_pods()
+
+        def given_back():
+            here.turn_ok()
+            d.control()
+            return not d.replicas() and not here.nodes()
+        wait_for(given_back, "the end of all machines", SOON_S)
+        assert not d.machines()
 
 
 if __name__ == "__main__":

@@ -59,9 +59,11 @@ class Machines:
 
     def calls(self, verb=None, group=None):
         """Of all that were made, the oldest first: {"verb", "group", …, "token", "response" (none where it failed)}."""
-        log = self.dir / "log"
-        lines = map(json.loads, log.read_text().splitlines() if log.exists() else ())
-        return [c for c in lines if verb in (None, c.get("verb")) and group in (None, c.get("group"))]
+        with open(self.dir / "log", "a+") as log:
+            fcntl.flock(log, fcntl.LOCK_SH)
+            log.seek(0)
+            calls = [json.loads(line) for line in log]
+        return [c for c in calls if verb in (None, c["verb"]) and group in (None, c.get("group"))]
 
     def machines(self, group):
         with held(self.dir / f"state-{group}.json") as state:
@@ -117,6 +119,7 @@ class Provider:
 
     def log(self, request, **more):
         with open(self.dir / "log", "a") as log:
+            fcntl.flock(log, fcntl.LOCK_EX)
             log.write(json.dumps({**request, "at": time.time(), **more}) + "\n")
 
     # --- machines

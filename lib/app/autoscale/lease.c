@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "app/autoscale/system_map.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

@@ -22,8 +22,6 @@ enum {
 	LEASE_RETRY_MS = 2 * 1000,
 };
 
-#define AUTOSCALE_NAMESPACE "dlrun-system"
-
 struct lease;
 /* Begins to ask for it. holder: a name that no other process has, copied. */
 struct lease *lease_new(struct kube_client *client, const char *holder);

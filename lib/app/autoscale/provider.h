@@ -9,7 +9,8 @@
  *	    -> {"groups": [a group as in a snapshot (core/autoscale/snapshot.h), …]}
  *	       all groups of that cluster. One that others manage has "refused": the reason.
  *	{"verb": "grow", "cluster": CLUSTER, "group": ID, "from": N, "to": N, "token": TEXT}
- *	    -> {"accepted": N, "instances": [ID, …] (left out: not known yet), "failed": [FAILURE, …]}
+ *	    -> {"accepted": N, "instances": [ID, …] (left out: not known yet),
+ *	        "failed": [FAILURE, …]}
  *	       to: absolute, the group's new size; accepted: its size now, which is less than `to`
  *	       where some of the machines failed at once. A request with a token that was seen
  *	       before has no second effect.

@@ -175,7 +175,7 @@ static void provider_exec_last_line(const struct buf *text, struct buf *out)
 	buf_add(out, text->data + start, end - start);
 }
 
-/* error: how the program failed, to which its last words are added. */
+/* The last line of stderr is added to how it failed. */
 static int provider_exec_fail(struct exec_child *child, const char *how, struct err *err)
 {
 	struct provider_call *call = TAKE(child->call);

@@ -32,7 +32,8 @@ struct autoscaler *autoscaler_new(const struct autoscaler_options *options)
 
 	autoscaler->options = *options;
 	autoscaler->client = options->cluster->client;
-	autoscaler->store.client = autoscaler->client;
+	autoscaler->store = state_store_of(autoscaler->client);
+	autoscaler->growth = growth_store_of(autoscaler->client);
 	if (options->apply)
 		autoscaler->lease = autoscaler_lease(autoscaler->client);
 	return autoscaler;
@@ -44,6 +45,7 @@ void autoscaler_free(struct autoscaler *autoscaler)
 		return;
 	lease_free(autoscaler->lease);
 	state_store_done(&autoscaler->store);
+	growth_store_done(&autoscaler->growth);
 	free(autoscaler);
 }
 
@@ -131,7 +133,7 @@ int turn_asks_run(struct turn *turn, struct turn_asks *asks, struct err *err)
 int autoscaler_look(
 	const struct autoscaler_options *options, struct scale_model *model, struct err *err)
 {
-	struct state_store store = {.client = options->cluster->client};
+	struct state_store store = state_store_of(options->cluster->client);
 	AUTO_ERR struct err error = {0};
 
 	REPLACE(model->cluster, mem_strdup(settings_cluster(options->settings)));
@@ -140,7 +142,7 @@ int autoscaler_look(
 		options->cluster, options->supply, options->interrupted, model, err));
 	if (state_store_read(&store, &error) == 0)
 		scale_state_apply(&store.state, model);
-	else if (error.id != E_KUBE_NOT_FOUND)
+	else
 		strv_addf(&model->remarks, "what the autoscaler remembers is not known: %s",
 			error.message);
 	state_store_done(&store);
@@ -185,7 +187,9 @@ static int turn_act(struct turn *turn, struct err *err)
 	ERR_TRY(turn_mark_nodes(turn, err));
 	ERR_TRY(turn_buy(turn, err));
 	ERR_TRY(turn_give_back(turn, err));
-	return state_store_write(&autoscaler->store, err);
+	ERR_TRY(state_store_write(&autoscaler->store, err));
+	return growth_store_write(&autoscaler->growth, turn->model, turn->plan,
+		settings_every_ms(autoscaler->options.settings), err);
 }
 
 int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,

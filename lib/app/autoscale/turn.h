@@ -5,7 +5,7 @@
  *
  * A turn acts while the Lease is held and what it saw is younger than TURN_FRESH_MS, and asks
  * before each act. Before a provider is asked to grow, the grow stands in the state
- * (state_store.h); when it fails at once, the same pods are planned again without that group, in
+ * (publish.h); when it fails at once, the same pods are planned again without that group, in
  * the same turn, and machines that no gang is complete with any more are given back. Nothing is
  * evicted: a node that runs more than daemons stays. What a process that ended in the midst has
  * begun, the next one finds in the state, in the groups of the providers, and on the nodes.

@@ -5,7 +5,7 @@
 
 #include "app/autoscale/lease.h"
 #include "app/autoscale/node_acts.h"
-#include "app/autoscale/state_store.h"
+#include "app/autoscale/publish.h"
 #include "app/autoscale/turn.h"
 
 struct autoscaler {
@@ -13,6 +13,7 @@ struct autoscaler {
 	struct kube_client *client;
 	struct lease *lease; /* NULL without apply */
 	struct state_store store;
+	struct growth_store growth;
 };
 
 /* A turn while it goes on. */

@@ -326,9 +326,10 @@ static bool set_reason(struct run *run, const struct target_status *status)
 
 	if (status->ranks)
 		set_ranks(run, status);
-	if (changed)
-		json_set_str(run->doc, "text", status->text);
-	/* Evidence has times and amounts that change all the time. */
+	if (!changed && !status->evidence)
+		return false;
+	json_set_str(run->doc, "text", status->text);
+	/* With the same text, evidence has times and amounts that change all the time. */
 	json_remove(run->doc, "hint");
 	json_remove(run->doc, "evidence");
 	if (status->hint)

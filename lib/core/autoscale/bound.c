@@ -34,7 +34,7 @@ static double bound_price(const struct scale_packing *k, size_t g)
 {
 	double price = k->prepared->model->groups.v[g].price;
 
-	return price < 0 ? 0 : price;
+	return price < 0 ? k->prepared->no_price : price;
 }
 
 static size_t bound_root(size_t *parts, size_t g)
@@ -113,10 +113,11 @@ static double bound_weight(
 
 /* Weights for two resources, the first a part of its largest, then what is left for the others. */
 static double bound_worth(const struct scale_packing *k, const size_t *groups, size_t n,
-	const double *demand, int first, int second, double part)
+	const double *demand, int first, int second, double part, struct scale_weights *ret)
 {
-	double weights[SCALE_RESOURCES_MAX] = {0}, worth = 0;
+	double *weights = ret->of, worth = 0;
 
+	*ret = (struct scale_weights){0};
 	weights[first] = part * bound_weight(k, groups, n, weights, first);
 	weights[second] = bound_weight(k, groups, n, weights, second);
 	for (int r = 0; r < k->prepared->n_resources; r++) {
@@ -128,8 +129,9 @@ static double bound_worth(const struct scale_packing *k, const size_t *groups, s
 }
 
 static double bound_part_price(const struct scale_packing *k, const size_t *groups, size_t n,
-	const struct bound_part *part)
+	const struct bound_part *part, struct scale_weights *ret_weights)
 {
+	struct scale_weights weights;
 	double best = 0;
 
 	for (int a = 0; a < k->prepared->n_resources; a++)
@@ -137,11 +139,32 @@ static double bound_part_price(const struct scale_packing *k, const size_t *grou
 			for (int i = 0; i <= STEPS; i++) {
 				if (a == b || part->demand[a] <= 0 || part->demand[b] <= 0)
 					break;
-				double worth = bound_worth(
-					k, groups, n, part->demand, a, b, (double)i / STEPS);
+				double worth = bound_worth(k, groups, n, part->demand, a, b,
+					(double)i / STEPS, &weights);
+				if (worth > best)
+					*ret_weights = weights;
 				best = worth > best ? worth : best;
 			}
 	return best;
+}
+
+/* The weights of groups of a part, for packings to come. */
+static void bound_tell(const struct scale_packing *k, const size_t *groups, size_t n,
+	struct scale_weights *weights)
+{
+	const struct scale_model *model = k->prepared->model;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct scale_amounts *room = &model->groups.v[groups[i]].room;
+		double worth = 0;
+		for (int r = 0; r < k->prepared->n_resources; r++)
+			worth += weights->of[r] * (double)room->of[r];
+		bool is_tight = worth >= bound_price(k, groups[i]) * (1 - 1e-6);
+		for (int r = 0; is_tight && r < k->prepared->n_resources; r++)
+			weights->room[r] += (double)room->of[r];
+	}
+	for (size_t i = 0; i < n; i++)
+		k->prepared->weights[groups[i]] = *weights;
 }
 
 static int64_t bound_whole(double machines)
@@ -165,7 +188,9 @@ static void bound_add_part(const struct scale_packing *k, const size_t *groups, 
 	for (size_t i = 0; i < n; i++)
 		if (lowest < 0 || bound_price(k, groups[i]) < lowest)
 			lowest = bound_price(k, groups[i]);
-	double price = bound_part_price(k, groups, n, part);
+	struct scale_weights weights = {0};
+	double price = bound_part_price(k, groups, n, part, &weights);
+	bound_tell(k, groups, n, &weights);
 	double whole = lowest * (double)machines;
 	ret->nodes_least += machines;
 	ret->price_least += price > whole ? price : whole;

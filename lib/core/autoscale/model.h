@@ -92,10 +92,8 @@ struct scale_pod {
 	int32_t node;  /* of nodes; -1: it waits for one */
 	int32_t gang;  /* of gangs; -1: none */
 	int32_t priority;
-	int64_t since_ms; /* wall clock, since it waits or runs; 0: not known */
 	/* of a DaemonSet, or a mirror pod: never waits for a machine to be bought */
 	bool is_daemon;
-	bool is_kept; /* not to be evicted: no owner, do-not-disrupt, a run of dlrun, … */
 };
 struct scale_pods VEC_OF(struct scale_pod);
 

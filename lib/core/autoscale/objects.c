@@ -397,14 +397,6 @@ static const char *objects_owner(const struct json *object)
 	return json_get_str(kube_first(object, "metadata.ownerReferences"), "kind");
 }
 
-static bool objects_is_kept(const struct json *object)
-{
-	return !objects_owner(object) || kube_label(object, KUBE_LABEL_RUN) ||
-	       str_eq(kube_annotation(object, "karpenter.sh/do-not-disrupt"), "true") ||
-	       str_eq(kube_annotation(object, "cluster-autoscaler.kubernetes.io/safe-to-evict"),
-		       "false");
-}
-
 static bool objects_has_ended(const struct json *object)
 {
 	const char *phase = kube_str_at(object, "status.phase");
@@ -460,9 +452,7 @@ static void objects_pod(struct objects *o, const struct json *object)
 		.node = at,
 		.gang = objects_gang_of(o, object, objects_job_of(object)),
 		.priority = (int32_t)json_get_int(json_get(object, "spec"), "priority", 0),
-		.since_ms = kube_time_at(object, "metadata.creationTimestamp"),
-		.is_daemon = objects_is_daemon(object),
-		.is_kept = objects_is_kept(object)};
+		.is_daemon = objects_is_daemon(object)};
 	pod.shape =
 		objects_shape_of(o, json_get(object, "metadata"), json_get(object, "spec"), NULL);
 	*vec_push(&o->model->pods) = pod;
@@ -496,9 +486,7 @@ static void objects_add_missing(struct objects *o, const struct json *owner, con
 		.count = count < COUNT_MAX ? count : COUNT_MAX,
 		.node = -1,
 		.gang = gang,
-		.priority = (int32_t)json_get_int(json_get(template, "spec"), "priority", 0),
-		.since_ms = kube_time_at(owner, "metadata.creationTimestamp"),
-		.is_kept = true};
+		.priority = (int32_t)json_get_int(json_get(template, "spec"), "priority", 0)};
 	pod.shape = objects_shape_of_template(o, owner, template, unsupported);
 	*vec_push(&o->model->pods) = pod;
 }
@@ -672,7 +660,6 @@ static void objects_pod_group(struct objects *o, const struct json *group, const
 	pod.name = mem_strdup(name);
 	pod.count = missing;
 	pod.node = -1;
-	pod.is_kept = true;
 	*vec_push(&o->model->pods) = pod;
 }
 

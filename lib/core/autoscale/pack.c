@@ -7,30 +7,62 @@
 #include "base/util/mem.h"
 #include "core/autoscale/plan_impl.h"
 
-/* Places that are tried for one gang. */
-enum { ROUNDS_MAX = 4, PLACES_MAX = 200 };
+/* Places that are tried for one gang, the likely cheapest first. */
+enum { ROUNDS_MAX = 4, PLACES_MAX = 64 };
+/* Of sums of amounts in floating point. */
+#define PRECISION 1e-9
 
 static const struct scale_where anywhere = {SCALE_ANY, SCALE_ANY};
 
+/* Pools. */
+
+static int32_t pack_add_pool(struct scale_packing *k, enum scale_supply supply, int32_t group,
+	int32_t machine_class, int32_t zone)
+{
+	int32_t number = (int32_t)k->pools.n;
+
+	*vec_push(&k->pools) = (struct scale_pool){.supply = supply,
+		.group = group,
+		.machine_class = machine_class,
+		.zone = zone,
+		.n_resources = k->prepared->n_resources};
+	*vec_push(&k->groups[group + 1].pools) = number;
+	*vec_push(&k->zones[zone + 1].pools) = number;
+	return number;
+}
+
+/* So much more or, negative, less is free in a pool. */
+static void pack_count_free(struct scale_packing *k, const struct scale_pool *pool,
+	const struct scale_amounts *amounts, int64_t count)
+{
+	for (int r = 0; r < pool->n_resources; r++) {
+		double more = (double)amounts->of[r] * (double)count;
+		k->groups[pool->group + 1].free[r] += more;
+		k->zones[pool->zone + 1].free[r] += more;
+	}
+}
+
+static struct scale_bin *pack_add_bin(
+	struct scale_packing *k, int32_t pool, const struct scale_amounts *free)
+{
+	pack_count_free(k, &k->pools.v[pool], free, 1);
+	return pool_add(&k->pools.v[pool], free);
+}
+
 /* Machines that exist. */
 
-static struct scale_pool *pack_pool(struct scale_packing *k, struct map *known,
-	enum scale_supply supply, int32_t group, int32_t machine_class, int32_t zone)
+static int32_t pack_pool(struct scale_packing *k, struct map *known, enum scale_supply supply,
+	int32_t group, int32_t machine_class, int32_t zone)
 {
 	char text[80];
 
 	snprintf(text, sizeof(text), "%d %d %d %d", (int)supply, group, machine_class, zone);
 	intptr_t at = (intptr_t)map_get(known, text);
 	if (!at) {
-		*vec_push(&k->pools) = (struct scale_pool){.supply = supply,
-			.group = group,
-			.machine_class = machine_class,
-			.zone = zone,
-			.n_resources = k->prepared->n_resources};
-		at = (intptr_t)k->pools.n;
+		at = pack_add_pool(k, supply, group, machine_class, zone) + 1;
 		map_put(known, text, (void *)at);
 	}
-	return &k->pools.v[at - 1];
+	return (int32_t)at - 1;
 }
 
 static void pack_add_mark(struct scale_marks *marks, int32_t mark)
@@ -77,9 +109,9 @@ static void pack_add_nodes(struct scale_packing *k, enum scale_supply supply)
 		const struct scale_node *node = &model->nodes.v[i];
 		if (pack_supply_of(p, i) != supply)
 			continue;
-		struct scale_pool *pool = pack_pool(
+		int32_t pool = pack_pool(
 			k, &known, supply, node->group, p->node_class[i], p->node_zone[i]);
-		pool_add(pool, &p->free[i])->node = (int32_t)i;
+		pack_add_bin(k, pool, &p->free[i])->node = (int32_t)i;
 	}
 	map_done(&known);
 }
@@ -113,10 +145,10 @@ static void pack_add_coming(struct scale_packing *k)
 		const struct scale_supply_of_group *supply = &p->groups[g];
 		if (!group->has_template || !supply->coming)
 			continue;
-		struct scale_pool *pool = pack_pool(k, &known, SCALE_ON_ITS_WAY, (int32_t)g,
+		int32_t pool = pack_pool(k, &known, SCALE_ON_ITS_WAY, (int32_t)g,
 			supply->machine_class, supply->zone);
 		for (int64_t n = 0; n < supply->coming && left > 0; n++, left--)
-			pool_add(pool, &group->room);
+			pack_add_bin(k, pool, &group->room);
 	}
 	map_done(&known);
 }
@@ -132,8 +164,7 @@ static bool pack_meet(const struct scale_marks *a, const struct scale_marks *b)
 	return false;
 }
 
-static void pack_take(
-	struct scale_packing *k, size_t pool, size_t at, int32_t lot_index, int64_t count)
+void packing_take(struct scale_packing *k, size_t pool, size_t at, int32_t lot_index, int64_t count)
 {
 	const struct scale_lot *lot = &k->prepared->lots.v[lot_index];
 	struct scale_bin *bin = &k->pools.v[pool].bins.v[at];
@@ -144,7 +175,9 @@ static void pack_take(
 		.count = count,
 		.n_marks = bin->marks.n,
 		.n_apart = bin->apart.n};
-	pool_take(&k->pools.v[pool], at, &k->prepared->model->shapes.v[lot->shape].request, count);
+	const struct scale_amounts *request = &k->prepared->model->shapes.v[lot->shape].request;
+	pool_take(&k->pools.v[pool], at, request, count);
+	pack_count_free(k, &k->pools.v[pool], request, -count);
 	if (k->prepared->has_marks)
 		pack_mark(k, bin, lot->shape);
 	k->left[lot_index] -= count;
@@ -175,30 +208,57 @@ static int64_t pack_fill(
 		int64_t n = pool_count(pool, (size_t)at, request, want - placed);
 		if (is_alone && n > 1)
 			n = 1;
-		pack_take(k, pool_index, (size_t)at, lot, n);
+		packing_take(k, pool_index, (size_t)at, lot, n);
 		placed += n;
 	}
 	return placed;
 }
 
-static bool pack_is_there(const struct scale_where *where, int32_t zone, int32_t group)
+/* NULL: anywhere. */
+static const struct scale_place *pack_place(
+	const struct scale_packing *k, const struct scale_where *where)
 {
-	return (where->zone == SCALE_ANY || where->zone == zone) &&
-	       (where->group == SCALE_ANY || where->group == group);
+	if (where->zone != SCALE_ANY)
+		return &k->zones[where->zone + 1];
+	return where->group != SCALE_ANY ? &k->groups[where->group + 1] : NULL;
+}
+
+/* Groups there, in their order. */
+struct pack_groups {
+	const struct scale_group *const *v;
+	size_t n;
+	const struct scale_group *one; /* storage for v */
+};
+static void pack_groups(
+	const struct scale_packing *k, const struct scale_where *where, struct pack_groups *ret)
+{
+	const struct scale_prepared *p = k->prepared;
+
+	*ret = (struct pack_groups){.v = p->ranked, .n = p->model->groups.n};
+	if (where->zone != SCALE_ANY) {
+		ret->v = p->in_zone[where->zone + 1].v;
+		ret->n = p->in_zone[where->zone + 1].n;
+	} else if (where->group != SCALE_ANY) {
+		ret->one = where->group >= 0 ? &p->model->groups.v[where->group] : NULL;
+		ret->v = &ret->one;
+		ret->n = where->group >= 0;
+	}
 }
 
 /* On what exists, and what was bought before. */
 static int64_t pack_on_present(
 	struct scale_packing *k, int32_t lot, int64_t want, const struct scale_where *where)
 {
+	const struct scale_place *place = pack_place(k, where);
 	int32_t shape = k->prepared->lots.v[lot].shape;
+	size_t n = place ? place->pools.n : k->pools.n;
 	int64_t placed = 0;
 
-	for (size_t i = 0; i < k->pools.n && placed < want; i++) {
-		const struct scale_pool *pool = &k->pools.v[i];
-		if (pool->bins.n && pack_is_there(where, pool->zone, pool->group) &&
-			prepared_allows(k->prepared, shape, pool->machine_class))
-			placed += pack_fill(k, i, 0, lot, want - placed);
+	for (size_t i = 0; i < n && placed < want; i++) {
+		size_t at = place ? (size_t)place->pools.v[i] : i;
+		const struct scale_pool *pool = &k->pools.v[at];
+		if (pool->bins.n && prepared_allows(k->prepared, shape, pool->machine_class))
+			placed += pack_fill(k, at, 0, lot, want - placed);
 	}
 	return placed;
 }
@@ -335,7 +395,7 @@ static void pack_offer(
 	double price = group->price < 0 ? 1 : group->price;
 
 	*ret = (struct pack_offer){.group = g};
-	if (k->rule == SCALE_BY_SHARE) {
+	if (k->buying == SCALE_BY_SHARE) {
 		/* Of a machine that is filled about half a pod's share is left over. */
 		double share = is_alone ? 1 : pack_share(k, shape, &group->room);
 		ret->machines = want / most + (want % most != 0);
@@ -366,15 +426,16 @@ static struct pack_offer pack_choose(
 {
 	const struct scale_prepared *p = k->prepared;
 	struct pack_offer best = {0};
+	struct pack_groups groups;
 
-	for (size_t i = 0; i < p->model->groups.n; i++) {
-		size_t g = (size_t)(p->ranked[i] - p->model->groups.v);
+	pack_groups(k, where, &groups);
+	for (size_t i = 0; i < groups.n; i++) {
+		size_t g = (size_t)(groups.v[i] - p->model->groups.v);
 		enum scale_denial denial;
 		struct pack_offer offer;
-		if (best.machines && p->ranked[i]->weight > p->model->groups.v[best.group].weight)
+		if (best.machines && groups.v[i]->weight > p->model->groups.v[best.group].weight)
 			break;
-		if (!pack_is_there(where, p->groups[g].zone, (int32_t)g) ||
-			packing_fits(k, &p->lots.v[lot], g) != SCALE_GRANTED)
+		if (packing_fits(k, &p->lots.v[lot], g) != SCALE_GRANTED)
 			continue;
 		pack_offer(k, lot, want, g, &offer);
 		offer.machines = packing_allowance(k, g, offer.machines, &denial);
@@ -382,19 +443,6 @@ static struct pack_offer pack_choose(
 			best = offer;
 	}
 	return best;
-}
-
-static size_t pack_new_pool(struct scale_packing *k, size_t g)
-{
-	if (k->new_pool[g] < 0) {
-		*vec_push(&k->pools) = (struct scale_pool){.supply = SCALE_NEW,
-			.group = (int32_t)g,
-			.machine_class = k->prepared->groups[g].machine_class,
-			.zone = k->prepared->groups[g].zone,
-			.n_resources = k->prepared->n_resources};
-		k->new_pool[g] = (int32_t)k->pools.n - 1;
-	}
-	return (size_t)k->new_pool[g];
 }
 
 static void pack_count_bought(struct scale_packing *k, size_t g, int64_t n)
@@ -406,6 +454,21 @@ static void pack_count_bought(struct scale_packing *k, size_t g, int64_t n)
 	k->price += price > 0 ? price * (double)n : 0;
 }
 
+size_t packing_buy(struct scale_packing *k, size_t g, int64_t n, size_t *ret_bin)
+{
+	const struct scale_supply_of_group *like = &k->prepared->groups[g];
+
+	if (k->new_pool[g] < 0)
+		k->new_pool[g] =
+			pack_add_pool(k, SCALE_NEW, (int32_t)g, like->machine_class, like->zone);
+	*ret_bin = k->pools.v[k->new_pool[g]].bins.n;
+	*vec_push(&k->purchases) = (struct scale_purchase){(int32_t)g, n};
+	pack_count_bought(k, g, n);
+	for (; n > 0; n--)
+		pack_add_bin(k, k->new_pool[g], &k->prepared->model->groups.v[g].room);
+	return (size_t)k->new_pool[g];
+}
+
 static int64_t pack_on_new(
 	struct scale_packing *k, int32_t lot, int64_t want, const struct scale_where *where)
 {
@@ -415,11 +478,7 @@ static int64_t pack_on_new(
 		struct pack_offer offer = pack_choose(k, lot, want - placed, where);
 		if (!offer.machines)
 			break;
-		size_t pool = pack_new_pool(k, offer.group), from = k->pools.v[pool].bins.n;
-		for (int64_t n = 0; n < offer.machines; n++)
-			pool_add(
-				&k->pools.v[pool], &k->prepared->model->groups.v[offer.group].room);
-		pack_count_bought(k, offer.group, offer.machines);
+		size_t from, pool = packing_buy(k, offer.group, offer.machines, &from);
 		placed += pack_fill(k, pool, from, lot, want - placed);
 	}
 	return placed;
@@ -435,26 +494,38 @@ static int64_t pack_lot(
 
 /* Gangs. */
 
-static void pack_undo(struct scale_packing *k, size_t n_entries, const int64_t *bought)
-{
-	const struct scale_prepared *p = k->prepared;
+/* A state to come back to. */
+struct pack_state {
+	size_t n_entries, n_purchases;
+};
 
-	while (k->entries.n > n_entries) {
+static struct pack_state pack_state(const struct scale_packing *k)
+{
+	return (struct pack_state){k->entries.n, k->purchases.n};
+}
+
+static void pack_undo(struct scale_packing *k, struct pack_state to)
+{
+	const struct scale_model *model = k->prepared->model;
+
+	while (k->entries.n > to.n_entries) {
 		const struct scale_entry *entry = &k->entries.v[--k->entries.n];
-		const struct scale_lot *lot = &p->lots.v[entry->lot];
+		const struct scale_lot *lot = &k->prepared->lots.v[entry->lot];
+		const struct scale_amounts *request = &model->shapes.v[lot->shape].request;
 		struct scale_pool *pool = &k->pools.v[entry->pool];
-		pool_take(pool, (size_t)entry->bin, &p->model->shapes.v[lot->shape].request,
-			-entry->count);
+		pool_take(pool, (size_t)entry->bin, request, -entry->count);
+		pack_count_free(k, pool, request, entry->count);
 		pool->bins.v[entry->bin].marks.n = entry->n_marks;
 		pool->bins.v[entry->bin].apart.n = entry->n_apart;
 		k->left[entry->lot] += entry->count;
 		k->helped -= entry->count;
 	}
-	for (size_t g = 0; g < p->model->groups.n; g++) {
-		if (k->bought[g] == bought[g])
-			continue;
-		pool_cut(&k->pools.v[k->new_pool[g]], (size_t)bought[g]);
-		pack_count_bought(k, g, bought[g] - k->bought[g]);
+	while (k->purchases.n > to.n_purchases) {
+		const struct scale_purchase *bought = &k->purchases.v[--k->purchases.n];
+		struct scale_pool *pool = &k->pools.v[k->new_pool[bought->group]];
+		pool_cut(pool, pool->bins.n - (size_t)bought->n);
+		pack_count_free(k, pool, &model->groups.v[bought->group].room, -bought->n);
+		pack_count_bought(k, (size_t)bought->group, -bought->n);
 	}
 }
 
@@ -462,8 +533,7 @@ static void pack_undo(struct scale_packing *k, size_t n_entries, const int64_t *
 static bool pack_gang_at(
 	struct scale_packing *k, const struct scale_unit *unit, const struct scale_where *where)
 {
-	size_t n_entries = k->entries.n, n_groups = k->prepared->model->groups.n;
-	AUTO_FREE int64_t *bought = mem_dup(k->bought, (n_groups + 1) * sizeof(*bought));
+	const struct pack_state before = pack_state(k);
 	int64_t wanted = unit->at_once;
 
 	for (size_t i = unit->lot; i < unit->lot + unit->n_lots && wanted > 0; i++) {
@@ -471,25 +541,98 @@ static bool pack_gang_at(
 		wanted -= pack_lot(k, i, want, where);
 	}
 	if (wanted > 0)
-		pack_undo(k, n_entries, bought);
+		pack_undo(k, before);
 	return wanted <= 0;
 }
 
-struct pack_best {
-	int32_t at; /* -1: none */
+/* The cost of a gang at a place, or the least that it can be. */
+struct pack_cost {
 	double price;
-	int64_t machines;
+	int64_t machines; /* negative: it has no place there */
 };
 
-static void pack_compare(const struct scale_packing *k, int32_t at, const struct pack_best *before,
-	struct pack_best *best)
+static bool pack_is_less(const struct pack_cost *a, const struct pack_cost *b)
 {
-	struct pack_best one = {at, k->price - before->price, k->n_bought - before->machines};
-	bool is_better = one.price < best->price ||
-			 (one.price <= best->price && one.machines < best->machines);
+	double same = PRECISION * (a->price + b->price);
 
-	if (best->at < 0 || is_better)
-		*best = one;
+	return a->price < b->price - same ||
+	       (a->price <= b->price + same && a->machines < b->machines);
+}
+
+/* The least that those pods of a gang together ask for that are of use at once. */
+static void pack_demand(const struct scale_packing *k, const struct scale_unit *unit, double *ret)
+{
+	const struct scale_prepared *p = k->prepared;
+	int64_t left = 0;
+
+	for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++)
+		left += k->left[i];
+	for (int r = 0; r < p->n_resources; r++) {
+		double sum = 0, least = -1;
+		for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++) {
+			double one = (double)p->model->shapes.v[p->lots.v[i].shape].request.of[r];
+			sum += one * (double)k->left[i];
+			least = k->left[i] && (least < 0 || one < least) ? one : least;
+		}
+		ret[r] = unit->at_once >= left ? sum : least * (double)unit->at_once;
+	}
+}
+
+static bool pack_sells(const struct scale_packing *k, const struct scale_unit *unit, size_t g)
+{
+	for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++)
+		if (packing_fits(k, &k->prepared->lots.v[i], g) == SCALE_GRANTED)
+			return true;
+	return false;
+}
+
+/* The machines that groups may still give for a gang: the largest room of each resource, the lowest
+ * price; how many there are, at most as many as it has pods. */
+static int64_t pack_for_sale(const struct scale_packing *k, const struct scale_unit *unit,
+	const struct scale_where *where, double *ret_most, double *ret_lowest)
+{
+	struct pack_groups groups;
+	int64_t machines = 0;
+
+	pack_groups(k, where, &groups);
+	for (size_t i = 0; i < groups.n; i++) {
+		size_t g = (size_t)(groups.v[i] - k->prepared->model->groups.v);
+		double price = groups.v[i]->price > 0 ? groups.v[i]->price : 0;
+		enum scale_denial denial;
+		int64_t more = pack_sells(k, unit, g)
+				       ? packing_allowance(k, g, unit->at_once, &denial)
+				       : 0;
+		if (!more)
+			continue;
+		*ret_lowest = !machines || price < *ret_lowest ? price : *ret_lowest;
+		machines += more;
+		for (int r = 0; r < k->prepared->n_resources; r++)
+			if ((double)groups.v[i]->room.of[r] > ret_most[r])
+				ret_most[r] = (double)groups.v[i]->room.of[r];
+	}
+	return machines;
+}
+
+/* The least that a demand can cost there: what is free counts in full, and so do machines. */
+static struct pack_cost pack_least(const struct scale_packing *k, const struct scale_unit *unit,
+	const double *demand, const struct scale_where *where)
+{
+	const struct scale_place *place = pack_place(k, where);
+	double most[SCALE_RESOURCES_MAX] = {0}, lowest = 0, machines = 0;
+	int64_t allowance = pack_for_sale(k, unit, where, most, &lowest);
+
+	for (int r = 0; r < k->prepared->n_resources; r++) {
+		double lack = demand[r] * (1 - PRECISION) - place->free[r] * (1 + PRECISION);
+		if (lack > 0 && most[r] <= 0)
+			return (struct pack_cost){.machines = -1};
+		if (lack > 0 && lack / most[r] > machines)
+			machines = lack / most[r];
+	}
+	if (machines > (double)allowance)
+		return (struct pack_cost){.machines = -1};
+	int64_t whole = (int64_t)machines + (machines > (double)(int64_t)machines);
+	return whole > allowance ? (struct pack_cost){.machines = -1}
+				 : (struct pack_cost){lowest * (double)whole, whole};
 }
 
 static struct scale_where pack_where_of(bool by_zone, int32_t at)
@@ -497,32 +640,66 @@ static struct scale_where pack_where_of(bool by_zone, int32_t at)
 	return by_zone ? (struct scale_where){at, SCALE_ANY} : (struct scale_where){SCALE_ANY, at};
 }
 
-/* The place where a gang costs least: each is tried. Members that run fix it. */
+/* The place that may cost least; -1: none. */
+static int32_t pack_cheapest(const struct pack_cost *costs, int32_t n)
+{
+	int32_t at = -1;
+
+	for (int32_t i = 0; i < n; i++)
+		if (costs[i].machines >= 0 && (at < 0 || pack_is_less(&costs[i], &costs[at])))
+			at = i;
+	return at;
+}
+
+/* The places of a gang and the least cost at each. Members that run fix it. */
+static int32_t pack_places(const struct scale_packing *k, const struct scale_unit *unit,
+	bool by_zone, struct pack_cost **ret)
+{
+	const struct scale_prepared *p = k->prepared;
+	int32_t n = by_zone ? (int32_t)p->zones.n : (int32_t)p->model->groups.n;
+	int32_t fixed = by_zone ? p->gang_zone[unit->gang] : p->gang_group[unit->gang];
+	double demand[SCALE_RESOURCES_MAX];
+
+	*ret = mem_alloc((size_t)n + 1, sizeof(**ret));
+	pack_demand(k, unit, demand);
+	for (int32_t i = 0; i < n; i++) {
+		struct scale_where where = pack_where_of(by_zone, i);
+		bool is_other = p->gang_running[unit->gang] && i != fixed;
+		(*ret)[i] = is_other ? (struct pack_cost){.machines = -1}
+				     : pack_least(k, unit, demand, &where);
+	}
+	return n;
+}
+
+/* The place where a gang costs least. Those are tried where it may cost less than at the best so
+ * far. */
 static bool pack_gang_same(
 	struct scale_packing *k, const struct scale_unit *unit, struct scale_where *ret_where)
 {
-	const struct scale_prepared *p = k->prepared;
-	bool by_zone = p->model->gangs.v[unit->gang].same == SCALE_SAME_ZONE;
-	int32_t n = by_zone ? (int32_t)p->zones.n : (int32_t)p->model->groups.n;
-	int32_t fixed = by_zone ? p->gang_zone[unit->gang] : p->gang_group[unit->gang];
-	bool is_fixed = p->gang_running[unit->gang];
-	AUTO_FREE int64_t *bought = mem_dup(k->bought, (p->model->groups.n + 1) * sizeof(*bought));
-	size_t n_entries = k->entries.n;
-	const struct pack_best before = {-1, k->price, k->n_bought};
-	struct pack_best best = {.at = -1};
+	bool by_zone = k->prepared->model->gangs.v[unit->gang].same == SCALE_SAME_ZONE;
+	AUTO_FREE struct pack_cost *least = NULL;
+	int32_t n = pack_places(k, unit, by_zone, &least), at, best_at = -1;
+	const struct pack_state before = pack_state(k);
+	const struct pack_cost paid = {k->price, k->n_bought};
+	struct pack_cost best = {0};
 
-	for (int32_t i = 0, tries = 0; i < n && tries < PLACES_MAX; i++) {
-		struct scale_where where = pack_where_of(by_zone, i);
-		if (is_fixed && i != fixed)
+	for (int tries = 0; tries < PLACES_MAX; tries++) {
+		at = pack_cheapest(least, n);
+		if (at < 0 || (best_at >= 0 && !pack_is_less(&least[at], &best)))
+			break;
+		least[at].machines = -1;
+		*ret_where = pack_where_of(by_zone, at);
+		if (!pack_gang_at(k, unit, ret_where))
 			continue;
-		tries++;
-		if (!pack_gang_at(k, unit, &where))
-			continue;
-		pack_compare(k, i, &before, &best);
-		pack_undo(k, n_entries, bought);
+		struct pack_cost cost = {k->price - paid.price, k->n_bought - paid.machines};
+		if (best_at < 0 || pack_is_less(&cost, &best)) {
+			best = cost;
+			best_at = at;
+		}
+		pack_undo(k, before);
 	}
-	*ret_where = pack_where_of(by_zone, best.at);
-	return best.at >= 0 && pack_gang_at(k, unit, ret_where);
+	*ret_where = pack_where_of(by_zone, best_at);
+	return best_at >= 0 && pack_gang_at(k, unit, ret_where);
 }
 
 static bool pack_unit_is_open(const struct scale_packing *k, const struct scale_unit *unit)
@@ -576,15 +753,9 @@ static void pack_unit(struct scale_packing *k, const struct scale_unit *unit)
 
 /* Order. */
 
-struct pack_turn {
-	const struct scale_unit *unit;
-	double size; /* the largest are first */
-};
-struct pack_turns VEC_OF(struct pack_turn);
-
-static double pack_size(const struct scale_packing *k, const struct scale_unit *unit)
+static double pack_size(
+	const struct scale_prepared *p, const struct scale_unit *unit, enum scale_order order)
 {
-	const struct scale_prepared *p = k->prepared;
 	double all = 0;
 
 	for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++) {
@@ -598,14 +769,14 @@ static double pack_size(const struct scale_packing *k, const struct scale_unit *
 			both += r == SCALE_CPU || r == SCALE_MEMORY ? share : 0;
 		}
 		double size[SCALE_N_ORDERS] = {sum, most, both, 0};
-		all += (unit->gang >= 0 ? sum * (double)lot->count : size[k->order]);
+		all += (unit->gang >= 0 ? sum * (double)lot->count : size[order]);
 	}
 	return all;
 }
 
 static int pack_by_turn(const void *left, const void *right)
 {
-	const struct pack_turn *a = left, *b = right;
+	const struct scale_turn *a = left, *b = right;
 
 	if (a->unit->priority != b->unit->priority)
 		return a->unit->priority > b->unit->priority ? -1 : 1;
@@ -616,14 +787,52 @@ static int pack_by_turn(const void *left, const void *right)
 	return a->unit < b->unit ? -1 : a->unit > b->unit;
 }
 
-void packing_make(struct scale_prepared *p, enum scale_order order, enum scale_rule_of_price rule,
-	struct scale_packing *ret)
+/* Pods of one priority, from a turn on, that are of use alone: on what exists, then by patterns.
+ * What is left has its turn as ever. */
+static void pack_by_patterns(struct scale_packing *k, const struct scale_turns *turns, size_t from)
+{
+	const struct scale_prepared *p = k->prepared;
+	struct scale_numbers lots = {0};
+
+	for (size_t i = from; i < turns->n; i++) {
+		const struct scale_unit *unit = turns->v[i].unit;
+		int32_t lot = (int32_t)unit->lot, shape = p->lots.v[lot].shape;
+		if (unit->priority != turns->v[from].unit->priority)
+			break;
+		if (!pack_unit_is_open(k, unit) || p->marks[shape].n || p->apart[shape].n)
+			continue;
+		pack_on_present(k, lot, k->left[lot], &anywhere);
+		if (k->left[lot])
+			*vec_push(&lots) = lot;
+	}
+	packing_by_patterns(k, &lots);
+	vec_done(&lots);
+}
+
+/* The first turn of its priority without a gang. */
+static bool pack_is_single(const struct scale_turns *turns, size_t i)
+{
+	const struct scale_unit *unit = turns->v[i].unit, *last = i ? turns->v[i - 1].unit : NULL;
+
+	return unit->gang < 0 && (!last || last->gang >= 0 || last->priority != unit->priority);
+}
+
+void packing_turns(const struct scale_prepared *p, enum scale_order order, struct scale_turns *ret)
+{
+	vec_foreach (const struct scale_unit, unit, &p->units)
+		*vec_push(ret) = (struct scale_turn){unit, pack_size(p, unit, order)};
+	vec_sort(ret, pack_by_turn);
+}
+
+void packing_make(struct scale_prepared *p, const struct scale_turns *turns,
+	enum scale_buying buying, struct scale_packing *ret)
 {
 	struct scale_packing *k = ret;
-	struct pack_turns turns = {0};
 
-	*k = (struct scale_packing){.prepared = p, .order = order, .rule = rule};
+	*k = (struct scale_packing){.prepared = p, .buying = buying};
 	k->new_pool = mem_alloc(p->model->groups.n + 1, sizeof(*k->new_pool));
+	k->zones = mem_alloc(p->zones.n + 1, sizeof(*k->zones));
+	k->groups = mem_alloc(p->model->groups.n + 1, sizeof(*k->groups));
 	k->bought = mem_alloc(p->model->groups.n + 1, sizeof(*k->bought));
 	k->left = mem_alloc(p->lots.n + 1, sizeof(*k->left));
 	k->progress = mem_alloc(p->units.n + 1, sizeof(*k->progress));
@@ -636,17 +845,16 @@ void packing_make(struct scale_prepared *p, enum scale_order order, enum scale_r
 	if (p->has_marks)
 		pack_mark_nodes(k);
 	pack_add_coming(k);
-	vec_foreach (const struct scale_unit, unit, &p->units)
-		*vec_push(&turns) = (struct pack_turn){unit, pack_size(k, unit)};
-	vec_sort(&turns, pack_by_turn);
 	/* Machines that were bought for later units may have room for earlier ones. */
 	int64_t before = -1;
 	for (int round = 0; round < ROUNDS_MAX && k->helped > before; round++) {
 		before = k->helped;
-		vec_foreach (const struct pack_turn, turn, &turns)
-			pack_unit(k, turn->unit);
+		for (size_t i = 0; i < turns->n; i++) {
+			if (!round && buying == SCALE_BY_PATTERN && pack_is_single(turns, i))
+				pack_by_patterns(k, turns, i);
+			pack_unit(k, turns->v[i].unit);
+		}
 	}
-	vec_done(&turns);
 }
 
 void packing_done(struct scale_packing *k)
@@ -655,6 +863,13 @@ void packing_done(struct scale_packing *k)
 		pool_done(pool);
 	vec_done(&k->pools);
 	vec_done(&k->entries);
+	vec_done(&k->purchases);
+	for (size_t i = 0; i <= k->prepared->zones.n; i++)
+		vec_done(&k->zones[i].pools);
+	for (size_t i = 0; i <= k->prepared->model->groups.n; i++)
+		vec_done(&k->groups[i].pools);
+	free(k->zones);
+	free(k->groups);
 	free(k->new_pool);
 	free(k->bought);
 	free(k->left);

@@ -307,15 +307,58 @@ static bool plan_is_best(const struct scale_packing *k, const struct scale_bound
 	return bound->nodes <= bound->nodes_least;
 }
 
+/* Tries at packing, the likely best first. */
+static const struct {
+	enum scale_order order;
+	enum scale_buying buying;
+} plan_tries[] = {
+	{SCALE_BY_SUM, SCALE_BY_MACHINE},
+	{SCALE_BY_SUM, SCALE_BY_PATTERN},
+	{SCALE_BY_SUM, SCALE_BY_SHARE},
+	{SCALE_BY_LARGEST, SCALE_BY_MACHINE},
+	{SCALE_BY_LARGEST, SCALE_BY_SHARE},
+	{SCALE_BY_CPU_AND_MEMORY, SCALE_BY_MACHINE},
+	{SCALE_BY_CPU_AND_MEMORY, SCALE_BY_SHARE},
+	{SCALE_AS_THEY_CAME, SCALE_BY_MACHINE},
+	{SCALE_AS_THEY_CAME, SCALE_BY_SHARE},
+};
+
+static bool plan_is_same(const struct scale_turns *a, const struct scale_turns *b)
+{
+	size_t i = 0;
+
+	while (i < a->n && a->v[i].unit == b->v[i].unit)
+		i++;
+	return i == a->n;
+}
+
+/* Whether none before is the same try for want of pods that differ. */
+static bool plan_is_new(
+	const struct scale_prepared *prepared, const struct scale_turns *turns, size_t at)
+{
+	if (plan_tries[at].buying == SCALE_BY_PATTERN && !prepared->has_singles)
+		return false;
+	for (size_t i = 0; i < at; i++)
+		if (plan_tries[i].buying == plan_tries[at].buying &&
+			plan_is_same(&turns[plan_tries[i].order], &turns[plan_tries[at].order]))
+			return false;
+	return true;
+}
+
 static void plan_pack(
 	struct scale_prepared *prepared, struct scale_packing *best, struct scale_bound *ret_bound)
 {
-	packing_make(prepared, SCALE_BY_SUM, SCALE_BY_MACHINE, best);
+	struct scale_turns turns[SCALE_N_ORDERS] = {{0}};
+
+	for (int i = 0; i < SCALE_N_ORDERS; i++)
+		packing_turns(prepared, (enum scale_order)i, &turns[i]);
+	packing_make(prepared, &turns[plan_tries[0].order], plan_tries[0].buying, best);
 	plan_bound(best, ret_bound);
-	for (int i = 1; i < SCALE_N_ORDERS * SCALE_N_RULES && !plan_is_best(best, ret_bound); i++) {
+	for (size_t i = 1; i < ARRAY_LEN(plan_tries) && !plan_is_best(best, ret_bound); i++) {
 		struct scale_packing next;
-		packing_make(prepared, (enum scale_order)(i / SCALE_N_RULES),
-			(enum scale_rule_of_price)(i % SCALE_N_RULES), &next);
+		if (!plan_is_new(prepared, turns, i))
+			continue;
+		packing_make(prepared, &turns[plan_tries[i].order], plan_tries[i].buying, &next);
 		bool is_better = plan_is_better(&next, best);
 		packing_done(is_better ? best : &next);
 		if (!is_better)
@@ -323,6 +366,8 @@ static void plan_pack(
 		*best = next;
 		plan_bound(best, ret_bound);
 	}
+	for (int i = 0; i < SCALE_N_ORDERS; i++)
+		vec_done(&turns[i]);
 }
 
 void scale_plan_make(const struct scale_model *model, struct scale_plan *ret)

@@ -7,8 +7,9 @@
  * room of nodes, on nodes that we have cordoned, on machines on their way, then on new machines of
  * the groups by weight, price (spot before on-demand) and id. New machines are packed in several
  * orders of the shapes (the sum of the shares of all resources, the largest share, cpu and memory,
- * arrival), and the cheapest packing is taken. A gang is placed whole or not at all. What the plan
- * helps, the scheduler can place; what it does not help has a reason for each group.
+ * arrival), and by patterns that fill a machine; the cheapest packing is taken. A gang is placed
+ * whole or not at all, and where it has to be in one zone or group, in that where it costs least.
+ * What the plan helps, the scheduler can place; what it does not help has a reason for each group.
  *
  * A node goes when nothing but daemons has run on it for limits.idle_ms, no waiting pod is placed
  * on it, and it is none of limits.spares: it is cordoned in one plan, and removed in a later one,

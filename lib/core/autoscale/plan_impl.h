@@ -50,6 +50,15 @@ struct scale_supply_of_group {
 	int64_t nameless; /* nodes of it whose machines are not known */
 };
 
+/* Prices of one of each resource for an hour; and the room of all machines together that are worth
+ * their price. */
+struct scale_weights {
+	double of[SCALE_RESOURCES_MAX];
+	double room[SCALE_RESOURCES_MAX];
+};
+
+struct scale_group_list VEC_OF(const struct scale_group *);
+
 struct scale_prepared {
 	const struct scale_model *model;
 	int n_resources;
@@ -61,7 +70,11 @@ struct scale_prepared {
 	int32_t *node_class, *node_zone;
 	int32_t *shape_signature; /* shapes alike but for their requests have the same */
 	struct scale_supply_of_group *groups;
+	struct scale_weights *weights; /* of each group: by the last bound; 0: not known */
+	double no_price; /* of groups whose price is not known: 0, or 1 where none is */
 	const struct scale_group **ranked; /* groups by weight, price, spot, id */
+	struct scale_group_list *in_zone;  /* of no zone, then of each, in the same order */
+	bool has_singles;                  /* pods that wait without a gang */
 	struct scale_machines VEC_OF(struct scale_machine) classes;
 	size_t n_signatures;
 	signed char *allows; /* [signature][class]; -1: not known yet */
@@ -129,23 +142,46 @@ enum scale_order {
 	SCALE_AS_THEY_CAME,
 	SCALE_N_ORDERS
 };
-enum scale_rule_of_price { SCALE_BY_MACHINE, SCALE_BY_SHARE, SCALE_N_RULES };
+enum scale_buying { SCALE_BY_MACHINE, SCALE_BY_PATTERN, SCALE_BY_SHARE };
+struct scale_numbers VEC_OF(int32_t);
+
+/* A zone or group, where gangs may have to be. */
+struct scale_place {
+	struct scale_numbers pools;
+	double free[SCALE_RESOURCES_MAX]; /* on all of its machines together */
+};
+/* Machines that were bought at once. */
+struct scale_purchase {
+	int32_t group;
+	int64_t n;
+};
+
+/* Units in the order in which they are placed. */
+struct scale_turn {
+	const struct scale_unit *unit;
+	double size; /* the largest are first */
+};
+struct scale_turns VEC_OF(struct scale_turn);
 
 struct scale_packing {
 	struct scale_prepared *prepared;
-	enum scale_order order;
-	enum scale_rule_of_price rule;
+	enum scale_buying buying;
 	struct scale_pools VEC_OF(struct scale_pool) pools;
 	int32_t *new_pool;               /* of each group; -1: none */
 	int64_t *bought;                 /* of each group */
 	int64_t *left;                   /* of each lot */
 	struct scale_progress *progress; /* of each unit */
 	struct scale_entries entries;
+	struct scale_purchases VEC_OF(struct scale_purchase) purchases;
+	struct scale_place *zones, *groups; /* of none, then of each */
 	int64_t helped, n_bought;
-	double price; /* of what was bought; of groups whose price is not known: 0 */
+	int64_t pattern_steps; /* of the search for patterns */
+	double price;          /* of what was bought; of groups whose price is not known: 0 */
 };
-void packing_make(struct scale_prepared *prepared, enum scale_order order,
-	enum scale_rule_of_price rule, struct scale_packing *ret);
+void packing_turns(
+	const struct scale_prepared *prepared, enum scale_order order, struct scale_turns *ret);
+void packing_make(struct scale_prepared *prepared, const struct scale_turns *turns,
+	enum scale_buying buying, struct scale_packing *ret);
 void packing_done(struct scale_packing *packing);
 /* New machines that a plan may have. */
 int64_t plan_step(const struct scale_limits *limits);
@@ -155,7 +191,14 @@ int64_t packing_allowance(const struct scale_packing *packing, size_t group, int
 /* Whether the machines of a group hold pods of a lot, and may be bought for them. */
 enum scale_denial packing_fits(
 	const struct scale_packing *packing, const struct scale_lot *lot, size_t group);
+/* So many new machines of a group: their pool, and the first of them there. */
+size_t packing_buy(struct scale_packing *packing, size_t group, int64_t n, size_t *ret_bin);
+void packing_take(struct scale_packing *packing, size_t pool, size_t bin, int32_t lot, int64_t n);
+/* New machines for the lots, by the weights of the bound. Pods without marks. Some of them may be
+ * left. */
+void packing_by_patterns(struct scale_packing *packing, const struct scale_numbers *lots);
 
+/* Sets the weights of groups, too. */
 void plan_bound(const struct scale_packing *packing, struct scale_bound *ret);
 void plan_reasons(const struct scale_packing *packing, struct scale_plan *plan);
 /* Actions: nodes that come back, and what goes. */

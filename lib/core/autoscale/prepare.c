@@ -210,6 +210,15 @@ static void prepared_groups(struct scale_prepared *p)
 	map_done(&stopping);
 }
 
+static void prepared_zones(struct scale_prepared *p)
+{
+	p->in_zone = mem_alloc(p->zones.n + 1, sizeof(*p->in_zone));
+	for (size_t i = 0; i < p->model->groups.n; i++) {
+		int32_t zone = p->groups[p->ranked[i] - p->model->groups.v].zone;
+		*vec_push(&p->in_zone[zone + 1]) = p->ranked[i];
+	}
+}
+
 static int prepared_rank(const void *left, const void *right)
 {
 	const struct scale_group *a = *(const struct scale_group *const *)left;
@@ -275,6 +284,7 @@ static void prepared_pods(struct scale_prepared *p)
 	vec_foreach (const struct scale_pod, pod, &model->pods) {
 		if (pod->node < 0 && !pod->is_daemon)
 			*vec_push(&p->waiting) = (struct scale_waiting){pod, pod->priority};
+		p->has_singles = p->has_singles || (pod->node < 0 && pod->gang < 0);
 		if (pod->gang < 0 || pod->node < 0)
 			continue;
 		p->gang_running[pod->gang] += pod->count;
@@ -353,6 +363,7 @@ void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
 	p->node_zone = mem_alloc(n_nodes, sizeof(*p->node_zone));
 	p->shape_signature = mem_alloc(n_shapes, sizeof(*p->shape_signature));
 	p->groups = mem_alloc(n_groups, sizeof(*p->groups));
+	p->weights = mem_alloc(n_groups, sizeof(*p->weights));
 	p->ranked = mem_alloc(n_groups, sizeof(*p->ranked));
 	p->marks = mem_alloc(n_shapes, sizeof(*p->marks));
 	p->apart = mem_alloc(n_shapes, sizeof(*p->apart));
@@ -370,8 +381,11 @@ void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
 			if (p->free[i].of[r] > p->largest.of[r])
 				p->largest.of[r] = p->free[i].of[r];
 	}
+	p->no_price = 1;
 	for (size_t i = 0; i < model->groups.n; i++) {
 		p->ranked[i] = &model->groups.v[i];
+		if (model->groups.v[i].price >= 0)
+			p->no_price = 0;
 		for (int r = 0; r < p->n_resources; r++)
 			if (model->groups.v[i].room.of[r] > p->largest.of[r])
 				p->largest.of[r] = model->groups.v[i].room.of[r];
@@ -383,6 +397,7 @@ void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
 	prepared_classes(p);
 	prepared_marks(p);
 	prepared_groups(p);
+	prepared_zones(p);
 	prepared_pods(p);
 	prepared_lots(p);
 	prepared_at_once(p);
@@ -405,6 +420,10 @@ void prepared_done(struct scale_prepared *p)
 	free(p->node_zone);
 	free(p->shape_signature);
 	free(p->groups);
+	for (size_t i = 0; i <= p->zones.n; i++)
+		vec_done(&p->in_zone[i]);
+	free(p->in_zone);
+	free(p->weights);
 	free(p->ranked);
 	free(p->marks);
 	free(p->apart);

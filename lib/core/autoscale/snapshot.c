@@ -396,8 +396,7 @@ static int snapshot_pod(const struct json *m, const struct snapshot_at *at,
 {
 	struct scale_pod *pod = vec_push(&reader->model->pods);
 
-	ERR_TRY(snapshot_known(
-		m, "name shape node gang count priority since daemon kept", at, err));
+	ERR_TRY(snapshot_known(m, "name shape node gang count priority daemon", at, err));
 	int64_t priority = 0;
 	pod->count = 1;
 	ERR_TRY(snapshot_str(m, "name", at, &pod->name, err));
@@ -405,11 +404,9 @@ static int snapshot_pod(const struct json *m, const struct snapshot_at *at,
 	ERR_TRY(snapshot_int(m, "priority", INT32_MIN, INT32_MAX, at, &priority, err));
 	pod->priority = (int32_t)priority;
 	ERR_TRY(snapshot_bool(m, "daemon", at, &pod->is_daemon, err));
-	ERR_TRY(snapshot_bool(m, "kept", at, &pod->is_kept, err));
 	ERR_TRY(snapshot_lookup(m, "shape", &reader->shapes, at, &pod->shape, err));
 	ERR_TRY(snapshot_lookup(m, "node", &reader->nodes, at, &pod->node, err));
 	ERR_TRY(snapshot_lookup(m, "gang", &reader->gangs, at, &pod->gang, err));
-	ERR_TRY(snapshot_time(m, "since", at, &pod->since_ms, err));
 	if (!pod->name || pod->shape < 0)
 		return snapshot_bad(at, pod->name ? "shape" : "name", "is missing", err);
 	reader->n_pods += pod->count;

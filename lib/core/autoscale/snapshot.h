@@ -16,7 +16,7 @@
  *        "unsupported": ["topologySpreadConstraints"]}},
  *    "gangs": {"ml/train": {"owner": "dlrun", "same": "zone"|"group" (anywhere), "min": 64 (all)}},
  *    "pods": [{"name": "ml/train-0", "shape": "gpu8", "node": "n1" (waits), "gang": "ml/train",
- *        "count": 1, "priority": 0, "since": TIME, "daemon": false, "kept": false}],
+ *        "count": 1, "priority": 0, "daemon": false}],
  *    "nodes": [{"name": "n1", "instance": "i-1", "group": "gpu-a", "labels": {}, "taints": [{"key":
  *        "gpu", "value": "yes", "effect": "NoSchedule"}], "room": {"cpu": "96", …, "pods": 110},
  *        "ready": true, "cordoned": "us"|"others" (no), "created": TIME, "idle_since": TIME,

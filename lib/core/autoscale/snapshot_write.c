@@ -162,9 +162,7 @@ static struct json *write_pod(const struct scale_model *model, const struct scal
 		json_set_str(json, "gang", model->gangs.v[pod->gang].name);
 	write_int(json, "count", pod->count, 1);
 	write_int(json, "priority", pod->priority, 0);
-	write_time(json, "since", pod->since_ms);
 	write_bool(json, "daemon", pod->is_daemon);
-	write_bool(json, "kept", pod->is_kept);
 	return json;
 }
 

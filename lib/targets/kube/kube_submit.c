@@ -819,6 +819,19 @@ static void kube_submit_drop(struct target_work *work)
  * The decision
  */
 
+/* A run that would wait there waits for a node that is bought. */
+static void kube_submit_room_grows(
+	const struct kube_growth *growth, size_t n, struct target_room *room)
+{
+	for (size_t i = 0; i < n && !room->is_now && room->text; i++) {
+		if (!growth[i].group || !growth[i].applies || growth[i].is_silent)
+			continue;
+		AUTO_FREE char *group = str_shown(growth[i].group);
+		REPLACE(room->text, mem_printf("%s, one of group %s is bought", room->text, group));
+		return;
+	}
+}
+
 static int kube_submit_find_room(struct check *check, const struct kube_objects *objects,
 	const struct kube_reply *replies, struct err *err)
 {
@@ -859,15 +872,21 @@ static int kube_submit_evaluate(struct check *check, struct err *err)
 		kube_growth_for(kube->cluster, &check->plan.run, &objects, &n_growth);
 	kube_preflight_evaluate(
 		&check->plan.run, &objects, growth, &check->questions, replies, &findings);
+	if (findings.problems.n > 0)
+		r = err_copy(err, &findings.problems.v[0]);
+	for (size_t i = 0; r == 0 && i < objects.notes.n; i++)
+		strv_add(check->notes, objects.notes.v[i]);
+	for (size_t i = 0; r == 0 && i < findings.notes.n; i++)
+		strv_add(check->notes, findings.notes.v[i]);
+	if (r == 0 && check->room) {
+		r = kube_submit_find_room(check, &objects, replies, err);
+		/* What waits in a queue waits for quota. */
+		if (!check->plan.run.queue)
+			kube_submit_room_grows(growth, n_growth, check->room);
+	}
 	for (size_t i = 0; i < n_growth; i++)
 		kube_growth_done(&growth[i]);
-	if (findings.problems.n > 0)
-		return err_copy(err, &findings.problems.v[0]);
-	for (size_t i = 0; i < objects.notes.n; i++)
-		strv_add(check->notes, objects.notes.v[i]);
-	for (size_t i = 0; i < findings.notes.n; i++)
-		strv_add(check->notes, findings.notes.v[i]);
-	return check->room ? kube_submit_find_room(check, &objects, replies, err) : 0;
+	return r;
 }
 
 /* A login may take its time; who sends the Job waits for it. */

@@ -227,7 +227,6 @@ static void test_pods_share_shapes(void **state UNUSED)
 	assert_int_equal(model.shapes.n, 1);
 	assert_int_equal(model.pods.v[2].node, 0);
 	assert_true(model.pods.v[2].is_daemon && !model.pods.v[0].is_daemon);
-	assert_true(model.pods.v[0].is_kept && !model.pods.v[2].is_kept);
 	assert_int_equal(model.nodes.v[0].idle_since_ms, NOW);
 }
 

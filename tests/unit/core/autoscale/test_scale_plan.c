@@ -41,7 +41,8 @@ static const struct plan_case {
 	{"original-idle", "an idle node is cordoned", "cordon n", 0, ""},
 	{"original-grace", "one that is idle for a short time stays", "", 0, ""},
 	{"original-busy", "a busy node stays", "", 0, ""},
-	{"original-undrainable", "a busy node stays, whoever owns its pods", "", 0, ""},
+	{"original-undrainable", "a busy node stays, though its mark says that it is idle", "", 0,
+		""},
 	{"original-drainable", "a nearly empty node stays as well: nothing that runs is ended", "",
 		0, ""},
 	{"original-priority", "groups are asked by their weight", "grow b 0>1", 1, ""},
@@ -250,6 +251,8 @@ static void test_what_is_no_snapshot(void **state UNUSED)
 			"shapes.s.key is not a string"},
 		{"\"shapes\": {\"s\": {}}, \"pods\": [{\"name\": \"p\", \"shape\": \"s\", \"count\": \"5\"}]",
 			"pods[0].count is not a number"},
+		{"\"shapes\": {\"s\": {}}, \"pods\": [{\"name\": \"p\", \"shape\": \"s\", \"kept\": true}]",
+			"pods[0].kept is not known"},
 		{"\"nodes\": [{\"name\": \"n\", \"ready\": \"true\"}]",
 			"nodes[0].ready is neither true nor false"},
 		{"\"nodes\": [{\"name\": \"n\", \"kept\": true}]", "nodes[0].kept is not a string"},
@@ -547,6 +550,107 @@ static void test_any_model(void **state UNUSED)
 	}
 }
 
+/* Pods of which memory is scarce, on machines that no few of them fill. First fit is 2 to 4 % over
+ * the bound. */
+static void memory_model(struct scale_model *ret)
+{
+	static const int64_t cpus[] = {16, 32, 64}, gib[] = {128, 256, 256};
+	static const double prices[] = {1.28, 2.56, 3.84};
+
+	scale_model_init(ret);
+	for (size_t i = 0; i < ARRAY_LEN(cpus); i++) {
+		struct scale_group *group = vec_push(&ret->groups);
+		group->id = mem_printf("g%zu", i);
+		group->max = 100000;
+		group->price = prices[i];
+		group->has_template = true;
+		group->room = (struct scale_amounts){.of = {[SCALE_CPU] = 1000 * cpus[i],
+							     [SCALE_MEMORY] = gib[i] << 30,
+							     [SCALE_PODS] = 110}};
+	}
+	for (int32_t i = 0; i < 20; i++) {
+		struct scale_shape *shape = vec_push(&ret->shapes);
+		shape->name = mem_printf("s%d", i);
+		shape->request =
+			(struct scale_amounts){.of = {[SCALE_CPU] = 500 * (1 + any(8)),
+						       [SCALE_MEMORY] = (4 + any(60)) << 30,
+						       [SCALE_PODS] = 1}};
+		struct scale_pod *pod = vec_push(&ret->pods);
+		*pod = (struct scale_pod){.name = mem_printf("ns/p%d", i),
+			.count = 500,
+			.shape = i,
+			.node = -1,
+			.gang = -1};
+	}
+}
+
+/* Of groups without a price as few machines as can be. */
+static void test_little_is_wasted(void **state UNUSED)
+{
+	for (uint64_t i = 1; i <= 12; i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_SCALE_PLAN struct scale_plan plan = {0};
+
+		seed = i;
+		memory_model(&model);
+		for (size_t g = 0; i % 3 == 0 && g < model.groups.n; g++)
+			model.groups.v[g].price = -1;
+		scale_plan_make(&model, &plan);
+		assert_int_equal(plan.helped, plan.waiting);
+		double is = plan.bound.price, least = plan.bound.price_least;
+		if (is < 0)
+			is = (double)plan.bound.nodes, least = (double)plan.bound.nodes_least;
+		if (is > least * 1.01)
+			print_error("seed %" PRIu64 ": %.2f, not %.2f\n", i, is, least);
+		assert_true(is <= least * 1.01);
+	}
+}
+
+/* Gangs that have to be in one group, of which only the last of many has machines for them; and in
+ * one zone, of which the last is the only one with enough. */
+static void test_the_last_place_is_found(void **state UNUSED)
+{
+	enum { GROUPS = 300 };
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_SCALE_PLAN struct scale_plan plan = {0};
+
+	scale_model_init(&model);
+	assert_int_equal(scale_resource(&model, "nvidia.com/gpu"), GPU);
+	for (int i = 0; i < GROUPS; i++) {
+		struct scale_group *group = vec_push(&model.groups);
+		group->id = mem_printf("g%03d", i);
+		group->zone = mem_printf("z%d", i / 2);
+		group->max = i < GROUPS - 2 ? 1 : 4;
+		group->has_template = true;
+		group->room = (struct scale_amounts){.of = {[SCALE_CPU] = 8000,
+							     [SCALE_PODS] = 10,
+							     [GPU] = i < GROUPS - 1 ? 0 : 8}};
+	}
+	for (int32_t i = 0; i < 2; i++) {
+		struct scale_shape *shape = vec_push(&model.shapes);
+		shape->name = mem_printf("s%d", i);
+		shape->request = (struct scale_amounts){
+			.of = {[SCALE_CPU] = 8000, [SCALE_PODS] = 1, [GPU] = i ? 0 : 1}};
+		struct scale_gang *gang = vec_push(&model.gangs);
+		gang->name = mem_printf("ns/g%d", i);
+		gang->owner = mem_strdup("dlrun");
+		gang->same = i ? SCALE_SAME_ZONE : SCALE_SAME_GROUP;
+		struct scale_pod *pod = vec_push(&model.pods);
+		*pod = (struct scale_pod){.name = mem_printf("ns/p%d", i),
+			.count = i ? 4 : 3,
+			.shape = i,
+			.node = -1,
+			.gang = i};
+	}
+	json_free(plan_of(&model, &plan));
+	assert_int_equal(plan.helped, 7);
+	assert_int_equal(plan.actions.n, 2);
+	assert_int_equal(plan.actions.v[0].group, GROUPS - 2);
+	assert_int_equal(plan.actions.v[0].to, 4);
+	assert_int_equal(plan.actions.v[1].group, GROUPS - 1);
+	assert_int_equal(plan.actions.v[1].to, 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -554,6 +658,8 @@ int main(void)
 		cmocka_unit_test(test_a_snapshot_is_written_as_it_was_read),
 		cmocka_unit_test(test_what_is_no_snapshot),
 		cmocka_unit_test(test_any_model),
+		cmocka_unit_test(test_little_is_wasted),
+		cmocka_unit_test(test_the_last_place_is_found),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

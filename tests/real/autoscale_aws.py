@@ -40,8 +40,8 @@ class Provider:
         assert "groups" in found, found
         return {g["id"]: g for g in found["groups"]}
 
-    def grow(self, group, size, token="t1"):
-        return self.ask("grow", group=group, **{"from": 0, "to": size, "token": token})
+    def grow(self, group, size, token="t1", before=0):
+        return self.ask("grow", group=group, **{"from": before, "to": size, "token": token})
 
     def status(self, group, since):
         return self.ask("status", group=group, token="t1", since=since)["failed"]
@@ -91,7 +91,8 @@ def test_with_a_server_that_checks_signatures(w):
             assert [g["weight"] for g in groups.values()] == [0, 0, 1, 1]
             assert "Cluster Autoscaler" in groups["theirs@us-east-1"]["refused"] and "refused" not in ours
             assert "Cluster Autoscaler" in aws.grow("theirs@us-east-1", 2)["error"]
-            assert aws.grow("gpu a+b@us-east-1", 3)["accepted"] == 3
+            # From 0, which it is not: by its size. Moto has no LaunchInstances.
+            assert aws.grow("gpu a+b@us-east-1", 3, before=0)["accepted"] == 3
             after = aws.groups()
             assert [after[g]["desired"] for g in groups] == [1, 1, 3, 1], after
             ids = [i["id"] for i in after["gpu a+b@us-east-1"]["instances"]]
@@ -141,6 +142,37 @@ def test_some_machines_come_and_the_others_are_not_waited_for(w):
         # They have come meanwhile.
         group.instances = {i: "InService" for i in group.instances}
         assert [i["state"] for i in aws.groups()["gpu@us-east-1"]["instances"]] == ["running"] * 3
+
+
+def test_launches_at_once(w):
+    """What a group of one zone does not get is known at once, and a token that comes again buys nothing."""
+    with Aws("us-east-1") as server, Provider(w, server.env, "us-east-1") as aws:
+        group = server.add("us-east-1", Group("gpu", size=(0, 0, 500)))
+        group.zones = ["us-east-1a"]
+        made = aws.grow("gpu@us-east-1", 250, "a")
+        assert made["accepted"] == group.desired == 250 and made["instances"] == list(group.instances) and made["failed"] == []
+        assert sum(server.form(r)["Action"] == "LaunchInstances" for r in server.requests) == 3 and not group.activities
+        group.room = 4
+        made = aws.grow("gpu@us-east-1", 260, "b", 250)
+        assert made["accepted"] == group.desired == 254 and len(made["instances"]) == 4, made
+        assert [f["class"] for f in made["failed"]] == ["capacity"], made
+        group.room = None
+        server.rule(server.action("LaunchInstances"), Answer(how="rst"), nth={1, 2}, stage="after")
+        made = aws.grow("gpu@us-east-1", 260, "c", 254)
+        assert made["accepted"] == group.desired == len(group.live()) == 260 and len(made["instances"]) == 6, made
+        # Somebody else has grown it meanwhile: the size counts.
+        made = aws.grow("gpu@us-east-1", 262, "d", 255)
+        assert made["accepted"] == group.desired == 262 and made["instances"] == [] and len(group.activities) == 2, made
+
+
+def test_launches_that_are_not_allowed(w):
+    with Aws("us-east-1") as server, Provider(w, server.env, "us-east-1") as aws:
+        group = server.add("us-east-1", Group("gpu"))
+        group.zones = ["us-east-1a"]
+        denied = server.rule(server.action("LaunchInstances"), lambda _: server.refuse("AccessDenied", "not you", 403))
+        assert aws.grow("gpu@us-east-1", 2, "a")["accepted"] == 2
+        assert aws.grow("gpu@us-east-1", 3, "b", 2)["accepted"] == group.desired == len(group.live()) == 3
+        assert denied.fired == 1
 
 
 def test_throttled(w):

@@ -51,10 +51,11 @@ class Group:
 
 
 class Aws(ScriptedServer):
-    """`groups`: by region and name. `skew`: of its clock, in seconds. `page`: groups in one response."""
+    """`groups`: by region and name. `skew`: of its clock, in seconds. `page`: groups in one response. `filters`: whether it heeds them."""
 
     def __init__(self, *regions, page=100):
         self.groups = {region: {} for region in regions}
+        self.filters = True
         self.launched, self.tokens, self.skew, self.page, self.count_launches = {}, {}, 0, page, 0
         super().__init__()
         self.env = {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": "AKIAFAKE", "AWS_SECRET_ACCESS_KEY": "canary-secret",
@@ -115,7 +116,7 @@ class Aws(ScriptedServer):
     # --- Auto Scaling
 
     def DescribeAutoScalingGroups(self, groups, form):
-        name, tag = form.get("AutoScalingGroupNames.member.1"), form.get("Filters.member.1.Name", "")[4:]
+        name, tag = form.get("AutoScalingGroupNames.member.1"), form.get("Filters.member.1.Name", "")[4:] if self.filters else ""
         found = [g for g in groups.values() if (not name or g.name == name) and (not tag or g.tags.get(tag) == form["Filters.member.1.Values.member.1"])]
         first = int(form.get("NextToken", "0"))
         result = {"AutoScalingGroups": members(self.group(g) for g in found[first:first + self.page])}

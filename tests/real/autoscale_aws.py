@@ -244,9 +244,26 @@ def test_responses_that_are_lost(w):
         assert aws.grow("gpu@us-east-1", 4, "b")["accepted"] == 4 and group.desired == 4
 
 
+def test_machines_that_have_died_are_not_replaced(w):
+    """But one that has come meanwhile stays."""
+    for comes, want in ((False, 1), (True, 2)):
+        with Aws("us-east-1") as server, Provider(w, server.env, "us-east-1") as aws:
+            group = server.add("us-east-1", Group("gpu", size=(0, 3, 3)))
+            idle, busy, dead = group.instances
+            del group.instances[dead]
+            group.room = 0
+            if comes:
+                server.rule(server.action("DescribeAutoScalingGroups"), lambda _: [server.launch(group), None][1], nth=2)
+            ended = aws.shrink("gpu@us-east-1", 1, idle, dead)["instances"]
+            assert [i["gone"] for i in ended] == [False, True] and not any("error" in i for i in ended), ended
+            assert group.desired == len(group.live()) == want and busy in group.live(), (group.desired, group.instances)
+
+
 def test_what_is_not_ours_stays(w):
     with Aws("us-east-1") as server, Provider(w, server.env, "us-east-1") as aws:
         ours, theirs = (server.add("us-east-1", Group(n, cluster=c, size=(0, 2, 3))) for n, c in (("a", "lab"), ("b", "else")))
+        assert list(aws.groups()) == ["a@us-east-1"]
+        server.filters = False
         assert list(aws.groups()) == ["a@us-east-1"]
         for group, size, text in (("b@us-east-1", 3, "dlrun/cluster"), ("c@us-east-1", 3, "no such group"), ("a@us-west-2", 3, "no group of these regions"),
                                   ("a", 3, "no group of these regions"), ("a@us-east-1", 4, "maximum is 3")):

@@ -134,14 +134,14 @@ static int aws_verb_on_group(void *ctx, struct aws_result *result, struct err *e
 	return refused ? aws_verb_refuse(verb, refused, err) : verb->go(verb, err);
 }
 
-static void aws_verb_find(struct aws_verb *verb, aws_verb_fn *go)
+static void aws_verb_find(struct aws_verb *verb, aws_done_fn *done)
 {
 	AUTO_STRV struct strv params = {0};
 
-	verb->go = go;
+	aws_groups_done(&verb->found);
 	strv_addf(&params, "AutoScalingGroupNames.member.1=%s", verb->name);
 	aws_verb_ask(verb, "DescribeAutoScalingGroups", &params, false, aws_read_groups,
-		&verb->found, aws_verb_on_group);
+		&verb->found, done);
 }
 
 static void aws_verb_resize(struct aws_verb *verb, int64_t to, aws_done_fn *done)
@@ -350,6 +350,20 @@ static int aws_shrink_on_size(void *ctx, struct aws_result *result, struct err *
 	return aws_shrink_end(verb, err);
 }
 
+static int aws_shrink_resize(struct aws_verb *verb, struct err *err);
+
+static int aws_shrink_on_group(void *ctx, struct aws_result *result, struct err *err)
+{
+	struct aws_verb *verb = ctx;
+
+	verb->request = NULL;
+	verb->n_ended = 0; /* it is without them now */
+	if (err_is_set(&result->error) || verb->found.n != 1 ||
+		!str_eq(verb->found.v[0].name, verb->name))
+		return aws_shrink_end(verb, err);
+	return aws_shrink_resize(verb, err);
+}
+
 /* Machines that were asked for and did not come, or that AWS would replace, are no longer asked
  * for. */
 static int aws_shrink_resize(struct aws_verb *verb, struct err *err)
@@ -364,6 +378,11 @@ static int aws_shrink_resize(struct aws_verb *verb, struct err *err)
 		to = group->min;
 	if (verb->to < 0 || verb->is_vague || desired <= to)
 		return aws_shrink_end(verb, err);
+	/* Terminations take time, in which a machine may have come. */
+	if (verb->n_ended > 0) {
+		aws_verb_find(verb, aws_shrink_on_group);
+		return 0;
+	}
 	aws_verb_resize(verb, to, aws_shrink_on_size);
 	return 0;
 }
@@ -470,7 +489,8 @@ static int aws_verb_read(struct aws_verb *verb, const struct json *request, stru
 	verb->from = json_get_int(request, "from", -1);
 	verb->to = json_get_int(request, "to", -1);
 	if (str_eq(word, "grow") && verb->to >= 0) {
-		aws_verb_find(verb, aws_grow_go);
+		verb->go = aws_grow_go;
+		aws_verb_find(verb, aws_verb_on_group);
 		return 0;
 	}
 	if (str_eq(word, "status") && since) {
@@ -480,7 +500,8 @@ static int aws_verb_read(struct aws_verb *verb, const struct json *request, stru
 	}
 	if (str_eq(word, "shrink")) {
 		ERR_TRY(aws_shrink_read(request, verb, err));
-		aws_verb_find(verb, aws_shrink_next);
+		verb->go = aws_shrink_next;
+		aws_verb_find(verb, aws_verb_on_group);
 		return 0;
 	}
 	return err_set(err, E_SCALE_PROVIDER, "it is no request of a provider");

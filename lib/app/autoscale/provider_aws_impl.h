@@ -33,7 +33,7 @@ struct provider_aws {
 	struct aws_facts facts;
 	int64_t facts_ms;   /* clock_ms() when templates and types were read first */
 	struct strv tokens; /* of grows that have had their effect, newest last */
-	struct strv later;  /* ids of groups that cannot launch at once */
+	struct strv later;  /* ids of groups that could not launch at once */
 };
 
 struct aws_verb;

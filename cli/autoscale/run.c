@@ -111,7 +111,8 @@ static void run_tell_not_helped(
 							 ? model->groups.v[reason->group].id
 							 : NULL,
 					.owner = owner,
-					.text = reason->text});
+					.text = reason->text,
+					.is_lasting = true});
 	}
 }
 
@@ -131,8 +132,8 @@ static int run_turn(struct run *run, struct err *err)
 	run->metrics.lost_notices = run->notices ? notices_lost(run->notices) : 0;
 	if (run->server) {
 		AUTO_BUF struct buf text = buf_with(METRICS_MAX);
-		metrics_print(
-			&run->metrics, settings_cluster(run->place.settings), &model, &plan, &text);
+		metrics_print(&run->metrics, settings_cluster(run->place.settings),
+			r < 0 ? NULL : &model, r < 0 ? NULL : &plan, &text);
 		metrics_server_set(run->server, &text);
 	}
 	return r;

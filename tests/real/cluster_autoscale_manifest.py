@@ -3,7 +3,10 @@
 """`dlrun autoscale manifest`, as a real API server takes it; and an autoscaler that has the rights of its service account, and no others."""
 
 import contextlib
+import json
+import socket
 import subprocess
+import urllib.request
 
 from cluster_autoscale_run import RANKS, SOON_S, SYSTEM, lab
 from harness import *  # noqa: F403
@@ -49,6 +52,46 @@ def test_the_rights_of_the_manifest_are_enough(w):
         assert loop.wait(30) == 0, here.said()
         assert "forbidden" not in here.said(), here.said()
         assert here.c.get("ConfigMap", "dlrun-autoscale-state", SYSTEM)["data"]["state"]
+
+
+def told(here, port, notices):
+    """Settings with a port of metrics and a program of notices."""
+    path = here.w.tree / "autoscale.yaml"
+    keeps = ["/bin/sh", "-c", 'cat >>"$1"', "sh", str(notices)]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"metrics": port, "notify": keeps}))
+
+
+def test_metrics_and_notices_tell_what_was_done(w):
+    notices = w.dir / "notices"
+    with lab(w, a=RANKS) as here:
+        with socket.socket() as free:
+            free.bind(("", 0))
+            port = free.getsockname()[1]
+        told(here, port, notices)
+        here.add_gang("g", RANKS)
+        here.add_pods(1)
+        loop = here.start()
+        values = {}
+
+        def scraped():
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+                assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4"), response.headers
+                values.update(line.rsplit(" ", 1) for line in response.read().decode().splitlines() if not line.startswith("#"))
+            return values.get(f'dlrun_autoscale_group_ready{{group="{here.id("a")}"}}') == str(RANKS) and \
+                values["dlrun_autoscale_pods_waiting"] == "1"
+        here.c.wait(scraped, "metrics of the machines", SOON_S)
+        group = f'{{group="{here.id("a")}"}}'
+        assert values[f"dlrun_autoscale_machines_bought_total{group}"] == str(RANKS), values
+        assert values["dlrun_autoscale_pods_not_helped"] == "1" and values['dlrun_autoscale_info{cluster="lab"}'] == "1", values
+        assert values["dlrun_autoscale_price_per_hour"] == str(10 * RANKS), values
+        assert int(values["dlrun_autoscale_turns_total"]) > 0 and values["dlrun_autoscale_notices_lost_total"] == "0", values
+        lines = [json.loads(line) for line in notices.read_text().splitlines()]
+        loop.terminate()
+        assert loop.wait(30) == 0, here.said()
+    assert [n["kind"] for n in lines].count("grow") == 1, lines
+    reasons = [n for n in lines if n["kind"] == "not_helped"]
+    assert reasons and {n["owner"] for n in reasons} == {f"{here.tag}/p0"} and all(n["cluster"] == "lab" for n in lines), lines
+    assert len({n["text"] for n in reasons}) == len(reasons), "it is told again each turn"
 
 
 def test_the_manifest_gives_no_other_rights(w):

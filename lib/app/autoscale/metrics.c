@@ -12,11 +12,14 @@
 
 #define METRICS_PREFIX "dlrun_autoscale_"
 
+enum { TURNS_MAX = 4096 }; /* bytes of what is of no model and no group */
+
 void metrics_done(struct metrics *metrics)
 {
 	vec_foreach (struct metrics_group, group, &metrics->groups)
 		free(group->id);
 	vec_done(&metrics->groups);
+	free(metrics->model);
 }
 
 void metrics_turn(struct metrics *metrics, int64_t took_ms, int64_t now_ms, bool failed)
@@ -76,13 +79,6 @@ static void metrics_label(struct buf *out, const char *label, const char *value)
 	buf_addc(out, '"');
 }
 
-static void metrics_value(
-	struct buf *out, const char *name, const char *type, const char *help, double value)
-{
-	metrics_head(out, name, type, help);
-	buf_addf(out, METRICS_PREFIX "%s %.15g\n", name, value);
-}
-
 static void metrics_of_group(struct buf *out, const char *name, const char *id, double value)
 {
 	buf_addf(out, METRICS_PREFIX "%s{", name);
@@ -100,13 +96,22 @@ static double metrics_price(const struct scale_model *model)
 	return sum;
 }
 
-static void metrics_totals(const struct metrics *metrics, const char *cluster,
-	const struct scale_model *model, const struct scale_plan *plan, struct buf *out)
+struct metrics_row {
+	const char *name, *type, *help;
+	double value;
+};
+
+static void metrics_rows(struct buf *out, const struct metrics_row *rows, size_t n)
 {
-	const struct {
-		const char *name, *type, *help;
-		double value;
-	} values[] = {
+	for (size_t i = 0; i < n; i++) {
+		metrics_head(out, rows[i].name, rows[i].type, rows[i].help);
+		buf_addf(out, METRICS_PREFIX "%s %.15g\n", rows[i].name, rows[i].value);
+	}
+}
+
+static void metrics_turns(const struct metrics *metrics, const char *cluster, struct buf *out)
+{
+	const struct metrics_row rows[] = {
 		{"turns_total", "counter", "Turns that have ended.", (double)metrics->turns},
 		{"turns_failed_total", "counter", "Turns that have ended with an error.",
 			(double)metrics->failed},
@@ -117,6 +122,19 @@ static void metrics_totals(const struct metrics *metrics, const char *cluster,
 			(double)metrics->success_ms / 1000},
 		{"notices_lost_total", "counter", "Notices that the program did not get.",
 			(double)metrics->lost_notices},
+	};
+
+	metrics_head(out, "info", "gauge", "The cluster of the settings.");
+	buf_adds(out, METRICS_PREFIX "info{");
+	metrics_label(out, "cluster", cluster);
+	buf_adds(out, "} 1\n");
+	metrics_rows(out, rows, ARRAY_LEN(rows));
+}
+
+static void metrics_totals(
+	const struct scale_model *model, const struct scale_plan *plan, struct buf *out)
+{
+	const struct metrics_row rows[] = {
 		{"pods_waiting", "gauge", "Pods that wait for a node.", (double)plan->waiting},
 		{"pods_helped", "gauge",
 			"Pods that wait and have a place, on nodes or on machines to come.",
@@ -129,12 +147,7 @@ static void metrics_totals(const struct metrics *metrics, const char *cluster,
 			metrics_price(model)},
 	};
 
-	metrics_head(out, "info", "gauge", "The cluster of the settings.");
-	buf_adds(out, METRICS_PREFIX "info{");
-	metrics_label(out, "cluster", cluster);
-	buf_adds(out, "} 1\n");
-	for (size_t i = 0; i < ARRAY_LEN(values); i++)
-		metrics_value(out, values[i].name, values[i].type, values[i].help, values[i].value);
+	metrics_rows(out, rows, ARRAY_LEN(rows));
 }
 
 /* Of each group of the model, by nodes. */
@@ -188,18 +201,32 @@ static void metrics_counters(const struct metrics *metrics, struct buf *out)
 		}
 }
 
-void metrics_print(struct metrics *metrics, const char *cluster, const struct scale_model *model,
-	const struct scale_plan *plan, struct buf *out)
+static void metrics_model(
+	struct metrics *metrics, const struct scale_model *model, const struct scale_plan *plan)
 {
-	AUTO_BUF struct buf text = buf_with(METRICS_MAX);
+	AUTO_BUF struct buf text = buf_with(METRICS_MAX / 2);
 
 	vec_foreach (const struct scale_group, group, &model->groups)
 		metrics_group(metrics, group->id);
-	metrics_totals(metrics, cluster, model, plan, &text);
+	metrics_totals(model, plan, &text);
 	size_t totals = text.len;
 	metrics_groups(model, &text);
-	metrics_counters(metrics, &text);
-	buf_add(out, text.data, text.full ? totals : text.len);
+	REPLACE(metrics->model, mem_strndup(text.data, text.full ? totals : text.len));
+}
+
+void metrics_print(struct metrics *metrics, const char *cluster, const struct scale_model *model,
+	const struct scale_plan *plan, struct buf *out)
+{
+	AUTO_BUF struct buf counters = buf_with(METRICS_MAX / 2 - TURNS_MAX);
+
+	if (model)
+		metrics_model(metrics, model, plan);
+	metrics_counters(metrics, &counters);
+	metrics_turns(metrics, cluster, out);
+	if (metrics->model)
+		buf_adds(out, metrics->model);
+	if (!counters.full)
+		buf_add(out, counters.data, counters.len);
 }
 
 /*

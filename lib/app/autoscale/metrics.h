@@ -31,6 +31,7 @@ struct metrics {
 	int64_t took_ms;    /* of the last turn */
 	int64_t success_ms; /* wall clock, of the last one that did not fail */
 	int64_t lost_notices;
+	char *model; /* what was last printed of model and plan; or NULL */
 	/* SCALE_GROUPS_LIMIT at most; later ones are not counted. */
 	struct metrics_groups VEC_OF(struct metrics_group) groups;
 };
@@ -40,8 +41,9 @@ void metrics_done(struct metrics *metrics);
 /* A turn has ended; now_ms: wall clock. */
 void metrics_turn(struct metrics *metrics, int64_t took_ms, int64_t now_ms, bool failed);
 void metrics_event(struct metrics *metrics, const struct turn_event *event);
-/* The text: counters, and model and plan of the last turn. Groups of the model get their counters.
- * Where all groups do not fit into METRICS_MAX, what is of single groups is left out. */
+/* The text: counters, and model and plan of the last turn. Both are NULL where it failed: what was
+ * printed of the one before is repeated. Groups of the model get their counters. Where all groups
+ * do not fit into METRICS_MAX, what is of single groups is left out. */
 void metrics_print(struct metrics *metrics, const char *cluster, const struct scale_model *model,
 	const struct scale_plan *plan, struct buf *out);
 

@@ -203,6 +203,21 @@ static void notices_line(const struct notices *notices, const struct notice *not
 	json_print(json, out);
 }
 
+/* The text by which equal notices are known. */
+static void notices_key(const struct notices *notices, const struct notice *notice, struct buf *out)
+{
+	struct notice same = *notice;
+	AUTO_FREE char *text = mem_strdup(notice->text);
+	char *to = text;
+
+	for (const char *s = text; *s; s++)
+		if (!str_is_digit(*s) || s == text || !str_is_digit(s[-1]))
+			*to++ = str_is_digit(*s) ? '0' : *s;
+	*to = '\0';
+	same.text = notice->is_lasting ? text : notice->text;
+	notices_line(notices, &same, NULL, NOTICE_LINE_MAX, out);
+}
+
 void notices_add(struct notices *notices, const struct notice *notice)
 {
 	AUTO_BUF struct buf key = buf_with(8 * NOTICE_LINE_MAX);
@@ -212,7 +227,7 @@ void notices_add(struct notices *notices, const struct notice *notice)
 		notices->lost++;
 		return;
 	}
-	notices_line(notices, notice, NULL, NOTICE_LINE_MAX, &key);
+	notices_key(notices, notice, &key);
 	if (!notices_is_new(notices, key.data))
 		return;
 	clock_format(clock_wall_ms(), now);

@@ -13,6 +13,7 @@
 #ifndef DLRUN_APP_AUTOSCALE_NOTICE_H
 #define DLRUN_APP_AUTOSCALE_NOTICE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/loop/loop.h"
@@ -30,6 +31,9 @@ enum {
 struct notice {
 	const char *kind, *text;
 	const char *group, *owner; /* or NULL */
+	/* Of a state that goes on, as a reason why pods wait: it is the same with other numbers in
+	 * text. */
+	bool is_lasting;
 };
 
 struct notices_options {

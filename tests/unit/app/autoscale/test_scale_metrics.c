@@ -135,6 +135,10 @@ static void test_text(void **state)
 	metrics_turn(&metrics, 250, 1795755700000, true);
 	metrics_print(&metrics, "lab", &model, &plan, &out);
 	assert_string_equal(out.data, expected);
+	/* A turn that failed shows what the one before has seen. */
+	buf_reset(&out);
+	metrics_print(&metrics, "lab", NULL, NULL, &out);
+	assert_string_equal(out.data, expected);
 }
 
 /* Names as long as they like to be: the totals stay. */
@@ -153,6 +157,7 @@ static void test_too_much(void **state)
 	metrics_print(&metrics, "lab", &model, &plan, &out);
 	assert_false(out.full);
 	assert_true(str_ends(out.data, "dlrun_autoscale_price_per_hour 0\n"));
+	assert_true(str_starts(out.data, "# HELP dlrun_autoscale_info "));
 }
 
 /*

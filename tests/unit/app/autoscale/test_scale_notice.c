@@ -154,6 +154,30 @@ static void test_equal(void **state)
 	close_fix(&fix);
 }
 
+/* A reason in which seconds are counted down is told once, purchases each. */
+static void test_lasting(void **state)
+{
+	struct fix fix;
+
+	(void)state;
+	open_fix(&fix, KEEPS, 0);
+	for (int i = 8; i < 12; i++) {
+		AUTO_FREE char *text = mem_printf("it is not asked for %d s more", i);
+		notices_add(fix.notices, &(struct notice){.kind = "not_helped",
+						 .group = "a",
+						 .text = text,
+						 .is_lasting = true});
+		notices_add(
+			fix.notices, &(struct notice){.kind = "grow", .group = "a", .text = text});
+	}
+	notices_add(fix.notices, &(struct notice){.kind = "not_helped",
+					 .group = "a",
+					 .text = "its maximum is 8",
+					 .is_lasting = true});
+	RUN_UNTIL(&fix, count_lines() == 6);
+	close_fix(&fix);
+}
+
 /* While the program runs they wait, and more than may wait are counted in the next one. */
 static void test_queue(void **state)
 {
@@ -257,6 +281,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_line, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_equal, make_tmp, remove_tmp),
+		cmocka_unit_test_setup_teardown(test_lasting, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_queue, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_long, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_failures, make_tmp, remove_tmp),

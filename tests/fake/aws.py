@@ -44,18 +44,19 @@ class Group:
         self.min, self.desired, self.max = size
         self.tags = {"dlrun/cluster": cluster, **dict(tags)}
         self.instances, self.activities = {}, []
-        self.room, self.refusal, self.slow = None, NO_CAPACITY, False
+        self.room, self.refusal, self.slow, self.zones = None, NO_CAPACITY, False, ["us-east-1a", "us-east-1b"]
 
     def live(self):
         return [i for i, state in self.instances.items() if state != "Terminating"]
 
 
 class Aws(ScriptedServer):
-    """`groups`: by region and name. `skew`: of its clock, in seconds. `page`: groups in one response."""
+    """`groups`: by region and name. `skew`: of its clock, in seconds. `page`: groups in one response. `filters`: whether it heeds them."""
 
     def __init__(self, *regions, page=100):
         self.groups = {region: {} for region in regions}
-        self.launched, self.skew, self.page, self.count_launches = {}, 0, page, 0
+        self.filters = True
+        self.launched, self.tokens, self.skew, self.page, self.count_launches = {}, {}, 0, page, 0
         super().__init__()
         self.env = {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": "AKIAFAKE", "AWS_SECRET_ACCESS_KEY": "canary-secret",
                     "AWS_EC2_METADATA_DISABLED": "true"}
@@ -71,17 +72,21 @@ class Aws(ScriptedServer):
     def settle(self, group):
         """What the service does after a change of the size."""
         while len(group.live()) < group.desired:
-            self.count_launches += 1
             activity = {"AutoScalingGroupName": group.name, "Description": "Launching a new EC2 instance.", "StartTime": time_text(self.now()),
                         "StatusCode": "Successful", "StatusMessage": ""}
             group.activities.insert(0, activity)
             if group.room == 0:
                 activity.update(StatusCode="Failed", StatusMessage=f"{group.refusal} Launching EC2 instance failed.")
                 return
-            group.room = None if group.room is None else group.room - 1
-            instance = f"i-{self.count_launches:08x}"
-            group.instances[instance] = "Pending" if group.slow else "InService"
-            self.launched[instance] = self.now()
+            self.launch(group)
+
+    def launch(self, group):
+        self.count_launches += 1
+        group.room = None if group.room is None else group.room - 1
+        instance = f"i-{self.count_launches:08x}"
+        group.instances[instance] = "Pending" if group.slow else "InService"
+        self.launched[instance] = self.now()
+        return instance
 
     def form(self, request):
         return dict(urllib.parse.parse_qsl(request.body.decode()))
@@ -111,7 +116,7 @@ class Aws(ScriptedServer):
     # --- Auto Scaling
 
     def DescribeAutoScalingGroups(self, groups, form):
-        name, tag = form.get("AutoScalingGroupNames.member.1"), form.get("Filters.member.1.Name", "")[4:]
+        name, tag = form.get("AutoScalingGroupNames.member.1"), form.get("Filters.member.1.Name", "")[4:] if self.filters else ""
         found = [g for g in groups.values() if (not name or g.name == name) and (not tag or g.tags.get(tag) == form["Filters.member.1.Values.member.1"])]
         first = int(form.get("NextToken", "0"))
         result = {"AutoScalingGroups": members(self.group(g) for g in found[first:first + self.page])}
@@ -121,7 +126,7 @@ class Aws(ScriptedServer):
 
     def group(self, g):
         return {"AutoScalingGroupName": g.name, "MinSize": g.min, "MaxSize": g.max, "DesiredCapacity": g.desired,
-                "AvailabilityZones": members(["us-east-1a"]), "LaunchTemplate": {"LaunchTemplateId": f"lt-{g.type}", "Version": "$Latest"},
+                "AvailabilityZones": members(g.zones), "LaunchTemplate": {"LaunchTemplateId": f"lt-{g.type}", "Version": "$Latest"},
                 "Instances": members({"InstanceId": i, "InstanceType": g.type, "LifecycleState": state} for i, state in g.instances.items()),
                 "Tags": members({"Key": k, "Value": v} for k, v in g.tags.items())}
 
@@ -134,6 +139,20 @@ class Aws(ScriptedServer):
             group.instances[instance] = "Terminating"
         self.settle(group)
         return {}
+
+    def LaunchInstances(self, groups, form):
+        group, wanted, token = groups[form["AutoScalingGroupName"]], int(form["RequestedCapacity"]), form["ClientToken"]
+        if token not in self.tokens:
+            if wanted > 100 or len(group.zones) > 1 or group.desired + wanted > group.max:
+                raise ValueError("Not possible.")
+            made = [self.launch(group) for _ in range(wanted if group.room is None else min(wanted, group.room))]
+            group.desired += len(made)
+            error = {"ErrorCode": "InsufficientInstanceCapacity", "ErrorMessage": group.refusal}
+            self.tokens[token] = wanted, {"Instances": members([{"InstanceType": group.type, "InstanceIds": members(made)}]),
+                                          "Errors": members([error] if len(made) < wanted else [])}
+        if self.tokens[token][0] != wanted:
+            raise ValueError("IdempotentParameterMismatch")
+        return {"LaunchInstancesResult": self.tokens[token][1]}
 
     def TerminateInstanceInAutoScalingGroup(self, groups, form):
         group = next((g for g in groups.values() if form["InstanceId"] in g.instances), None)

@@ -33,6 +33,7 @@ static void read_descriptions(const char *text, size_t size)
 	AUTO(aws_template_done) struct aws_template template = {0};
 	AUTO(aws_types_done) struct aws_types types = {0};
 	AUTO(aws_launches_done) struct aws_launches launches = {0};
+	AUTO(aws_started_done) struct aws_started started = {0};
 	AUTO_ERR struct err err = {0};
 	AUTO_FREE char *next = NULL;
 
@@ -49,6 +50,10 @@ static void read_descriptions(const char *text, size_t size)
 	aws_read_launches(&launches, text, size, &next, &err);
 	vec_foreach (const struct aws_launch, launch, &launches)
 		BUG_ON(!launch->id || launch->at_ms < 0);
+	REPLACE(next, NULL);
+	aws_read_started(&started, text, size, &next, &err);
+	vec_foreach (const struct aws_failure, failure, &started.failures.list)
+		BUG_ON(!str_is_plain(failure->text) || strlen(failure->text) > AWS_MESSAGE_MAX);
 	REPLACE(next, NULL);
 	aws_read_nothing(NULL, text, size, &next, &err);
 }

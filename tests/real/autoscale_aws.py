@@ -40,8 +40,8 @@ class Provider:
         assert "groups" in found, found
         return {g["id"]: g for g in found["groups"]}
 
-    def grow(self, group, size, token="t1"):
-        return self.ask("grow", group=group, **{"from": 0, "to": size, "token": token})
+    def grow(self, group, size, token="t1", before=0):
+        return self.ask("grow", group=group, **{"from": before, "to": size, "token": token})
 
     def status(self, group, since):
         return self.ask("status", group=group, token="t1", since=since)["failed"]
@@ -91,7 +91,8 @@ def test_with_a_server_that_checks_signatures(w):
             assert [g["weight"] for g in groups.values()] == [0, 0, 1, 1]
             assert "Cluster Autoscaler" in groups["theirs@us-east-1"]["refused"] and "refused" not in ours
             assert "Cluster Autoscaler" in aws.grow("theirs@us-east-1", 2)["error"]
-            assert aws.grow("gpu a+b@us-east-1", 3)["accepted"] == 3
+            # From 0, which it is not: by its size. Moto has no LaunchInstances.
+            assert aws.grow("gpu a+b@us-east-1", 3, before=0)["accepted"] == 3
             after = aws.groups()
             assert [after[g]["desired"] for g in groups] == [1, 1, 3, 1], after
             ids = [i["id"] for i in after["gpu a+b@us-east-1"]["instances"]]
@@ -141,6 +142,37 @@ def test_some_machines_come_and_the_others_are_not_waited_for(w):
         # They have come meanwhile.
         group.instances = {i: "InService" for i in group.instances}
         assert [i["state"] for i in aws.groups()["gpu@us-east-1"]["instances"]] == ["running"] * 3
+
+
+def test_launches_at_once(w):
+    """What a group of one zone does not get is known at once, and a token that comes again buys nothing."""
+    with Aws("us-east-1") as server, Provider(w, server.env, "us-east-1") as aws:
+        group = server.add("us-east-1", Group("gpu", size=(0, 0, 500)))
+        group.zones = ["us-east-1a"]
+        made = aws.grow("gpu@us-east-1", 250, "a")
+        assert made["accepted"] == group.desired == 250 and made["instances"] == list(group.instances) and made["failed"] == []
+        assert sum(server.form(r)["Action"] == "LaunchInstances" for r in server.requests) == 3 and not group.activities
+        group.room = 4
+        made = aws.grow("gpu@us-east-1", 260, "b", 250)
+        assert made["accepted"] == group.desired == 254 and len(made["instances"]) == 4, made
+        assert [f["class"] for f in made["failed"]] == ["capacity"], made
+        group.room = None
+        server.rule(server.action("LaunchInstances"), Answer(how="rst"), nth={1, 2}, stage="after")
+        made = aws.grow("gpu@us-east-1", 260, "c", 254)
+        assert made["accepted"] == group.desired == len(group.live()) == 260 and len(made["instances"]) == 6, made
+        # Somebody else has grown it meanwhile: the size counts.
+        made = aws.grow("gpu@us-east-1", 262, "d", 255)
+        assert made["accepted"] == group.desired == 262 and made["instances"] == [] and len(group.activities) == 2, made
+
+
+def test_launches_that_are_not_allowed(w):
+    with Aws("us-east-1") as server, Provider(w, server.env, "us-east-1") as aws:
+        group = server.add("us-east-1", Group("gpu"))
+        group.zones = ["us-east-1a"]
+        denied = server.rule(server.action("LaunchInstances"), lambda _: server.refuse("AccessDenied", "not you", 403))
+        assert aws.grow("gpu@us-east-1", 2, "a")["accepted"] == 2
+        assert aws.grow("gpu@us-east-1", 3, "b", 2)["accepted"] == group.desired == len(group.live()) == 3
+        assert denied.fired == 1
 
 
 def test_throttled(w):
@@ -212,9 +244,26 @@ def test_responses_that_are_lost(w):
         assert aws.grow("gpu@us-east-1", 4, "b")["accepted"] == 4 and group.desired == 4
 
 
+def test_machines_that_have_died_are_not_replaced(w):
+    """But one that has come meanwhile stays."""
+    for comes, want in ((False, 1), (True, 2)):
+        with Aws("us-east-1") as server, Provider(w, server.env, "us-east-1") as aws:
+            group = server.add("us-east-1", Group("gpu", size=(0, 3, 3)))
+            idle, busy, dead = group.instances
+            del group.instances[dead]
+            group.room = 0
+            if comes:
+                server.rule(server.action("DescribeAutoScalingGroups"), lambda _: [server.launch(group), None][1], nth=2)
+            ended = aws.shrink("gpu@us-east-1", 1, idle, dead)["instances"]
+            assert [i["gone"] for i in ended] == [False, True] and not any("error" in i for i in ended), ended
+            assert group.desired == len(group.live()) == want and busy in group.live(), (group.desired, group.instances)
+
+
 def test_what_is_not_ours_stays(w):
     with Aws("us-east-1") as server, Provider(w, server.env, "us-east-1") as aws:
         ours, theirs = (server.add("us-east-1", Group(n, cluster=c, size=(0, 2, 3))) for n, c in (("a", "lab"), ("b", "else")))
+        assert list(aws.groups()) == ["a@us-east-1"]
+        server.filters = False
         assert list(aws.groups()) == ["a@us-east-1"]
         for group, size, text in (("b@us-east-1", 3, "dlrun/cluster"), ("c@us-east-1", 3, "no such group"), ("a@us-west-2", 3, "no group of these regions"),
                                   ("a", 3, "no group of these regions"), ("a@us-east-1", 4, "maximum is 3")):

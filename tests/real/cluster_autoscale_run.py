@@ -399,6 +399,15 @@ class Ec2Nodes:
 
 def test_a_region_of_aws_without_capacity(w):
     """The launches fail after the size was accepted: the same pods get machines of the other region, and the size goes down again."""
+    without_capacity(w)
+
+
+def test_a_zone_of_aws_without_capacity(w):
+    """A group of one zone says at once that it has none."""
+    without_capacity(w, "us-east-1a")
+
+
+def without_capacity(w, *zones):
     tag = "k8s.io/cluster-autoscaler/node-template/"
     with lab(w) as here, Aws("us-east-1", "us-west-2") as aws, Ec2Nodes(here, aws):
         w.env.update(aws.env)
@@ -409,6 +418,8 @@ def test_a_region_of_aws_without_capacity(w):
         east = aws.add("us-east-1", Group("gpu", tags=tags))
         west = aws.add("us-west-2", Group("gpu", tags=tags))
         east.room = 0
+        for group in (east, west):
+            group.zones = zones or group.zones
         begin = time.monotonic()
         here.start()
         here.add_pods(3, gpus=1)
@@ -416,6 +427,7 @@ def test_a_region_of_aws_without_capacity(w):
         print(f"no capacity in one region: pods on machines of the other one after {time.monotonic() - begin:.1f} s", flush=True)
         here.c.wait(lambda: east.desired == 0, "the size of the group without capacity", SOON_S)
         assert (len(west.live()), west.desired, len(east.live())) == (3, 3, 0), (west.instances, east.instances, here.said())
+        assert any(aws.form(r)["Action"] == "LaunchInstances" for r in aws.requests) == bool(zones)
         state = json.loads(here.c.get("ConfigMap", "dlrun-autoscale-state", SYSTEM)["data"]["state"])["groups"]
         assert [g["failure"] for i, g in state.items() if "east" in i] == ["capacity"], state
         here.remove_pods()

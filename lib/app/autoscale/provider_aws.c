@@ -20,6 +20,8 @@ enum {
 	AWS_REGIONS_MAX = 40,
 	AWS_ENDS_MAX = 1000,    /* machines of one shrink */
 	AWS_TOKENS_MAX = 256,   /* of grows, that are remembered */
+	AWS_TOKEN_MAX = 60,     /* bytes; AWS takes 64 */
+	AWS_LAUNCH_MAX = 100,   /* machines of one LaunchInstances */
 	AWS_SKEW_MS = 3 * 1000, /* a Date is cut to a second, and was on its way */
 };
 
@@ -52,6 +54,7 @@ static void aws_verb_free(struct aws_verb *verb)
 	strv_done(&verb->ids);
 	aws_groups_done(&verb->found);
 	aws_failures_done(&verb->failures);
+	aws_started_done(&verb->started);
 	json_free(verb->ends);
 	err_done(&verb->early);
 	free(verb);
@@ -131,14 +134,14 @@ static int aws_verb_on_group(void *ctx, struct aws_result *result, struct err *e
 	return refused ? aws_verb_refuse(verb, refused, err) : verb->go(verb, err);
 }
 
-static void aws_verb_find(struct aws_verb *verb, aws_verb_fn *go)
+static void aws_verb_find(struct aws_verb *verb, aws_done_fn *done)
 {
 	AUTO_STRV struct strv params = {0};
 
-	verb->go = go;
+	aws_groups_done(&verb->found);
 	strv_addf(&params, "AutoScalingGroupNames.member.1=%s", verb->name);
 	aws_verb_ask(verb, "DescribeAutoScalingGroups", &params, false, aws_read_groups,
-		&verb->found, aws_verb_on_group);
+		&verb->found, done);
 }
 
 static void aws_verb_resize(struct aws_verb *verb, int64_t to, aws_done_fn *done)
@@ -153,25 +156,40 @@ static void aws_verb_resize(struct aws_verb *verb, int64_t to, aws_done_fn *done
 
 /*
  * grow
+ *
+ * A group of one zone launches machines at once, or says why not (LaunchInstances). Others, and
+ * those for which that is not allowed, get another size, and what fails is found by `status`.
  */
+
+static struct json *aws_failures_json(const struct aws_failures *failures)
+{
+	struct json *list = json_array();
+
+	vec_foreach (const struct aws_failure, failure, &failures->list) {
+		struct json *json = json_object();
+
+		json_set_str(json, "class", scale_failure_names[aws_failure_class(failure->class)]);
+		json_set_str(json, "text", failure->text);
+		json_add(list, json);
+	}
+	return list;
+}
 
 static int aws_grow_end(struct aws_verb *verb, int64_t accepted, struct err *err)
 {
-	struct json *response = json_object();
+	struct json *response = json_object(), *ids = json_array();
 
 	json_set_int(response, "accepted", accepted);
-	json_set(response, "failed", json_array());
+	json_add_strv(ids, &verb->started.ids);
+	json_set(response, "instances", ids);
+	json_set(response, "failed", aws_failures_json(&verb->started.failures));
 	return aws_verb_end(verb, response, err);
 }
 
-static int aws_grow_on_size(void *ctx, struct aws_result *result, struct err *err)
+static void aws_grow_remember(struct aws_verb *verb)
 {
-	struct aws_verb *verb = ctx;
 	struct strv *tokens = &verb->aws->tokens;
 
-	verb->request = NULL;
-	if (err_is_set(&result->error))
-		return aws_verb_fail(verb, result->class, result->is_unknown, &result->error, err);
 	if (tokens->n == AWS_TOKENS_MAX) {
 		free(tokens->v[0]);
 		memmove(tokens->v, tokens->v + 1, tokens->n * sizeof(*tokens->v));
@@ -179,7 +197,75 @@ static int aws_grow_on_size(void *ctx, struct aws_result *result, struct err *er
 	}
 	if (!str_empty(verb->token))
 		strv_add(tokens, verb->token);
+}
+
+static int aws_grow_on_size(void *ctx, struct aws_result *result, struct err *err)
+{
+	struct aws_verb *verb = ctx;
+
+	verb->request = NULL;
+	if (err_is_set(&result->error))
+		return aws_verb_fail(verb, result->class, result->is_unknown, &result->error, err);
+	aws_grow_remember(verb);
 	return aws_grow_end(verb, verb->to, err);
+}
+
+/* All of its machines are of one zone, and of one way of buying. */
+static bool aws_grow_may_launch(const struct aws_verb *verb)
+{
+	const struct aws_group *group = &verb->found.v[0];
+	bool is_pure = !group->is_mixed || group->on_demand_percent == 100 ||
+		       (group->on_demand_percent == 0 && group->on_demand_base == 0);
+	AUTO_FREE char *id = aws_group_id(verb->region->name, group);
+
+	return group->zones.n == 1 && group->template_id && is_pure &&
+	       group->desired == verb->from && !str_empty(verb->token) &&
+	       strlen(verb->token) <= AWS_TOKEN_MAX && strv_find(&verb->aws->later, id) < 0;
+}
+
+static void aws_grow_launch(struct aws_verb *verb);
+
+static int aws_grow_on_launch(void *ctx, struct aws_result *result, struct err *err)
+{
+	struct aws_verb *verb = ctx;
+	int64_t launched = (int64_t)verb->started.ids.n;
+	bool is_bad = err_is_set(&result->error);
+
+	verb->request = NULL;
+	if (is_bad && result->class == AWS_CONFIG && !result->is_unknown && launched == 0) {
+		/* Not allowed, or not known there: the size says the same. */
+		strv_add_take(
+			&verb->aws->later, aws_group_id(verb->region->name, &verb->found.v[0]));
+		aws_verb_resize(verb, verb->to, aws_grow_on_size);
+		return 0;
+	}
+	if (is_bad && (result->is_unknown || launched == 0))
+		return aws_verb_fail(verb, result->class, result->is_unknown, &result->error, err);
+	if (is_bad)
+		*vec_push(&verb->started.failures.list) =
+			(struct aws_failure){result->class, mem_strdup(result->error.message)};
+	verb->n_launches++;
+	if (verb->started.failures.list.n == 0 && verb->from + launched < verb->to &&
+		launched == (int64_t)verb->n_launches * AWS_LAUNCH_MAX) {
+		aws_grow_launch(verb);
+		return 0;
+	}
+	aws_grow_remember(verb);
+	return aws_grow_end(verb, verb->from + launched, err);
+}
+
+/* A token that comes again has no second effect; each launch has its own. */
+static void aws_grow_launch(struct aws_verb *verb)
+{
+	AUTO_STRV struct strv params = {0};
+	int64_t n = verb->to - verb->from - (int64_t)verb->started.ids.n;
+
+	strv_addf(&params, "AutoScalingGroupName=%s", verb->name);
+	strv_addf(&params, "RequestedCapacity=%" PRId64, n < AWS_LAUNCH_MAX ? n : AWS_LAUNCH_MAX);
+	strv_addf(&params, "ClientToken=%s-%d", verb->token, verb->n_launches);
+	strv_add(&params, "RetryStrategy=none");
+	aws_verb_ask(verb, "LaunchInstances", &params, false, aws_read_started, &verb->started,
+		aws_grow_on_launch);
 }
 
 static int aws_grow_go(struct aws_verb *verb, struct err *err)
@@ -192,7 +278,10 @@ static int aws_grow_go(struct aws_verb *verb, struct err *err)
 	AUTO_FREE char *why = mem_printf("its maximum is %" PRId64, group->max);
 	if (verb->to > group->max)
 		return aws_verb_refuse(verb, why, err);
-	aws_verb_resize(verb, verb->to, aws_grow_on_size);
+	if (aws_grow_may_launch(verb))
+		aws_grow_launch(verb);
+	else
+		aws_verb_resize(verb, verb->to, aws_grow_on_size);
 	return 0;
 }
 
@@ -208,15 +297,8 @@ static int aws_status_on_activities(void *ctx, struct aws_result *result, struct
 	if (err_is_set(&result->error))
 		return aws_verb_fail(verb, result->class, false, &result->error, err);
 	verb->region->skew_ms = result->skew_ms;
-	struct json *response = json_object(), *failed = json_array();
-	vec_foreach (const struct aws_failure, failure, &verb->failures.list) {
-		struct json *json = json_object();
-
-		json_set_str(json, "class", scale_failure_names[aws_failure_class(failure->class)]);
-		json_set_str(json, "text", failure->text);
-		json_add(failed, json);
-	}
-	json_set(response, "failed", failed);
+	struct json *response = json_object();
+	json_set(response, "failed", aws_failures_json(&verb->failures));
 	return aws_verb_end(verb, response, err);
 }
 
@@ -268,6 +350,20 @@ static int aws_shrink_on_size(void *ctx, struct aws_result *result, struct err *
 	return aws_shrink_end(verb, err);
 }
 
+static int aws_shrink_resize(struct aws_verb *verb, struct err *err);
+
+static int aws_shrink_on_group(void *ctx, struct aws_result *result, struct err *err)
+{
+	struct aws_verb *verb = ctx;
+
+	verb->request = NULL;
+	verb->n_ended = 0; /* it is without them now */
+	if (err_is_set(&result->error) || verb->found.n != 1 ||
+		!str_eq(verb->found.v[0].name, verb->name))
+		return aws_shrink_end(verb, err);
+	return aws_shrink_resize(verb, err);
+}
+
 /* Machines that were asked for and did not come, or that AWS would replace, are no longer asked
  * for. */
 static int aws_shrink_resize(struct aws_verb *verb, struct err *err)
@@ -282,6 +378,11 @@ static int aws_shrink_resize(struct aws_verb *verb, struct err *err)
 		to = group->min;
 	if (verb->to < 0 || verb->is_vague || desired <= to)
 		return aws_shrink_end(verb, err);
+	/* Terminations take time, in which a machine may have come. */
+	if (verb->n_ended > 0) {
+		aws_verb_find(verb, aws_shrink_on_group);
+		return 0;
+	}
 	aws_verb_resize(verb, to, aws_shrink_on_size);
 	return 0;
 }
@@ -385,9 +486,11 @@ static int aws_verb_read(struct aws_verb *verb, const struct json *request, stru
 	}
 	ERR_TRY(aws_verb_read_group(verb, request, err));
 	verb->token = mem_strdup(json_get_str(request, "token"));
+	verb->from = json_get_int(request, "from", -1);
 	verb->to = json_get_int(request, "to", -1);
 	if (str_eq(word, "grow") && verb->to >= 0) {
-		aws_verb_find(verb, aws_grow_go);
+		verb->go = aws_grow_go;
+		aws_verb_find(verb, aws_verb_on_group);
 		return 0;
 	}
 	if (str_eq(word, "status") && since) {
@@ -397,7 +500,8 @@ static int aws_verb_read(struct aws_verb *verb, const struct json *request, stru
 	}
 	if (str_eq(word, "shrink")) {
 		ERR_TRY(aws_shrink_read(request, verb, err));
-		aws_verb_find(verb, aws_shrink_next);
+		verb->go = aws_shrink_next;
+		aws_verb_find(verb, aws_verb_on_group);
 		return 0;
 	}
 	return err_set(err, E_SCALE_PROVIDER, "it is no request of a provider");
@@ -438,6 +542,7 @@ static void provider_aws_free(struct provider *provider)
 	free(aws->regions);
 	aws_facts_done(&aws->facts);
 	strv_done(&aws->tokens);
+	strv_done(&aws->later);
 	free(aws);
 }
 

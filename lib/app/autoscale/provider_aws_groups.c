@@ -103,6 +103,8 @@ static int aws_parts_end(struct aws_verb *verb, struct err *err)
 		const struct aws_region *region = &verb->aws->regions[i];
 
 		vec_foreach (const struct aws_group, group, &region->last) {
+			if (!str_eq(aws_group_tag(group, AWS_CLUSTER_TAG), verb->cluster))
+				continue;
 			struct json *json = aws_group_json(&verb->aws->facts, region->name, group,
 				region->silent, region->note);
 
@@ -337,6 +339,7 @@ static void aws_facts_renew(struct provider_aws *aws)
 		facts->templates = facts->types = (struct map){0};
 		aws_facts_done(&old);
 		aws->facts_ms = clock_ms();
+		strv_done(&aws->later);
 	}
 	if (facts->launched.n > AWS_FACTS_MAX)
 		map_done(&facts->launched);

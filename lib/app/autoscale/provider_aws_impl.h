@@ -33,6 +33,7 @@ struct provider_aws {
 	struct aws_facts facts;
 	int64_t facts_ms;   /* clock_ms() when templates and types were read first */
 	struct strv tokens; /* of grows that have had their effect, newest last */
+	struct strv later;  /* ids of groups that could not launch at once */
 };
 
 struct aws_verb;
@@ -54,11 +55,13 @@ struct aws_verb {
 	/* one group */
 	struct aws_region *region;
 	char *name, *token;
-	int64_t to; /* -1: not there */
+	int64_t from, to; /* -1: not there */
 	struct aws_call *request;
 	struct aws_groups found;
-	aws_verb_fn *go; /* when it has been found */
-	struct aws_failures failures;
+	aws_verb_fn *go;              /* when it has been found */
+	struct aws_failures failures; /* status */
+	struct aws_started started;   /* grow */
+	int n_launches;
 	/* shrink: machines to end, the next one, what became of those before */
 	struct strv ids;
 	size_t at;

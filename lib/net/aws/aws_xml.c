@@ -47,8 +47,8 @@ static const struct {
 	{"throttl", AWS_THROTTLE}, {"requestlimitexceeded", AWS_THROTTLE},
 	{"request limit exceeded", AWS_THROTTLE}, {"rate exceeded", AWS_THROTTLE},
 	{"toomanyrequests", AWS_THROTTLE}, {"resourcecontention", AWS_THROTTLE},
-	{"scalingactivityinprogress", AWS_THROTTLE}, {"limitexceeded", AWS_QUOTA},
-	{"maxspotinstancecountexceeded", AWS_QUOTA},
+	{"idempotentcallinprogress", AWS_THROTTLE}, {"scalingactivityinprogress", AWS_THROTTLE},
+	{"limitexceeded", AWS_QUOTA}, {"maxspotinstancecountexceeded", AWS_QUOTA},
 	{"max spot instance count exceeded", AWS_QUOTA}, {"vcpu limit", AWS_QUOTA},
 	{"instance limit", AWS_QUOTA}, {"your quota", AWS_QUOTA},
 	{"you have requested more", AWS_QUOTA}, {"you have exceeded", AWS_QUOTA},
@@ -716,5 +716,66 @@ int aws_read_launches(void *into, const char *text, size_t len, char **ret_next,
 	free(r.launch.id);
 	while (code < 0 && r.launches->n > before)
 		free(r.launches->v[--r.launches->n].id);
+	return code;
+}
+
+/*
+ * Launches
+ */
+
+void aws_started_done(struct aws_started *started)
+{
+	strv_done(&started->ids);
+	aws_failures_done(&started->failures);
+}
+
+struct aws_started_reader {
+	struct aws_reader reader;
+	struct aws_started *started;
+	char *code, *message;
+};
+
+static int aws_started_element(
+	struct aws_reader *reader, const char *path, const char *text, struct err *err)
+{
+	struct aws_started_reader *r = reader->into;
+	struct aws_started *started = r->started;
+	const char *error = aws_below(path, "LaunchInstancesResult/Errors/member");
+
+	if (str_eq(path, "LaunchInstancesResult/Instances/member/InstanceIds/member")) {
+		strv_add(&started->ids, text);
+		return aws_count(started->ids.n, AWS_INSTANCES_MAX, err);
+	}
+	if (error && str_eq(error, "ErrorCode"))
+		REPLACE(r->code, mem_strdup(text));
+	else if (error && str_eq(error, "ErrorMessage"))
+		REPLACE(r->message, mem_strdup(text));
+	if (!str_eq(path, "LaunchInstancesResult/Errors/member"))
+		return 0;
+	const char *code = r->code ? r->code : "no reason was given";
+	char *both =
+		mem_printf("%s%s%s", code, r->message ? ": " : "", r->message ? r->message : "");
+	enum aws_class class = aws_classify(code);
+	*vec_push(&started->failures.list) = (struct aws_failure){
+		class == AWS_OTHER ? aws_classify(both) : class, aws_cut(both)};
+	REPLACE(r->code, NULL);
+	REPLACE(r->message, NULL);
+	return aws_count(started->failures.list.n, AWS_FAILURES_MAX, err);
+}
+
+int aws_read_started(void *into, const char *text, size_t len, char **ret_next, struct err *err)
+{
+	struct aws_started_reader r = {.started = into,
+		.reader = {
+			.action = "LaunchInstances", .element = aws_started_element, .into = &r}};
+	size_t n_ids = r.started->ids.n, n_failures = r.started->failures.list.n;
+	int code = aws_walk(&r.reader, text, len, ret_next, err);
+
+	free(r.code);
+	free(r.message);
+	for (struct strv *ids = &r.started->ids; code < 0 && ids->n > n_ids; ids->v[ids->n] = NULL)
+		free(ids->v[--ids->n]);
+	while (code < 0 && r.started->failures.list.n > n_failures)
+		free(r.started->failures.list.v[--r.started->failures.list.n].text);
 	return code;
 }

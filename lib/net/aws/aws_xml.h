@@ -120,6 +120,14 @@ struct aws_launches VEC_OF(struct aws_launch);
 void aws_launches_done(struct aws_launches *launches);
 aws_read_fn aws_read_launches;
 
+/* Of LaunchInstances: machines, and why others are none. */
+struct aws_started {
+	struct strv ids;
+	struct aws_failures failures;
+};
+void aws_started_done(struct aws_started *started);
+aws_read_fn aws_read_started;
+
 /* A response of which nothing is needed; into is not used. */
 aws_read_fn aws_read_nothing;
 

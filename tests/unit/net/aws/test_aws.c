@@ -104,7 +104,7 @@ static void run(struct fix *fix, const struct aws_request *request, enum err_id 
 
 static bool respond(struct fix_conn *conn, const char *status, const char *body)
 {
-	AUTO_FREE char *form = fix_body(conn);
+	AUTO_FREE UNUSED char *form = fix_body(conn);
 	AUTO_FREE char *text = mem_printf(
 		"HTTP/1.1 %s\r\ncontent-length: %zu\r\n\r\n%s", status, strlen(body), body);
 

@@ -372,6 +372,30 @@ static void test_launches(void **state)
 	assert_int_equal(launches.v[1].at_ms, 0);
 }
 
+static void test_started(void **state)
+{
+	(void)state;
+	static const char text[] =
+		"<LaunchInstancesResponse><LaunchInstancesResult><Instances><member><InstanceIds>"
+		"<member>i-1</member><member>i-2</member></InstanceIds></member></Instances>"
+		"<Errors><member><ErrorCode>InsufficientInstanceCapacity</ErrorCode><ErrorMessage>"
+		"none</ErrorMessage></member><member/></Errors></LaunchInstancesResult>"
+		"</LaunchInstancesResponse>";
+	AUTO(aws_started_done) struct aws_started started = {0};
+	AUTO_ERR struct err err = {0};
+	AUTO_FREE char *next = NULL;
+
+	assert_true(aws_read_started(&started, text, strlen(text) - 1, &next, &err) < 0);
+	assert_int_equal(started.ids.n + started.failures.list.n, 0);
+	assert_int_equal(aws_read_started(&started, text, strlen(text), &next, &err), 0);
+	assert_int_equal(started.ids.n, 2);
+	assert_string_equal(started.ids.v[1], "i-2");
+	assert_int_equal(started.failures.list.n, 2);
+	assert_int_equal(started.failures.list.v[0].class, AWS_CAPACITY);
+	assert_string_equal(started.failures.list.v[0].text, "InsufficientInstanceCapacity: none");
+	assert_int_equal(started.failures.list.v[1].class, AWS_OTHER);
+}
+
 static void test_nothing(void **state)
 {
 	(void)state;
@@ -400,6 +424,7 @@ int main(void)
 		cmocka_unit_test(test_template),
 		cmocka_unit_test(test_types),
 		cmocka_unit_test(test_launches),
+		cmocka_unit_test(test_started),
 		cmocka_unit_test(test_nothing),
 	};
 

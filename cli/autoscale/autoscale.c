@@ -85,36 +85,6 @@ static int autoscale_print(
 	return ui_print(app, UI_OUT, text.data, text.len) < 0;
 }
 
-int autoscale_open(struct app *app, const struct autoscale_values *values,
-	struct autoscale_place *ret, struct err *err)
-{
-	struct session *session;
-	struct config *config;
-
-	ERR_TRY(app_session(app, &session, err));
-	ERR_TRY(session_config(session, &config, err));
-	/* The configuration's default is this machine, which is none that anybody means here. */
-	const char *target = values->target ? values->target : config_str(config, "target");
-	if (!values->target && str_eq(target, "local"))
-		target = "kube";
-	ret->target = target;
-	if (values->settings) {
-		AUTO_BUF struct buf text = buf_with(SETTINGS_SIZE_MAX);
-		ERR_TRY(fs_read(values->settings, SETTINGS_SIZE_MAX, &text, NULL, err));
-		ERR_TRY(settings_parse(text.data, text.len, values->settings, &ret->settings, err));
-		ERR_TRY(supply_open(
-			session_loop(session), session->env.env, ret->settings, &ret->supply, err));
-	}
-	app_catch_signals();
-	return collect_open(session, target, &ret->cluster, err);
-}
-
-void autoscale_place_done(struct autoscale_place *place)
-{
-	supply_free(place->supply);
-	settings_free(place->settings);
-}
-
 /* From a snapshot, or from a cluster with the groups of a file or of providers. */
 static int autoscale_look(struct app *app, const struct autoscale_values *values,
 	struct scale_model *ret, struct err *err)

@@ -156,7 +156,6 @@ static int run_turns(struct run *run)
 
 	while (!run->app->out_lost) {
 		AUTO_ERR struct err err = {0};
-		int64_t wait_ms = settings_every_ms(run->place.settings);
 		int r = run_turn(run, &err);
 		if (err.id == E_CANCELED)
 			return 0;
@@ -164,6 +163,7 @@ static int run_turns(struct run *run)
 			return app_fail(run->app, &err);
 		run->has_worked = run->has_worked || r == 0;
 		run->n_failures = r < 0 ? run->n_failures + 1 : 0;
+		int64_t wait_ms = autoscaler_wait_ms(run->autoscaler);
 		if (r < 0) {
 			app_warn(run->app, "%s", err.message);
 			int64_t more_ms = backoff_ms(run->n_failures, 1000, RUN_BACKOFF_MAX_MS);

@@ -8,11 +8,17 @@ import contextlib
 import fcntl
 import json
 import signal
+import threading
 
 from cluster_away import Relay, config_through
 from harness import *  # noqa: F403
+from kube_api import fake_node
 from kubesite import site
 from kwok_provider import Machines
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fake"))
+
+from aws import Aws, Group  # noqa: E402
 
 SYSTEM = "dlrun-system"
 GPUS, RANKS = 8, 4
@@ -345,6 +351,76 @@ def test_clocks_that_jump(w):
         here.add_pods(RANKS + 1)
         done = w.command(["faketime", "-f", "+1d", w.dlrun, *here.words("--once", "--json")], env=env)
         assert done.rc == 0 and here.sizes() == {"a": 1, "b": RANKS}, (done, here.sizes())
+
+
+class Ec2Nodes:
+    """Instances of the fake AWS become nodes, as their kubelets would make them."""
+
+    def __init__(self, here, aws):
+        self.here, self.aws, self.made, self.over = here, aws, {}, threading.Event()
+        self.api = here.c.api_as("admin")
+        here.c.start_fakes()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.over.wait(0.2):
+            for region, groups in self.aws.groups.items():
+                for group in groups.values():
+                    self.look(region, group)
+
+    def look(self, region, group):
+        with self.aws.lock:
+            states = dict(group.instances)
+        for instance, state in states.items():
+            if state == "InService" and instance not in self.made:
+                self.made[instance] = f"{self.here.tag}-{instance}"
+                fake_node(self.api, self.made[instance], {"tests/pool": self.here.tag}, [FAKE],
+                          {"cpu": 4, "memory": "15Gi", "nvidia.com/gpu": 1}, providerID=f"aws:///{region}a/{instance}")
+            if state == "Terminating":
+                with self.aws.lock:
+                    group.instances.pop(instance, None)
+                if instance in self.made:  # No controller of the cloud deletes its object: the autoscaler does.
+                    self.api("PATCH", f"/api/v1/nodes/{self.made[instance]}", {"metadata": {"annotations": {"kwok.x-k8s.io/node": "gone"}}},
+                             kind="application/merge-patch+json")
+                    self.api("PATCH", f"/api/v1/nodes/{self.made[instance]}/status", {"status": {"conditions": [
+                        {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "gone"}]}},
+                             kind="application/strategic-merge-patch+json")
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+        for name in self.made.values():
+            self.here.c.delete("Node", name)
+
+
+def test_a_region_of_aws_without_capacity(w):
+    """The launches fail after the size was accepted: the same pods get machines of the other region, and the size goes down again."""
+    tag = "k8s.io/cluster-autoscaler/node-template/"
+    with lab(w) as here, Aws("us-east-1", "us-west-2") as aws, Ec2Nodes(here, aws):
+        w.env.update(aws.env)
+        w.write("autoscale.yaml", json.dumps({"cluster": "lab", "every": "3s", "limits": {"idle": "2s"},
+                                              "prices": {"g5.xlarge": 1.0}, "providers": [{"aws": {"regions": ["us-east-1", "us-west-2"]}}]}),
+                base=w.tree)
+        tags = {f"{tag}label/tests/pool": here.tag, f"{tag}taint/tests/fake": ":NoSchedule"}
+        east = aws.add("us-east-1", Group("gpu", tags=tags))
+        west = aws.add("us-west-2", Group("gpu", tags=tags))
+        east.room = 0
+        begin = time.monotonic()
+        here.start()
+        here.add_pods(3, gpus=1)
+        here.c.wait(lambda: len(here.bound()) == 3, "pods on machines", SOON_S)
+        print(f"no capacity in one region: pods on machines of the other one after {time.monotonic() - begin:.1f} s", flush=True)
+        here.c.wait(lambda: east.desired == 0, "the size of the group without capacity", SOON_S)
+        assert (len(west.live()), west.desired, len(east.live())) == (3, 3, 0), (west.instances, east.instances, here.said())
+        state = json.loads(here.c.get("ConfigMap", "dlrun-autoscale-state", SYSTEM)["data"]["state"])["groups"]
+        assert [g["failure"] for i, g in state.items() if "east" in i] == ["capacity"], state
+        here.remove_pods()
+        here.c.wait(lambda: not here.nodes(), "the end of all machines", 2 * SOON_S)
+        assert not west.live() and west.desired == 0, (west.instances, here.said())
 
 
 def test_what_runs_is_never_ended(w):

@@ -10,18 +10,17 @@
 
 enum { TOKEN_BYTES = (STATE_TOKEN_SIZE - 1) / 2, BUY_INSTANCES_MAX = 100 * 1000 };
 
-/* Of the failures that a response tells. */
+/* A group has refused machines. */
 static void buy_fail(struct turn *turn, int32_t at, enum scale_failure failure, const char *text)
 {
 	struct scale_group *group = &turn->model->groups.v[at];
-	AUTO_FREE char *shown = str_escaped(text ? text : "");
 
 	scale_state_fail(
-		&turn->autoscaler->store.state, group->id, failure, shown, turn->model->now_ms);
+		&turn->autoscaler->store.state, group->id, failure, text, turn->model->now_ms);
 	turn->has_failed = true;
 	turn_tell(turn, &(struct turn_event){.what = "grow",
 				.group = group->id,
-				.text = shown,
+				.text = text,
 				.failure = failure,
 				.is_problem = true});
 }
@@ -30,15 +29,11 @@ static void buy_fail(struct turn *turn, int32_t at, enum scale_failure failure, 
 static bool buy_read_failed(struct turn *turn, int32_t at, const struct json *response)
 {
 	const struct json *first = json_first(json_get(response, "failed"));
-	const char *word = json_get_str(first, "class");
-	int failure = SCALE_FAILED_OTHER;
+	AUTO_FREE char *text = NULL;
 
-	if (!first)
-		return false;
-	if (!word || !scale_word(scale_failure_names, word, &failure) || !failure)
-		failure = SCALE_FAILED_OTHER;
-	buy_fail(turn, at, (enum scale_failure)failure, json_get_str(first, "text"));
-	return true;
+	if (first)
+		buy_fail(turn, at, provider_failure(first, &text), text);
+	return first;
 }
 
 /* The outcome of a grow: the group of the model becomes what it is now. */

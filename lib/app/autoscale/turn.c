@@ -49,87 +49,6 @@ void autoscaler_free(struct autoscaler *autoscaler)
 	free(autoscaler);
 }
 
-int turn_may_act(const struct turn *turn, struct err *err)
-{
-	if (!lease_is_held(turn->autoscaler->lease))
-		return err_set(err, E_SCALE_LEASE, "the Lease was lost in the middle of a turn");
-	if (clock_ms() - turn->begun_ms > TURN_FRESH_MS)
-		return err_set(err, E_SCALE_LEASE, "the turn took so long that it begins again");
-	return 0;
-}
-
-void turn_tell(const struct turn *turn, const struct turn_event *event)
-{
-	const struct autoscaler_options *options = &turn->autoscaler->options;
-
-	options->event(options->ctx, event);
-}
-
-struct json *turn_request(
-	const struct turn *turn, const char *verb, const struct scale_group *group)
-{
-	struct json *request = json_object();
-
-	json_set_str(request, "verb", verb);
-	json_set_str(request, "cluster", settings_cluster(turn->autoscaler->options.settings));
-	json_set_str(request, "group", group->id);
-	return request;
-}
-
-void turn_asks_done(struct turn_asks *asks)
-{
-	vec_foreach (struct turn_ask, ask, asks) {
-		provider_cancel(ask->call);
-		json_free(ask->request);
-		json_free(ask->reply.response);
-		err_clear(&ask->reply.error);
-	}
-	vec_done(asks);
-}
-
-void turn_asks_add(struct turn_asks *asks, int32_t group, struct json *take_request)
-{
-	*vec_push(asks) = (struct turn_ask){.group = group, .request = take_request};
-}
-
-static int turn_on_reply(void *ctx, struct provider_reply *reply, struct err *err UNUSED)
-{
-	struct turn_ask *ask = ctx;
-
-	ask->call = NULL;
-	ask->is_done = true;
-	ask->reply = *reply;
-	*reply = (struct provider_reply){0};
-	loop_wait_done(ask->wait);
-	return 0;
-}
-
-int turn_asks_run(struct turn *turn, struct turn_asks *asks, struct err *err)
-{
-	const struct autoscaler_options *options = &turn->autoscaler->options;
-	struct loop_wait wait = {.loop = kube_client_loop(turn->autoscaler->client),
-		.n_open = asks->n,
-		.deadline_ms = clock_deadline(PROVIDER_MS),
-		.interrupted = options->interrupted};
-
-	vec_foreach (struct turn_ask, ask, asks) {
-		const struct scale_group *group = &turn->model->groups.v[ask->group];
-		ask->wait = &wait;
-		ask->call = provider_start(supply_provider(options->supply, group), ask->request,
-			wait.deadline_ms, turn_on_reply, ask);
-	}
-	ERR_TRY(loop_wait_run(&wait, err));
-	vec_foreach (struct turn_ask, ask, asks) {
-		if (ask->is_done)
-			continue;
-		provider_cancel(TAKE(ask->call));
-		ask->reply.failure = SCALE_FAILED_OTHER;
-		ask->reply.is_unknown = true;
-		err_set(&ask->reply.error, E_SCALE_PROVIDER, "no response in time");
-	}
-	return 0;
-}
-
 int autoscaler_look(
 	const struct autoscaler_options *options, struct scale_model *model, struct err *err)
 {
@@ -149,7 +68,18 @@ int autoscaler_look(
 	return 0;
 }
 
-/* Since when nodes are idle, and whose they are. */
+int64_t autoscaler_wait_ms(const struct autoscaler *autoscaler)
+{
+	int64_t every_ms = settings_every_ms(autoscaler->options.settings);
+	int64_t now_ms = autoscaler->seen_ms;
+
+	vec_foreach (const struct scale_state_group, group, &autoscaler->store.state.groups)
+		if (group->token && now_ms - group->asked_ms < TURN_REFUSED_MS)
+			return every_ms < TURN_SOON_MS ? every_ms : TURN_SOON_MS;
+	return every_ms;
+}
+
+/* Mark nodes with their group and since when they are idle. */
 static int turn_mark_nodes(struct turn *turn, struct err *err)
 {
 	AUTO_NODE_ACTS struct node_acts acts = {0};
@@ -211,6 +141,7 @@ int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,
 	model->limits = *settings_limits(options->settings);
 	ERR_TRY(collect_cluster(
 		options->cluster, options->supply, options->interrupted, model, err));
+	autoscaler->seen_ms = model->now_ms;
 	turn.purchases = mem_alloc(model->groups.n + 1, sizeof(*turn.purchases));
 	int r = turn_act(&turn, err);
 	for (size_t i = 0; i < model->groups.n; i++)

@@ -22,7 +22,12 @@
 #include "core/autoscale/settings.h"
 #include "targets/kube/kube_open.h"
 
-enum { TURN_FRESH_MS = 60 * 1000, TURN_ROUNDS_MAX = 32 };
+enum {
+	TURN_FRESH_MS = 60 * 1000,
+	TURN_ROUNDS_MAX = 32,
+	TURN_SOON_MS = 3 * 1000,     /* between turns after a purchase */
+	TURN_REFUSED_MS = 60 * 1000, /* so long is it asked whether it is refused */
+};
 
 /* Something was done, or could not be. Texts are valid during the call. */
 struct turn_event {
@@ -59,6 +64,10 @@ AUTO_POINTER(struct autoscaler, autoscaler_free)
  * as far as it came. */
 int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,
 	struct scale_plan *plan, struct err *err);
+
+/* How long to wait for the next turn: less than `every` while a provider may still refuse what this
+ * one has bought. */
+int64_t autoscaler_wait_ms(const struct autoscaler *autoscaler);
 
 /* A model of the cluster and its groups as they are now, with what is remembered of them, for
  * plans. It is as scale_model_init leaves it before. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a turn: buying (buy.c), and giving back (give_back.c). */
+/* The inside of a turn: requests to providers (turn_ask.c), buying (buy.c), giving back
+ * (give_back.c). */
 #ifndef DLRUN_APP_AUTOSCALE_TURN_IMPL_H
 #define DLRUN_APP_AUTOSCALE_TURN_IMPL_H
 
@@ -14,6 +15,7 @@ struct autoscaler {
 	struct lease *lease; /* NULL without apply */
 	struct state_store store;
 	struct growth_store growth;
+	int64_t seen_ms; /* wall clock of the cluster, of the newest turn */
 };
 
 /* A turn while it goes on. */

@@ -319,16 +319,18 @@ static void test_an_ignored_sigchld(void **state)
 
 static void test_the_deadline(void **state)
 {
-	AUTO_RESULT struct result result;
-
 	(void)state;
-	call_for("trap 'echo bye >&2; : > $1/trapped; exit 0' TERM; "
-		 "echo '{}'; : > $1/begun; while :; do sleep 0.01; done",
-		500, &result);
-	assert_true(result.is_unknown);
-	assert_true(str_starts(result.text, "it took longer than "));
-	/* A machine under load may end it before it has begun. */
-	assert_int_equal(is_there("trapped"), is_there("begun"));
+	/* On a machine under load a program may have no time even for what it does at its end. */
+	for (int64_t ms = 200; !is_there("trapped"); ms *= 2) {
+		AUTO_RESULT struct result result;
+
+		assert_true(ms < LONG_MS);
+		call_for(
+			"trap ': > $1/trapped; exit 0' TERM; echo '{}'; while :; do sleep 0.01; done",
+			ms, &result);
+		assert_true(result.is_unknown);
+		assert_true(str_starts(result.text, "it took longer than "));
+	}
 }
 
 static void test_a_deadline_in_the_past(void **state)
@@ -346,8 +348,9 @@ static void test_a_program_that_stays(void **state)
 	AUTO_RESULT struct result result;
 
 	(void)state;
-	call_for("trap '' TERM; sh -c 'echo $$ > $1/child; while :; do sleep 1000; done' x $1 & "
-		 "while :; do sleep 1000; done",
+	call_for(
+		"trap '' TERM; sh -c 'echo $$ > $1/new; mv $1/new $1/child; while :; do sleep 1000; "
+		"done' x $1 & while :; do sleep 1000; done",
 		2000, &result);
 	assert_true(result.is_unknown);
 	if (is_there("child"))
@@ -361,7 +364,7 @@ static void test_children_that_hold_the_pipes(void **state)
 	(void)state;
 	call("sleep 1000 & echo $! > $1/child; echo '{}'", &group);
 	assert_non_null(group.response);
-	UNTIL(kill(pid_in("child"), 0) < 0);
+	UNTIL(!os_process_alive(pid_in("child"), 0));
 	call("setsid sh -c 'echo $$ > $0/away.new; mv $0/away.new $0/away; exec sleep 1000' $1 & "
 	     "until [ -e $1/away ]; do sleep 0.01; done; echo '{}'",
 		&away);

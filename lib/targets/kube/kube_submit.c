@@ -880,7 +880,7 @@ static int kube_submit_evaluate(struct check *check, struct err *err)
 		strv_add(check->notes, findings.notes.v[i]);
 	if (r == 0 && check->room) {
 		r = kube_submit_find_room(check, &objects, replies, err);
-		/* What waits in a queue waits for quota. */
+		/* In a queue it waits for quota, not for nodes. */
 		if (!check->plan.run.queue)
 			kube_submit_room_grows(growth, n_growth, check->room);
 	}

@@ -102,7 +102,12 @@ def test_a_run_waits_for_a_node_that_is_bought(w):
         s.said_within(run, "would buy a node of group gpu-a, but only plans")
         g.write(ago_s=3600, waiting=[{"name": name, "group": "gpu-a", "expected": expected}])
         s.said_within(run, "the cluster's autoscaler has been silent since")
-        s.cancel(run)
+        # Among several targets it is one where the run would wait.
+        g.write()
+        other = s.submit("-t", "k,local", "-g", "8", "--", "true")
+        texts = {place["target"]: place["text"] for place in s.w.show(other)["places"]}
+        assert "one of group gpu-a is bought" in texts["k"], texts
+        s.cancel(run, other)
 
 
 def test_the_cost_of_a_run(w):

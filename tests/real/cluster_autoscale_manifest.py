@@ -8,7 +8,7 @@ import socket
 import subprocess
 import urllib.request
 
-from cluster_autoscale_run import RANKS, SOON_S, SYSTEM, lab
+from cluster_autoscale_run import GPUS, RANKS, SOON_S, SYSTEM, lab
 from harness import *  # noqa: F403
 
 ACCOUNT = "dlrun-autoscale"
@@ -69,7 +69,7 @@ def test_metrics_and_notices_tell_what_was_done(w):
             port = free.getsockname()[1]
         told(here, port, notices)
         here.add_gang("g", RANKS)
-        here.add_pods(1)
+        here.add_pods(1, gpus=2 * GPUS)
         loop = here.start()
         values = {}
 

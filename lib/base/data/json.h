@@ -17,8 +17,8 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 
-/* Values count, because each takes some 80 bytes and may be written in two: where a larger text than
- * JSON_SIZE_MAX may be read, one for 16 bytes of that. */
+/* Values count, because each takes some 80 bytes and may be written in two: where a larger text
+ * than JSON_SIZE_MAX may be read, one for 16 bytes of that. */
 enum { JSON_DEPTH_MAX = 64, JSON_VALUES_MAX = 1000 * 1000, JSON_SIZE_MAX = 8 << 20 };
 
 /* A value. The root is owned by the caller that parsed or made it; members belong to their

@@ -8,7 +8,7 @@
 #include "core/autoscale/plan_impl.h"
 
 /* Places that are tried for one gang, the likely cheapest first. */
-enum { ROUNDS_MAX = 4, PLACES_MAX = 64 };
+enum { PLACES_MAX = 64 };
 /* Of sums of amounts in floating point. */
 #define PRECISION 1e-9
 
@@ -487,6 +487,11 @@ static int64_t pack_on_new(
 	return placed;
 }
 
+void packing_on_present(struct scale_packing *k, int32_t lot)
+{
+	pack_on_present(k, lot, k->left[lot], &anywhere);
+}
+
 static int64_t pack_lot(
 	struct scale_packing *k, size_t lot, int64_t want, const struct scale_where *where)
 {
@@ -553,6 +558,8 @@ struct pack_cost {
 	double price;
 	int64_t machines; /* negative: it has no place there */
 };
+
+static const struct pack_cost pack_nowhere = {.machines = -1};
 
 static bool pack_is_less(const struct pack_cost *a, const struct pack_cost *b)
 {
@@ -627,15 +634,14 @@ static struct pack_cost pack_least(const struct scale_packing *k, const struct s
 	for (int r = 0; r < k->prepared->n_resources; r++) {
 		double lack = demand[r] * (1 - PRECISION) - place->free[r] * (1 + PRECISION);
 		if (lack > 0 && most[r] <= 0)
-			return (struct pack_cost){.machines = -1};
+			return pack_nowhere;
 		if (lack > 0 && lack / most[r] > machines)
 			machines = lack / most[r];
 	}
 	if (machines > (double)allowance)
-		return (struct pack_cost){.machines = -1};
+		return pack_nowhere;
 	int64_t whole = (int64_t)machines + (machines > (double)(int64_t)machines);
-	return whole > allowance ? (struct pack_cost){.machines = -1}
-				 : (struct pack_cost){lowest * (double)whole, whole};
+	return (struct pack_cost){lowest * (double)whole, whole};
 }
 
 static struct scale_where pack_where_of(bool by_zone, int32_t at)
@@ -668,8 +674,7 @@ static int32_t pack_places(const struct scale_packing *k, const struct scale_uni
 	for (int32_t i = 0; i < n; i++) {
 		struct scale_where where = pack_where_of(by_zone, i);
 		bool is_other = p->gang_running[unit->gang] && i != fixed;
-		(*ret)[i] = is_other ? (struct pack_cost){.machines = -1}
-				     : pack_least(k, unit, demand, &where);
+		(*ret)[i] = is_other ? pack_nowhere : pack_least(k, unit, demand, &where);
 	}
 	return n;
 }
@@ -705,7 +710,7 @@ static bool pack_gang_same(
 	return best_at >= 0 && pack_gang_at(k, unit, ret_where);
 }
 
-static bool pack_unit_is_open(const struct scale_packing *k, const struct scale_unit *unit)
+bool packing_is_open(const struct scale_packing *k, const struct scale_unit *unit)
 {
 	int64_t left = 0;
 
@@ -735,11 +740,11 @@ static bool pack_gang(
 	return p->gang_running[unit->gang] > 0;
 }
 
-static void pack_unit(struct scale_packing *k, const struct scale_unit *unit)
+void packing_unit(struct scale_packing *k, const struct scale_unit *unit)
 {
 	struct scale_progress *progress = &k->progress[unit - k->prepared->units.v];
 
-	if (!pack_unit_is_open(k, unit) || progress->failed_at == k->entries.n + 1)
+	if (!packing_is_open(k, unit) || progress->failed_at == k->entries.n + 1)
 		return;
 	if (unit->gang < 0) {
 		progress->is_there = true;
@@ -750,85 +755,11 @@ static void pack_unit(struct scale_packing *k, const struct scale_unit *unit)
 	/* Pods beyond the least number of a gang are of use one by one, at the same place. */
 	for (size_t i = unit->lot; progress->is_there && i < unit->lot + unit->n_lots; i++)
 		pack_lot(k, i, k->left[i], &progress->where);
-	if (pack_unit_is_open(k, unit))
+	if (packing_is_open(k, unit))
 		progress->failed_at = k->entries.n + 1;
 }
 
-/* Order. */
-
-static double pack_size(
-	const struct scale_prepared *p, const struct scale_unit *unit, enum scale_order order)
-{
-	double all = 0;
-
-	for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++) {
-		const struct scale_lot *lot = &p->lots.v[i];
-		const struct scale_amounts *request = &p->model->shapes.v[lot->shape].request;
-		double sum = 0, most = 0, both = 0;
-		for (int r = 0; r < p->n_resources; r++) {
-			double share = (double)request->of[r] / (double)p->largest.of[r];
-			sum += share;
-			most = share > most ? share : most;
-			both += r == SCALE_CPU || r == SCALE_MEMORY ? share : 0;
-		}
-		double size[SCALE_N_ORDERS] = {sum, most, both, 0};
-		all += (unit->gang >= 0 ? sum * (double)lot->count : size[order]);
-	}
-	return all;
-}
-
-static int pack_by_turn(const void *left, const void *right)
-{
-	const struct scale_turn *a = left, *b = right;
-
-	if (a->unit->priority != b->unit->priority)
-		return a->unit->priority > b->unit->priority ? -1 : 1;
-	if ((a->unit->gang < 0) != (b->unit->gang < 0))
-		return a->unit->gang < 0 ? 1 : -1;
-	if (a->size != b->size)
-		return a->size > b->size ? -1 : 1;
-	return a->unit < b->unit ? -1 : a->unit > b->unit;
-}
-
-/* Pods of one priority, from a turn on, that are of use alone: on what exists, then by patterns.
- * What is left has its turn as ever. */
-static void pack_by_patterns(struct scale_packing *k, const struct scale_turns *turns, size_t from)
-{
-	const struct scale_prepared *p = k->prepared;
-	struct scale_numbers lots = {0};
-
-	for (size_t i = from; i < turns->n; i++) {
-		const struct scale_unit *unit = turns->v[i].unit;
-		int32_t lot = (int32_t)unit->lot, shape = p->lots.v[lot].shape;
-		if (unit->priority != turns->v[from].unit->priority)
-			break;
-		if (!pack_unit_is_open(k, unit) || p->marks[shape].n || p->apart[shape].n)
-			continue;
-		pack_on_present(k, lot, k->left[lot], &anywhere);
-		if (k->left[lot])
-			*vec_push(&lots) = lot;
-	}
-	packing_by_patterns(k, &lots);
-	vec_done(&lots);
-}
-
-/* The first turn of its priority without a gang. */
-static bool pack_is_single(const struct scale_turns *turns, size_t i)
-{
-	const struct scale_unit *unit = turns->v[i].unit, *last = i ? turns->v[i - 1].unit : NULL;
-
-	return unit->gang < 0 && (!last || last->gang >= 0 || last->priority != unit->priority);
-}
-
-void packing_turns(const struct scale_prepared *p, enum scale_order order, struct scale_turns *ret)
-{
-	vec_foreach (const struct scale_unit, unit, &p->units)
-		*vec_push(ret) = (struct scale_turn){unit, pack_size(p, unit, order)};
-	vec_sort(ret, pack_by_turn);
-}
-
-void packing_make(struct scale_prepared *p, const struct scale_turns *turns,
-	enum scale_buying buying, struct scale_packing *ret)
+void packing_start(struct scale_prepared *p, enum scale_buying buying, struct scale_packing *ret)
 {
 	struct scale_packing *k = ret;
 
@@ -848,16 +779,6 @@ void packing_make(struct scale_prepared *p, const struct scale_turns *turns,
 	if (p->has_marks)
 		pack_mark_nodes(k);
 	pack_add_coming(k);
-	/* Machines that were bought for later units may have room for earlier ones. */
-	int64_t before = -1;
-	for (int round = 0; round < ROUNDS_MAX && k->helped > before; round++) {
-		before = k->helped;
-		for (size_t i = 0; i < turns->n; i++) {
-			if (!round && buying == SCALE_BY_PATTERN && pack_is_single(turns, i))
-				pack_by_patterns(k, turns, i);
-			pack_unit(k, turns->v[i].unit);
-		}
-	}
 }
 
 void packing_done(struct scale_packing *k)

@@ -187,6 +187,14 @@ void packing_turns(
 void packing_make(struct scale_prepared *prepared, const struct scale_turns *turns,
 	enum scale_buying buying, struct scale_packing *ret);
 void packing_done(struct scale_packing *packing);
+/* Of a packing: the machines that exist, without pods that wait. */
+void packing_start(
+	struct scale_prepared *prepared, enum scale_buying buying, struct scale_packing *ret);
+/* Whether pods of a unit are left that may be placed. */
+bool packing_is_open(const struct scale_packing *packing, const struct scale_unit *unit);
+/* Place as much of a unit as is of use; and pods of a lot on what exists, or was bought. */
+void packing_unit(struct scale_packing *packing, const struct scale_unit *unit);
+void packing_on_present(struct scale_packing *packing, int32_t lot);
 /* New machines that a plan may have. */
 int64_t plan_step(const struct scale_limits *limits);
 /* How many more machines a group may give, at most want. */

@@ -181,7 +181,7 @@ static void prepared_count_group(struct scale_prepared *p, size_t g)
 		known = supply->nodes;
 	/* Nodes whose machines are not known are some of those that seem to be no nodes. */
 	supply->coming -= supply->nameless < supply->coming ? supply->nameless : supply->coming;
-	/* Those that the group is no longer asked for are of no matter. */
+	/* Late machines that the group is no longer asked for are of no matter. */
 	int64_t more = group->desired > known ? group->desired - known : 0;
 	supply->lost = supply->lost < more ? supply->lost : more;
 	if (!is_refused)

@@ -354,15 +354,17 @@ static void plan_pack(
 {
 	struct scale_turns turns[SCALE_N_ORDERS] = {{0}};
 
-	for (int i = 0; i < SCALE_N_ORDERS; i++)
-		packing_turns(prepared, (enum scale_order)i, &turns[i]);
+	packing_turns(prepared, plan_tries[0].order, &turns[plan_tries[0].order]);
 	packing_make(prepared, &turns[plan_tries[0].order], plan_tries[0].buying, best);
 	plan_bound(best, ret_bound);
 	for (size_t i = 1; i < ARRAY_LEN(plan_tries) && !plan_is_best(best, ret_bound); i++) {
+		struct scale_turns *order = &turns[plan_tries[i].order];
 		struct scale_packing next;
+		if (!order->n)
+			packing_turns(prepared, plan_tries[i].order, order);
 		if (!plan_is_new(prepared, turns, i))
 			continue;
-		packing_make(prepared, &turns[plan_tries[i].order], plan_tries[i].buying, &next);
+		packing_make(prepared, order, plan_tries[i].buying, &next);
 		bool is_better = plan_is_better(&next, best);
 		packing_done(is_better ? best : &next);
 		if (!is_better)

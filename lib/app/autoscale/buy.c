@@ -4,11 +4,17 @@
 #include "app/autoscale/turn_impl.h"
 #include "base/util/clock.h"
 #include "base/util/enc.h"
+#include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
 
-enum { TOKEN_BYTES = (STATE_TOKEN_SIZE - 1) / 2, BUY_INSTANCES_MAX = 100 * 1000 };
+enum {
+	TOKEN_BYTES = (STATE_TOKEN_SIZE - 1) / 2,
+	BUY_INSTANCES_MAX = 100 * 1000,
+	BUY_DOUBTS_MAX = 2,
+	BUY_STATUS_MS = 10 * 1000,
+};
 
 /* A group has refused machines. */
 static void buy_fail(struct turn *turn, int32_t at, enum scale_failure failure, const char *text)
@@ -36,6 +42,28 @@ static bool buy_read_failed(struct turn *turn, int32_t at, const struct json *re
 	return first;
 }
 
+/* A grow without a response, or refused. Where it may have had an effect, nothing else is bought
+ * for its pods in this turn, and the next one asks with the same token if it is still needed. A
+ * group that does so again has failed. */
+static void buy_read_nothing(struct turn *turn, const struct turn_ask *ask)
+{
+	struct scale_group *group = &turn->model->groups.v[ask->group];
+	int64_t to = json_get_int(ask->request, "to", group->desired);
+
+	if (!ask->reply.is_unknown ||
+		scale_state_doubt(&turn->autoscaler->store.state, group->id) >= BUY_DOUBTS_MAX) {
+		buy_fail(turn, ask->group, ask->reply.failure, ask->reply.error.message);
+		return;
+	}
+	group->desired = to > group->desired ? to : group->desired;
+	turn->purchases[ask->group].is_unknown = true;
+	turn_tell(turn, &(struct turn_event){.what = "grow",
+				.group = group->id,
+				.text = ask->reply.error.message,
+				.failure = ask->reply.failure,
+				.is_problem = true});
+}
+
 /* The outcome of a grow: the group of the model becomes what it is now. */
 static void buy_read_grow(struct turn *turn, const struct turn_ask *ask)
 {
@@ -44,17 +72,7 @@ static void buy_read_grow(struct turn *turn, const struct turn_ask *ask)
 	int64_t to = json_get_int(ask->request, "to", group->desired), before = group->desired;
 
 	if (!ask->reply.response) {
-		/* A grow whose effect is not known is asked for again in the next turn. */
-		if (ask->reply.is_unknown)
-			group->desired = to > before ? to : before;
-		if (ask->reply.is_unknown)
-			turn_tell(turn, &(struct turn_event){.what = "grow",
-						.group = group->id,
-						.text = ask->reply.error.message,
-						.failure = ask->reply.failure,
-						.is_problem = true});
-		else
-			buy_fail(turn, ask->group, ask->reply.failure, ask->reply.error.message);
+		buy_read_nothing(turn, ask);
 		return;
 	}
 	int64_t accepted = json_get_int(ask->reply.response, "accepted", to);
@@ -78,7 +96,8 @@ static void buy_read_grow(struct turn *turn, const struct turn_ask *ask)
 					.text = text,
 					.machines = bought});
 	if (!buy_read_failed(turn, ask->group, ask->reply.response) && group->desired < to)
-		buy_fail(turn, ask->group, SCALE_FAILED_CAPACITY, "it gave fewer machines");
+		buy_fail(turn, ask->group, SCALE_FAILED_CAPACITY,
+			"the provider returned fewer machines");
 }
 
 static struct json *buy_request_grow(
@@ -114,7 +133,7 @@ static int buy_status(struct turn *turn, struct err *err)
 		json_set_str(request, "since", since);
 		turn_asks_add(&asks, (int32_t)g, request);
 	}
-	ERR_TRY(turn_asks_run(turn, &asks, err));
+	ERR_TRY(turn_asks_run(turn, &asks, BUY_STATUS_MS, err));
 	vec_foreach (const struct turn_ask, ask, &asks)
 		if (ask->reply.response)
 			buy_read_failed(turn, ask->group, ask->reply.response);
@@ -123,26 +142,43 @@ static int buy_status(struct turn *turn, struct err *err)
 
 int turn_resume(struct turn *turn, struct err *err)
 {
-	AUTO_TURN_ASKS struct turn_asks asks = {0};
 	struct scale_state *state = &turn->autoscaler->store.state;
 
 	for (size_t g = 0; g < turn->model->groups.n; g++) {
 		const struct scale_group *group = &turn->model->groups.v[g];
 		const struct scale_state_group *known = scale_state_find(state, group->id);
-		if (!known || !known->token || known->is_answered || !buy_is_ours(turn, group))
+		if (!known || !known->token)
 			continue;
-		if (group->desired >= known->to)
+		if (!known->is_answered && group->desired >= known->to)
 			scale_state_answer(state, group->id);
-		else
-			turn_asks_add(&asks, (int32_t)g,
-				buy_request_grow(turn, group, known->to, known->token));
+		int64_t most = known->to < group->desired ? known->to : group->desired;
+		turn->purchases[g].bought = most > known->from ? most - known->from : 0;
 	}
-	ERR_TRY(turn_asks_run(turn, &asks, err));
-	vec_foreach (const struct turn_ask, ask, &asks)
-		buy_read_grow(turn, ask);
 	ERR_TRY(buy_status(turn, err));
 	turn->has_failed = false;
 	return 0;
+}
+
+/* Machines that were asked for and of which no provider tells now would be bought a second time. */
+static bool buy_is_blind(const struct turn *turn)
+{
+	const struct scale_model *model = turn->model;
+
+	vec_foreach (const struct scale_state_group, known, &turn->autoscaler->store.state.groups) {
+		bool is_there =
+			!known->token || model->now_ms - known->asked_ms > model->limits.boot_ms;
+		for (size_t g = 0; !is_there && g < model->groups.n; g++)
+			is_there = str_eq(model->groups.v[g].id, known->id);
+		if (is_there)
+			continue;
+		turn_tell(turn, &(struct turn_event){.what = "grow",
+					.group = known->id,
+					.text = "nothing is bought: machines of this group are on "
+						"their way, and its provider does not list it",
+					.is_problem = true});
+		return true;
+	}
+	return false;
 }
 
 static int buy_grow(struct turn *turn, struct err *err)
@@ -163,11 +199,11 @@ static int buy_grow(struct turn *turn, struct err *err)
 		turn_asks_add(
 			&asks, action->group, buy_request_grow(turn, group, action->to, used));
 	}
-	if (!asks.n)
+	if (!asks.n || buy_is_blind(turn))
 		return 0;
 	ERR_TRY(state_store_write(store, err));
 	ERR_TRY(turn_may_act(turn, err));
-	ERR_TRY(turn_asks_run(turn, &asks, err));
+	ERR_TRY(turn_asks_run(turn, &asks, PROVIDER_MS, err));
 	vec_foreach (const struct turn_ask, ask, &asks)
 		buy_read_grow(turn, ask);
 	return state_store_write(store, err);
@@ -222,26 +258,49 @@ static int64_t *buy_unused(const struct turn *turn)
 	return unused;
 }
 
-/* Machines that were bought in this turn for a gang of which the rest was refused, by all groups
- * that could have it. */
+/* The newest machines of a group, n at most, that are no nodes by now. */
+static void buy_newest(
+	const struct turn *turn, size_t group, int64_t n, const struct map *nodes, struct strv *ret)
+{
+	const struct strv *ids = &turn->purchases[group].instances;
+
+	for (size_t i = ids->n; i > 0 && (int64_t)ret->n < n; i--)
+		if (!map_get(nodes, ids->v[i - 1]))
+			strv_add(ret, ids->v[i - 1]);
+}
+
+/* Give back machines that were bought for a gang of which the rest was refused, by all groups that
+ * could have it. Who has become a node meanwhile stays: pods may run there. */
 static int buy_undo(struct turn *turn, struct err *err)
 {
 	AUTO_FREE int64_t *unused = buy_unused(turn);
+	AUTO_TURN_ASKS struct turn_asks asks = {0};
+	struct map nodes = {0};
+	struct autoscaler *autoscaler = turn->autoscaler;
 
-	for (size_t g = 0; g < turn->model->groups.n; g++) {
-		struct turn_purchase *purchase = &turn->purchases[g];
+	int r = node_acts_instances(
+		autoscaler->client, autoscaler->options.interrupted, &nodes, err);
+	for (size_t g = 0; r == 0 && g < turn->model->groups.n; g++) {
+		const struct turn_purchase *purchase = &turn->purchases[g];
+		AUTO_STRV struct strv ids = {0};
 		int64_t n = unused[g] < purchase->bought ? unused[g] : purchase->bought;
-		struct strv ids = {0};
-		if (n <= 0)
+		if (n <= 0 || purchase->is_unknown)
 			continue;
-		for (size_t i = 0; i < purchase->instances.n && (int64_t)i < n; i++)
-			strv_add(&ids, purchase->instances.v[purchase->instances.n - 1 - i]);
-		int r = turn_shrink(turn, (int32_t)g, &ids, turn->model->groups.v[g].desired - n,
-			"shrink", "no gang is complete with them", NULL, err);
-		strv_done(&ids);
-		if (r < 0)
-			return r;
+		buy_newest(turn, g, n, &nodes, &ids);
+		/* Those without an id are not there, or not known: the provider ends none that
+		 * is. */
+		n = purchase->instances.n ? (int64_t)ids.n : n;
+		if (n > 0)
+			turn_asks_add(&asks, (int32_t)g,
+				turn_request_shrink(turn, (int32_t)g, &ids,
+					turn->model->groups.v[g].desired - n));
 	}
+	map_done(&nodes);
+	if (r < 0 || !lease_is_held(autoscaler->lease))
+		return r;
+	ERR_TRY(turn_asks_run(turn, &asks, PROVIDER_MS, err));
+	vec_foreach (const struct turn_ask, ask, &asks)
+		turn_read_shrink(turn, ask, "shrink", "no gang can be completed with them", NULL);
 	return 0;
 }
 

@@ -19,55 +19,6 @@ static void give_back_tell(const struct turn *turn, const char *what,
 			.is_problem = problem});
 }
 
-static void give_back_read(const struct turn *turn, const struct scale_group *group,
-	const struct json *response, struct strv *ret_gone)
-{
-	const struct json *list = json_get(response, "instances");
-
-	for (const struct json *m = json_first(list); m; m = json_next(m)) {
-		const char *id = json_get_str(m, "id"), *error = json_get_str(m, "error");
-		if (id && ret_gone && json_get_bool(m, "gone", false))
-			strv_add(ret_gone, id);
-		if (!error)
-			continue;
-		AUTO_FREE char *shown = str_escaped(error);
-		AUTO_FREE char *text = mem_printf("%.64s: %s", id ? id : "?", shown);
-		turn_tell(turn, &(struct turn_event){.what = "terminate",
-					.group = group->id,
-					.text = text,
-					.failure = SCALE_FAILED_OTHER,
-					.is_problem = true});
-	}
-}
-
-int turn_shrink(struct turn *turn, int32_t at, const struct strv *ids, int64_t to, const char *what,
-	const char *why, struct strv *ret_gone, struct err *err)
-{
-	AUTO_TURN_ASKS struct turn_asks asks = {0};
-	struct scale_group *group = &turn->model->groups.v[at];
-	struct json *request = turn_request(turn, "shrink", group), *list = json_array();
-	AUTO_FREE char *text = mem_printf("%" PRId64 " > %" PRId64 ": %s", group->desired, to, why);
-
-	json_add_strv(list, ids);
-	json_set(request, "instances", list);
-	json_set_int(request, "to", to);
-	turn_asks_add(&asks, at, request);
-	ERR_TRY(turn_may_act(turn, err));
-	ERR_TRY(turn_asks_run(turn, &asks, err));
-	const struct provider_reply *reply = &asks.v[0].reply;
-	turn_tell(turn, &(struct turn_event){.what = what,
-				.group = group->id,
-				.text = reply->response ? text : reply->error.message,
-				.failure = reply->failure,
-				.is_problem = !reply->response,
-				.machines = reply->response ? group->desired - to : 0});
-	if (!reply->response)
-		return 0;
-	group->desired = to;
-	give_back_read(turn, group, reply->response, ret_gone);
-	return 0;
-}
-
 static int give_back_cordon(struct turn *turn, struct err *err)
 {
 	AUTO_NODE_ACTS struct node_acts acts = {0};
@@ -86,26 +37,94 @@ static int give_back_cordon(struct turn *turn, struct err *err)
 	return 0;
 }
 
-/* Of a node that has just been looked at: NULL, or why it stays. */
-static char *give_back_look(struct turn *turn, const struct scale_action *action, char **ret_uid)
-{
-	const struct scale_node *node = &turn->model->nodes.v[action->node];
-	AUTO_ERR struct err error = {0};
-	char *why = NULL;
+/* Machines of a group that go in this turn. uids and names are of their nodes, "" where there is
+ * none. */
+struct give_back {
+	int32_t group;
+	struct strv ids, uids, names;
+	bool has_dead; /* machines that did not become nodes */
+};
+struct give_backs VEC_OF(struct give_back);
 
-	int r = action->kind == SCALE_REMOVE
-			? node_acts_is_free(turn->autoscaler->client, node, ret_uid, &why, &error)
-			: node_acts_is_dead(turn->autoscaler->client, node, ret_uid, &why, &error);
-	return r < 0 ? mem_strdup(error.message) : why;
+static void give_backs_done(struct give_backs *list)
+{
+	vec_foreach (struct give_back, one, list) {
+		strv_done(&one->ids);
+		strv_done(&one->uids);
+		strv_done(&one->names);
+	}
+	vec_done(list);
 }
 
-static int give_back_forget(
-	struct turn *turn, const char *name, const char *uid, const char *why, struct err *err)
+static struct give_back *give_back_of(struct give_backs *list, int32_t group)
+{
+	vec_foreach (struct give_back, one, list)
+		if (one->group == group)
+			return one;
+	struct give_back *one = vec_push(list);
+	one->group = group;
+	return one;
+}
+
+static void give_back_add(struct give_back *one, const char *id, const char *uid, const char *name)
+{
+	for (size_t i = 0; i < one->ids.n; i++)
+		if (str_eq(one->ids.v[i], id))
+			return;
+	strv_add(&one->ids, id);
+	strv_add(&one->uids, uid);
+	strv_add(&one->names, name);
+}
+
+static void give_back_look(
+	struct turn *turn, const struct scale_action *action, struct give_backs *list)
+{
+	const struct scale_node *node = &turn->model->nodes.v[action->node];
+	AUTO_NODE_OBJECT struct node_object object = {0};
+	AUTO_ERR struct err error = {0};
+
+	int r = node_acts_look(turn->autoscaler->client, node, false, &object, &error);
+	if (r < 0 || object.why)
+		give_back_tell(turn, "remove", action, r < 0 ? error.message : object.why);
+	else
+		give_back_add(
+			give_back_of(list, action->group), node->instance, object.uid, node->name);
+}
+
+/* Machines that did not become nodes, and still are none. */
+static int give_back_dead(struct turn *turn, struct give_backs *list, struct err *err)
+{
+	struct map nodes = {0};
+	int r = 0;
+
+	vec_foreach (const struct scale_action, action, &turn->plan->actions) {
+		if (action->kind != SCALE_TERMINATE)
+			continue;
+		const char *id =
+			turn->model->groups.v[action->group].instances.v[action->instance].id;
+		if (!nodes.n)
+			r = node_acts_instances(turn->autoscaler->client,
+				turn->autoscaler->options.interrupted, &nodes, err);
+		if (r < 0)
+			break;
+		if (map_get(&nodes, id))
+			continue;
+		struct give_back *one = give_back_of(list, action->group);
+		give_back_add(one, id, "", "");
+		one->has_dead = true;
+	}
+	map_done(&nodes);
+	return r;
+}
+
+static int give_back_forget(struct turn *turn, const char *name, const struct node_object *object,
+	const char *why, struct err *err)
 {
 	AUTO_ERR struct err error = {0};
 
 	ERR_TRY(turn_may_act(turn, err));
-	int r = node_acts_forget(turn->autoscaler->client, name, uid, &error);
+	int r = node_acts_forget(
+		turn->autoscaler->client, name, object->uid, object->version, &error);
 	turn_tell(turn, &(struct turn_event){.what = "forget",
 				.node = name,
 				.text = r < 0 ? error.message : why,
@@ -113,64 +132,90 @@ static int give_back_forget(
 	return 0;
 }
 
-static int give_back_group(struct turn *turn, int32_t group, struct err *err)
+/* The object of a node goes when the provider has confirmed that its machine is gone. */
+static int give_back_end(
+	struct turn *turn, const struct turn_ask *ask, const struct give_back *one, struct err *err)
 {
-	AUTO_STRV struct strv ids = {0}, uids = {0}, names = {0}, gone = {0};
-	const struct scale_group *of = &turn->model->groups.v[group];
+	AUTO_STRV struct strv gone = {0};
 
-	vec_foreach (const struct scale_action, action, &turn->plan->actions) {
-		AUTO_FREE char *uid = NULL, *why = NULL;
-		if (action->group != group ||
-			(action->kind != SCALE_REMOVE && action->kind != SCALE_TERMINATE))
-			continue;
-		if (action->kind == SCALE_TERMINATE) {
-			strv_add(&ids, of->instances.v[action->instance].id);
-			strv_add(&uids, "");
-			strv_add(&names, "");
-			give_back_tell(turn, "terminate", action, NULL);
-			continue;
-		}
-		why = give_back_look(turn, action, &uid);
-		give_back_tell(turn, "remove", action, why);
-		if (why)
-			continue;
-		strv_add(&ids, turn->model->nodes.v[action->node].instance);
-		strv_add(&uids, uid);
-		strv_add(&names, turn->model->nodes.v[action->node].name);
-	}
-	if (!ids.n)
+	if (!turn_read_shrink(turn, ask, "terminate", "machines that are not needed", &gone))
 		return 0;
-	ERR_TRY(turn_shrink(turn, group, &ids, of->desired - (int64_t)ids.n, "terminate",
-		"machines that are not needed", &gone, err));
-	/* The object goes when the provider has confirmed that the machine is gone. */
-	for (size_t i = 0; i < ids.n; i++)
+	if (one->has_dead)
+		scale_state_fail(&turn->autoscaler->store.state,
+			turn->model->groups.v[one->group].id, SCALE_FAILED_OTHER,
+			"its machines did not become nodes", turn->model->now_ms);
+	for (size_t i = 0; i < one->ids.n; i++)
 		for (size_t k = 0; k < gone.n; k++)
-			if (*uids.v[i] && str_eq(gone.v[k], ids.v[i]))
-				ERR_TRY(give_back_forget(
-					turn, names.v[i], uids.v[i], "its machine is gone", err));
+			if (*one->uids.v[i] && str_eq(gone.v[k], one->ids.v[i]))
+				ERR_TRY(give_back_forget(turn, one->names.v[i],
+					&(struct node_object){.uid = one->uids.v[i]},
+					"its machine is gone", err));
+	return 0;
+}
+
+static int give_back_machines(struct turn *turn, struct give_backs *list, struct err *err)
+{
+	AUTO_TURN_ASKS struct turn_asks asks = {0};
+	static const struct strv none;
+	size_t n_shrinks = 0, i = 0;
+
+	vec_foreach (const struct scale_action, action, &turn->plan->actions)
+		if (action->kind == SCALE_SHRINK) {
+			turn_asks_add(&asks, action->group,
+				turn_request_shrink(turn, action->group, &none, action->to));
+			n_shrinks++;
+		}
+	vec_foreach (struct give_back, one, list) {
+		const struct scale_group *group = &turn->model->groups.v[one->group];
+		int64_t to = group->desired - (int64_t)one->ids.n;
+		turn_asks_add(&asks, one->group,
+			turn_request_shrink(
+				turn, one->group, &one->ids, to < group->min ? group->min : to));
+	}
+	if (!asks.n)
+		return 0;
+	ERR_TRY(turn_may_act(turn, err));
+	ERR_TRY(turn_asks_run(turn, &asks, PROVIDER_MS, err));
+	vec_foreach (const struct scale_action, action, &turn->plan->actions)
+		if (action->kind == SCALE_SHRINK)
+			turn_read_shrink(turn, &asks.v[i++], "shrink", action->why, NULL);
+	for (i = 0; i < list->n; i++)
+		ERR_TRY(give_back_end(turn, &asks.v[n_shrinks + i], &list->v[i], err));
+	return 0;
+}
+
+static int give_back_dead_nodes(struct turn *turn, struct err *err)
+{
+	vec_foreach (const struct scale_action, action, &turn->plan->actions) {
+		AUTO_NODE_OBJECT struct node_object object = {0};
+		AUTO_ERR struct err error = {0};
+		if (action->kind != SCALE_FORGET)
+			continue;
+		const struct scale_node *node = &turn->model->nodes.v[action->node];
+		int r = node_acts_look(turn->autoscaler->client, node, true, &object, &error);
+		if (r < 0 || object.why)
+			give_back_tell(turn, "forget", action, r < 0 ? error.message : object.why);
+		else
+			ERR_TRY(give_back_forget(turn, node->name, &object, action->why, err));
+	}
 	return 0;
 }
 
 int turn_give_back(struct turn *turn, struct err *err)
 {
-	static const struct strv none;
+	struct give_backs list = {0};
 
+	int r = give_back_cordon(turn, err);
+	if (r == 0)
+		r = give_back_dead_nodes(turn, err);
+	if (r == 0)
+		r = give_back_dead(turn, &list, err);
 	vec_foreach (const struct scale_action, action, &turn->plan->actions)
-		if (action->kind == SCALE_SHRINK)
-			ERR_TRY(turn_shrink(turn, action->group, &none, action->to, "shrink",
-				action->why, NULL, err));
-	vec_foreach (const struct scale_action, action, &turn->plan->actions) {
-		AUTO_FREE char *uid = NULL, *why = NULL;
-		if (action->kind != SCALE_FORGET)
-			continue;
-		why = give_back_look(turn, action, &uid);
-		if (why)
-			give_back_tell(turn, "forget", action, why);
-		else
-			ERR_TRY(give_back_forget(turn, turn->model->nodes.v[action->node].name, uid,
-				action->why, err));
-	}
-	for (size_t g = 0; g < turn->model->groups.n; g++)
-		ERR_TRY(give_back_group(turn, (int32_t)g, err));
-	return give_back_cordon(turn, err);
+		if (r == 0 && action->kind == SCALE_REMOVE &&
+			!turn->purchases[action->group].is_unknown)
+			give_back_look(turn, action, &list);
+	if (r == 0)
+		r = give_back_machines(turn, &list, err);
+	give_backs_done(&list);
+	return r;
 }

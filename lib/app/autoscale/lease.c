@@ -212,8 +212,8 @@ int lease_wait(struct lease *lease, const volatile int *interrupted,
 		ERR_TRY(lease_judge(lease, begun_ms, err));
 		if (!is_told && !str_empty(other) && !lease_is_of(lease, lease->holder)) {
 			AUTO_FREE char *shown = str_shown(other);
-			AUTO_FREE char *text = mem_printf(
-				"waiting: the autoscaler %s works on this cluster", shown);
+			AUTO_FREE char *text =
+				mem_printf("waiting: autoscaler %s holds the lease", shown);
 			note(ctx, text);
 			is_told = true;
 		}

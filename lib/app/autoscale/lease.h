@@ -2,7 +2,7 @@
 /*
  * The Lease dlrun-autoscale: one autoscaler works on a cluster at a time, its holder
  * (coordination.k8s.io/v1, as the leader election of Kubernetes's own controllers uses it). It is
- * taken and renewed by itself on the loop. Others take it over when it has not changed for
+ * acquired and renewed automatically, on the loop. Others take it over when it has not changed for
  * LEASE_SECONDS by their own clocks, so that clocks that differ do no harm; its holder counts it as
  * lost LEASE_HELD_MS after it sent the last renewal that succeeded, which is earlier.
  */
@@ -28,8 +28,6 @@ struct lease *lease_new(struct kube_client *client, const char *holder);
 /* Gives the Lease up, so that the next one has it at once; waits for that for a moment. NULL is
  * accepted. */
 void lease_free(struct lease *lease);
-AUTO_POINTER(struct lease, lease_free)
-#define AUTO_LEASE AUTO(lease_free_auto)
 bool lease_is_held(const struct lease *lease);
 /* Waits until it is held. E_CANCELED; kube errors that do not pass by themselves, or not within
  * seconds. note is called once with a sentence when another one has it. */

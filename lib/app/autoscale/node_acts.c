@@ -5,6 +5,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/autoscale/objects.h"
+#include "core/autoscale/snapshot.h"
 #include "kube/status/object.h"
 
 enum { NODE_ACT_MS = 20 * 1000 };
@@ -18,6 +19,7 @@ void node_acts_done(struct node_acts *acts)
 
 struct node_acting {
 	struct node_act *act;
+	struct scale_node *node;
 	struct kube_call *call;
 	struct loop_wait *wait;
 };
@@ -29,6 +31,9 @@ static int node_acts_on_patch(void *ctx, struct kube_response *response, struct 
 	acting->call = NULL;
 	if (err_is_set(&response->error))
 		err_move(&acting->act->error, &response->error);
+	else
+		REPLACE(acting->node->version,
+			mem_strdup(kube_str_at(response->object, "metadata.resourceVersion")));
 	loop_wait_done(acting->wait);
 	return 0;
 }
@@ -43,10 +48,14 @@ static struct json *node_acts_patch(const struct scale_model *model, const struc
 {
 	const struct scale_node *node = &model->nodes.v[act->node];
 	struct json *patch = json_object();
-	struct json *annotations = json_sub(json_sub(patch, "metadata"), "annotations");
+	struct json *metadata = json_sub(patch, "metadata");
+	struct json *annotations = json_sub(metadata, "annotations");
 	bool is_cordon = act->kind == NODE_ACT_CORDON;
 	char now[CLOCK_TEXT_SIZE], idle[CLOCK_TEXT_SIZE];
 
+	/* Whoever has changed it meanwhile wins. */
+	if (node->version)
+		json_set_str(metadata, "resourceVersion", node->version);
 	clock_format(model->now_ms, now);
 	clock_format(node->idle_since_ms, idle);
 	if (act->kind == NODE_ACT_MARK) {
@@ -82,7 +91,7 @@ static void node_acts_start(
 }
 
 int node_acts_do(struct kube_client *client, const volatile int *interrupted,
-	const struct scale_model *model, struct node_acts *acts, struct err *err)
+	struct scale_model *model, struct node_acts *acts, struct err *err)
 {
 	AUTO_FREE struct node_acting *acting = mem_alloc(acts->n + 1, sizeof(*acting));
 	struct loop_wait wait = {.loop = kube_client_loop(client),
@@ -91,7 +100,9 @@ int node_acts_do(struct kube_client *client, const volatile int *interrupted,
 		.interrupted = interrupted};
 
 	for (size_t i = 0; i < acts->n; i++) {
-		acting[i] = (struct node_acting){.act = &acts->v[i], .wait = &wait};
+		acting[i] = (struct node_acting){.act = &acts->v[i],
+			.node = &model->nodes.v[acts->v[i].node],
+			.wait = &wait};
 		node_acts_start(client, model, &acting[i]);
 	}
 	int r = loop_wait_run(&wait, err);
@@ -101,6 +112,13 @@ int node_acts_do(struct kube_client *client, const volatile int *interrupted,
 		kube_cancel(acting[i].call);
 	}
 	return r;
+}
+
+void node_object_done(struct node_object *object)
+{
+	free(object->uid);
+	free(object->version);
+	free(object->why);
 }
 
 static int node_acts_get(struct kube_client *client, const struct scale_node *node,
@@ -137,54 +155,52 @@ static int node_acts_find_pod(
 	return 0;
 }
 
-int node_acts_is_free(struct kube_client *client, const struct scale_node *node, char **ret_uid,
-	char **ret_why, struct err *err)
+/* NULL, or why it may not go. */
+static char *node_acts_judge(
+	const struct json *object, const struct scale_node *node, bool is_dead, const char *pod)
 {
-	AUTO_JSON struct json *object = NULL;
-	AUTO_FREE char *pod = NULL, *instance = NULL;
-
-	ERR_TRY(node_acts_get(client, node, &object, err));
-	instance = objects_instance(object);
+	AUTO_FREE char *instance = objects_instance(object);
 	bool is_ours = json_get_bool(json_get(object, "spec"), "unschedulable", false) &&
 		       str_eq(kube_annotation(object, SCALE_CORDONED_BY), SCALE_US);
-	if (!is_ours || !str_eq(instance, node->instance)) {
-		*ret_why = mem_strdup("somebody has changed it");
-		return 0;
-	}
-	ERR_TRY(node_acts_find_pod(client, node->name, &pod, err));
-	if (pod) {
-		*ret_why = mem_printf("pod %s has come there", pod);
-		return 0;
-	}
-	*ret_uid = mem_strdup(kube_str_at(object, "metadata.uid"));
-	return 1;
+
+	if (is_dead && kube_condition_is(object, "Ready", "True"))
+		return mem_strdup("it has come back");
+	if (!str_eq(instance, node->instance) || (!is_dead && !is_ours))
+		return mem_strdup("it was changed by someone else");
+	return pod ? mem_printf("pod %s was scheduled there", pod) : objects_kept(object);
 }
 
-int node_acts_is_dead(struct kube_client *client, const struct scale_node *node, char **ret_uid,
-	char **ret_why, struct err *err)
+int node_acts_look(struct kube_client *client, const struct scale_node *node, bool is_dead,
+	struct node_object *ret, struct err *err)
 {
 	AUTO_JSON struct json *object = NULL;
-	AUTO_FREE char *instance = NULL;
+	AUTO_FREE char *pod = NULL;
 
+	*ret = (struct node_object){0};
 	ERR_TRY(node_acts_get(client, node, &object, err));
-	instance = objects_instance(object);
-	if (kube_condition_is(object, "Ready", "True") || !str_eq(instance, node->instance)) {
-		*ret_why = mem_strdup("it has come back");
+	if (!is_dead)
+		ERR_TRY(node_acts_find_pod(client, node->name, &pod, err));
+	ret->why = node_acts_judge(object, node, is_dead, pod);
+	if (ret->why)
 		return 0;
-	}
-	*ret_uid = mem_strdup(kube_str_at(object, "metadata.uid"));
-	return 1;
+	ret->uid = mem_strdup(kube_str_at(object, "metadata.uid"));
+	ret->version = mem_strdup(kube_str_at(object, "metadata.resourceVersion"));
+	return 0;
 }
 
-int node_acts_forget(struct kube_client *client, const char *name, const char *uid, struct err *err)
+int node_acts_forget(struct kube_client *client, const char *name, const char *uid,
+	const char *version, struct err *err)
 {
 	AUTO_FREE char *path = kube_path("/api/v1/nodes/%s", name);
 	AUTO_JSON struct json *body = json_object();
 	AUTO_ERR struct err error = {0};
+	struct json *preconditions = json_sub(body, "preconditions");
 
 	json_set_str(body, "kind", "DeleteOptions");
 	json_set_str(body, "apiVersion", "v1");
-	json_set_str(json_sub(body, "preconditions"), "uid", uid);
+	json_set_str(preconditions, "uid", uid);
+	if (version)
+		json_set_str(preconditions, "resourceVersion", version);
 	int r = kube_query(client,
 		&(struct kube_request){.method = "DELETE",
 			.path = path,
@@ -192,7 +208,45 @@ int node_acts_forget(struct kube_client *client, const char *name, const char *u
 			.is_idempotent = true,
 			.deadline_ms = clock_deadline(NODE_ACT_MS)},
 		NULL, &error);
-	/* Another node of that name has another uid: a conflict. */
-	bool is_gone = error.id == E_KUBE_NOT_FOUND || error.id == E_KUBE_CONFLICT;
-	return r < 0 && !is_gone ? err_move(err, &error) : 0;
+	return r < 0 && error.id != E_KUBE_NOT_FOUND ? err_move(err, &error) : 0;
+}
+
+struct node_list {
+	struct loop_wait wait;
+	struct map *instances;
+	struct err error;
+};
+
+static int node_acts_on_list(void *ctx, struct kube_response *response, struct err *err UNUSED)
+{
+	struct node_list *list = ctx;
+
+	err_move(&list->error, &response->error);
+	for (const struct json *m = kube_first(response->object, "items"); m; m = json_next(m)) {
+		AUTO_FREE char *instance = objects_instance(m);
+		if (instance)
+			map_put(list->instances, instance, list);
+	}
+	loop_wait_done(&list->wait);
+	return 0;
+}
+
+int node_acts_instances(struct kube_client *client, const volatile int *interrupted,
+	struct map *ret, struct err *err)
+{
+	struct node_list list = {.wait = {.loop = kube_client_loop(client),
+					 .n_open = 1,
+					 .deadline_ms = clock_deadline(NODE_ACT_MS),
+					 .interrupted = interrupted},
+		.instances = ret};
+
+	struct kube_call *call = kube_list(client, objects_path(OBJECTS_NODES), NULL,
+		SCALE_NODES_LIMIT, list.wait.deadline_ms, node_acts_on_list, &list);
+	kube_list_trim(call, objects_trim);
+	int r = loop_wait_run(&list.wait, err);
+	if (list.wait.n_open) {
+		kube_cancel(call);
+		return r < 0 ? r : err_set(err, E_KUBE_UNREACHABLE, "nodes: no response in time");
+	}
+	return r < 0 ? r : err_is_set(&list.error) ? err_move(err, &list.error) : 0;
 }

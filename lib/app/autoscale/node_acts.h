@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/util/err.h"
+#include "base/util/map.h"
 #include "core/autoscale/model.h"
 #include "kube/api/client.h"
 
@@ -27,22 +28,29 @@ struct node_acts VEC_OF(struct node_act);
 void node_acts_done(struct node_acts *acts);
 #define AUTO_NODE_ACTS AUTO(node_acts_done)
 
-/* All at once; waits for all of them. Idle times and cordons are as the model has them. Errors of
- * single ones are theirs. E_CANCELED. */
+/* All at once; waits for all of them. Idle times and cordons are as the model has them. Each act
+ * has its own error: a node that has changed since the model was made is not touched.
+ * E_CANCELED. */
 int node_acts_do(struct kube_client *client, const volatile int *interrupted,
-	const struct scale_model *model, struct node_acts *acts, struct err *err);
+	struct scale_model *model, struct node_acts *acts, struct err *err);
 
-/* Whether a node's object may go, as the API server has it now: 1, and *ret_uid, the caller's, says
- * which object that is; 0, and *ret_why, the caller's. Blocks. */
+/* An object that may go, as the API server has it now. Strings are owned. */
+struct node_object {
+	char *uid, *version; /* NULL: it may not go */
+	char *why;           /* why not */
+};
+void node_object_done(struct node_object *object);
+#define AUTO_NODE_OBJECT AUTO(node_object_done)
 
-/* A node that is to go may if it is cordoned by us and runs nothing but daemons. */
-int node_acts_is_free(struct kube_client *client, const struct scale_node *node, char **ret_uid,
-	char **ret_why, struct err *err);
-/* A node without a machine may if it does not respond. */
-int node_acts_is_dead(struct kube_client *client, const struct scale_node *node, char **ret_uid,
-	char **ret_why, struct err *err);
-/* Delete the object of that uid; one that is gone is right. Blocks. */
-int node_acts_forget(
-	struct kube_client *client, const char *name, const char *uid, struct err *err);
+/* Look at a node again, of which is_dead says that it has no machine and must not respond; else it
+ * must be cordoned by us and run nothing but daemons. Blocks. */
+int node_acts_look(struct kube_client *client, const struct scale_node *node, bool is_dead,
+	struct node_object *ret, struct err *err);
+/* Delete the object of that uid and version (NULL: of any); already gone is success. Blocks. */
+int node_acts_forget(struct kube_client *client, const char *name, const char *uid,
+	const char *version, struct err *err);
+/* The ids of the machines of all nodes, as keys. Blocks. */
+int node_acts_instances(struct kube_client *client, const volatile int *interrupted,
+	struct map *ret, struct err *err);
 
 #endif

@@ -39,7 +39,7 @@
 #include "core/autoscale/model.h"
 #include "net/http/http.h"
 
-enum { PROVIDER_RESPONSE_MAX = 8 << 20, PROVIDER_MS = 60 * 1000, PROVIDER_TEXT_MAX = 500 };
+enum { PROVIDER_RESPONSE_MAX = 8 << 20, PROVIDER_MS = 30 * 1000, PROVIDER_TEXT_MAX = 500 };
 
 /* Failed: response is NULL, error is set (E_SCALE_PROVIDER, of at most PROVIDER_TEXT_MAX bytes
  * without control characters), and failure is its class. is_unknown: the request may have had its

@@ -92,7 +92,11 @@ static int supply_on_groups(void *ctx, struct provider_reply *reply, struct err 
 	struct supply_source *source = ctx;
 
 	source->call = NULL;
-	if (reply->response) {
+	bool has_groups = reply->response && json_get(reply->response, "groups") &&
+			  json_kind(json_get(reply->response, "groups")) == JSON_ARRAY;
+	if (reply->response && !has_groups) {
+		err_set(&source->error, E_SCALE_PROVIDER, "its response has no groups");
+	} else if (reply->response) {
 		json_free(source->groups);
 		source->groups = TAKE(reply->response);
 		source->seen_ms = clock_ms();
@@ -125,8 +129,6 @@ static void supply_take_groups(
 	const struct json *groups = json_get(source->groups, "groups");
 	const char *name = provider_name(source->provider);
 
-	if (!groups || json_kind(groups) != JSON_ARRAY)
-		strv_addf(&model->remarks, "provider %s: its response has no groups", name);
 	for (const struct json *m = json_first(groups); m; m = json_next(m)) {
 		AUTO_ERR struct err err = {0};
 		if (snapshot_read_group(m, model, &err) < 0) {
@@ -134,6 +136,12 @@ static void supply_take_groups(
 			continue;
 		}
 		struct scale_group *group = &model->groups.v[model->groups.n - 1];
+		if (strlen(group->id) > SUPPLY_ID_MAX) {
+			strv_addf(&model->remarks, "provider %s: the id of a group is too long",
+				name);
+			scale_group_done(&model->groups.v[--model->groups.n]);
+			continue;
+		}
 		REPLACE(group->provider, mem_strdup(name));
 		settings_apply(source->supply->settings, group);
 		if (silent && !group->refused)

@@ -16,7 +16,7 @@
 #include "base/util/err.h"
 #include "core/autoscale/settings.h"
 
-enum { SUPPLY_KEEP_MS = 10 * 60 * 1000 };
+enum { SUPPLY_KEEP_MS = 10 * 60 * 1000, SUPPLY_ID_MAX = 253 };
 
 struct supply;
 /* settings and env are borrowed. Errors of the providers. */

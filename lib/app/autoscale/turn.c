@@ -74,36 +74,62 @@ int64_t autoscaler_wait_ms(const struct autoscaler *autoscaler)
 	int64_t now_ms = autoscaler->seen_ms;
 
 	vec_foreach (const struct scale_state_group, group, &autoscaler->store.state.groups)
-		if (group->token && now_ms - group->asked_ms < TURN_REFUSED_MS)
+		if (group->token && now_ms >= group->asked_ms &&
+			now_ms - group->asked_ms < TURN_REFUSED_MS)
 			return every_ms < TURN_SOON_MS ? every_ms : TURN_SOON_MS;
 	return every_ms;
 }
 
-/* Mark nodes with their group and since when they are idle. */
+/* Mark nodes with their group and since when they are idle: each turn some, another part each. */
 static int turn_mark_nodes(struct turn *turn, struct err *err)
 {
 	AUTO_NODE_ACTS struct node_acts acts = {0};
+	struct scale_nodes *nodes = &turn->model->nodes;
+	const struct err *first = NULL;
+	size_t n_failed = 0, start = nodes->n ? turn->autoscaler->n_marked % nodes->n : 0;
 
-	for (size_t i = 0; i < turn->model->nodes.n && acts.n < MARKS_MAX; i++)
-		if (turn->model->nodes.v[i].is_unmarked)
+	for (size_t i = 0; i < nodes->n && acts.n < MARKS_MAX; i++) {
+		size_t at = (start + i) % nodes->n;
+		if (nodes->v[at].is_unmarked)
 			*vec_push(&acts) =
-				(struct node_act){.kind = NODE_ACT_MARK, .node = (int32_t)i};
+				(struct node_act){.kind = NODE_ACT_MARK, .node = (int32_t)at};
+	}
+	if (!acts.n)
+		return 0;
+	ERR_TRY(turn_may_act(turn, err));
 	ERR_TRY(node_acts_do(turn->autoscaler->client, turn->autoscaler->options.interrupted,
 		turn->model, &acts, err));
+	turn->autoscaler->n_marked += acts.n;
 	vec_foreach (struct node_act, act, &acts) {
-		struct scale_node *node = &turn->model->nodes.v[act->node];
-		node->is_unmarked = err_is_set(&act->error);
-		if (!node->is_unmarked)
+		struct scale_node *node = &nodes->v[act->node];
+		if (!err_is_set(&act->error))
 			continue;
-		/* An idle time that is not noted has not begun. */
+		first = first ? first : &act->error;
+		n_failed++;
+		/* Unless recorded, the idle time starts now. */
 		if (node->idle_since_ms)
 			node->idle_since_ms = turn->model->now_ms;
-		turn_tell(turn, &(struct turn_event){.what = "mark",
-					.node = node->name,
-					.text = act->error.message,
-					.is_problem = true});
+	}
+	if (n_failed) {
+		AUTO_FREE char *text = mem_printf(
+			"%zu %s: %s", n_failed, n_failed == 1 ? "node" : "nodes", first->message);
+		turn_tell(turn,
+			&(struct turn_event){.what = "mark", .text = text, .is_problem = true});
 	}
 	return 0;
+}
+
+/* Others can do without it for a while: no reason to end a turn. */
+static void turn_publish(struct turn *turn)
+{
+	AUTO_ERR struct err error = {0};
+	struct autoscaler *autoscaler = turn->autoscaler;
+
+	if (growth_store_write(&autoscaler->growth, turn->model, turn->plan,
+		    settings_every_ms(autoscaler->options.settings), &error) < 0)
+		turn_tell(turn,
+			&(struct turn_event){
+				.what = "publish", .text = error.message, .is_problem = true});
 }
 
 static int turn_act(struct turn *turn, struct err *err)
@@ -118,8 +144,8 @@ static int turn_act(struct turn *turn, struct err *err)
 	ERR_TRY(turn_buy(turn, err));
 	ERR_TRY(turn_give_back(turn, err));
 	ERR_TRY(state_store_write(&autoscaler->store, err));
-	return growth_store_write(&autoscaler->growth, turn->model, turn->plan,
-		settings_every_ms(autoscaler->options.settings), err);
+	turn_publish(turn);
+	return 0;
 }
 
 int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,

@@ -4,11 +4,11 @@
  * plans.
  *
  * A turn acts while the Lease is held and what it saw is younger than TURN_FRESH_MS, and asks
- * before each act. Before a provider is asked to grow, the grow stands in the state
- * (publish.h); when it fails at once, the same pods are planned again without that group, in
- * the same turn, and machines that no gang is complete with any more are given back. Nothing is
- * evicted: a node that runs more than daemons stays. What a process that ended in the midst has
- * begun, the next one finds in the state, in the groups of the providers, and on the nodes.
+ * before each act. Before a provider is asked to grow, the grow stands in the state (publish.h);
+ * when it fails at once, the same pods are planned again without that group, in the same turn, and
+ * machines that no gang is complete with any more are given back. Nothing is evicted: a node that
+ * runs more than daemons stays. Work that a process left unfinished is found by the next one in the
+ * state, in the groups of the providers, and on the nodes.
  */
 #ifndef DLRUN_APP_AUTOSCALE_TURN_H
 #define DLRUN_APP_AUTOSCALE_TURN_H
@@ -23,7 +23,7 @@
 #include "targets/kube/kube_open.h"
 
 enum {
-	TURN_FRESH_MS = 60 * 1000,
+	TURN_FRESH_MS = 90 * 1000,
 	TURN_ROUNDS_MAX = 32,
 	TURN_SOON_MS = 3 * 1000,     /* between turns after a purchase */
 	TURN_REFUSED_MS = 60 * 1000, /* so long is it asked whether it is refused */
@@ -32,7 +32,8 @@ enum {
 /* Something was done, or could not be. Texts are valid during the call. */
 struct turn_event {
 	const char
-		*what; /* "grow", "cordon", "uncordon", "remove", "terminate", "shrink", "forget" */
+		*what; /* "grow", "cordon", "uncordon", "remove", "terminate", "shrink", "forget",
+	 * "mark", "publish" */
 	const char *group;          /* or NULL */
 	const char *node;           /* or NULL */
 	const char *text;           /* a sentence for people */
@@ -56,8 +57,6 @@ struct autoscaler;
 /* With apply: begins to ask for the Lease. */
 struct autoscaler *autoscaler_new(const struct autoscaler_options *options);
 void autoscaler_free(struct autoscaler *autoscaler); /* NULL is accepted */
-AUTO_POINTER(struct autoscaler, autoscaler_free)
-#define AUTO_AUTOSCALER AUTO(autoscaler_free_auto)
 
 /* With apply: waits for the Lease first. Errors end the turn; those that pass by themselves, in the
  * next turn, are not E_CANCELED, E_KUBE_DENIED, E_KUBE_AUTH. model and plan are those of the turn,

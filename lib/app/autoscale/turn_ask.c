@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+
 #include "app/autoscale/turn_impl.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
+#include "base/util/str.h"
 
 /* Providers end so long before the wait for them, so that they can still say why. */
-enum { ASK_AHEAD_MS = 5000 };
+enum { ASK_AHEAD_MS = 2000 };
 
 int turn_may_act(const struct turn *turn, struct err *err)
 {
 	if (!lease_is_held(turn->autoscaler->lease))
-		return err_set(err, E_SCALE_LEASE, "the Lease was lost in the middle of a turn");
+		return err_set(err, E_SCALE_LEASE, "the lease was lost in the middle of a turn");
 	if (clock_ms() - turn->begun_ms > TURN_FRESH_MS)
-		return err_set(err, E_SCALE_LEASE, "the turn took so long that it begins again");
+		return err_set(err, E_SCALE_LEASE, "the turn took over %d s; starting over",
+			TURN_FRESH_MS / 1000);
 	return 0;
 }
 
@@ -61,12 +65,12 @@ static int turn_on_reply(void *ctx, struct provider_reply *reply, struct err *er
 	return 0;
 }
 
-int turn_asks_run(struct turn *turn, struct turn_asks *asks, struct err *err)
+int turn_asks_run(struct turn *turn, struct turn_asks *asks, int64_t timeout_ms, struct err *err)
 {
 	const struct autoscaler_options *options = &turn->autoscaler->options;
 	struct loop_wait wait = {.loop = kube_client_loop(turn->autoscaler->client),
 		.n_open = asks->n,
-		.deadline_ms = clock_deadline(PROVIDER_MS),
+		.deadline_ms = clock_deadline(timeout_ms),
 		.interrupted = options->interrupted};
 
 	vec_foreach (struct turn_ask, ask, asks) {
@@ -85,4 +89,59 @@ int turn_asks_run(struct turn *turn, struct turn_asks *asks, struct err *err)
 		err_set(&ask->reply.error, E_SCALE_PROVIDER, "no response in time");
 	}
 	return 0;
+}
+
+struct json *turn_request_shrink(
+	const struct turn *turn, int32_t group, const struct strv *ids, int64_t to)
+{
+	struct json *request = turn_request(turn, "shrink", &turn->model->groups.v[group]);
+	struct json *list = json_array();
+
+	json_add_strv(list, ids);
+	json_set(request, "instances", list);
+	json_set_int(request, "to", to > 0 ? to : 0);
+	return request;
+}
+
+static void turn_read_ended(const struct turn *turn, const struct scale_group *group,
+	const struct json *response, struct strv *ret_gone)
+{
+	const struct json *list = json_get(response, "instances");
+
+	for (const struct json *m = json_first(list); m; m = json_next(m)) {
+		const char *id = json_get_str(m, "id"), *error = json_get_str(m, "error");
+		if (id && ret_gone && json_get_bool(m, "gone", false))
+			strv_add(ret_gone, id);
+		if (!error)
+			continue;
+		AUTO_FREE char *text = mem_printf("%.64s: %.300s", id ? id : "?", error);
+		AUTO_FREE char *shown = str_escaped(text);
+		turn_tell(turn, &(struct turn_event){.what = "terminate",
+					.group = group->id,
+					.text = shown,
+					.failure = SCALE_FAILED_OTHER,
+					.is_problem = true});
+	}
+}
+
+bool turn_read_shrink(struct turn *turn, const struct turn_ask *ask, const char *what,
+	const char *why, struct strv *ret_gone)
+{
+	struct scale_group *group = &turn->model->groups.v[ask->group];
+	int64_t to = json_get_int(ask->request, "to", group->desired);
+	AUTO_FREE char *text = mem_printf("%" PRId64 " > %" PRId64 ": %s", group->desired, to, why);
+	const struct json *response = ask->reply.response;
+
+	turn_tell(turn,
+		&(struct turn_event){.what = what,
+			.group = group->id,
+			.text = response ? text : ask->reply.error.message,
+			.failure = ask->reply.failure,
+			.is_problem = !response,
+			.machines = response && to < group->desired ? group->desired - to : 0});
+	if (!response)
+		return false;
+	group->desired = to;
+	turn_read_ended(turn, group, response, ret_gone);
+	return true;
 }

@@ -15,6 +15,7 @@ struct autoscaler {
 	struct lease *lease; /* NULL without apply */
 	struct state_store store;
 	struct growth_store growth;
+	size_t n_marked; /* nodes, by all turns: where the next one goes on */
 	int64_t seen_ms; /* wall clock of the cluster, of the newest turn */
 };
 
@@ -24,15 +25,18 @@ struct turn {
 	struct scale_model *model;
 	struct scale_plan *plan;
 	int64_t begun_ms; /* clock_ms() before it looked */
-	/* Of each group: machines that this turn has asked for, and their ids as far as known. */
+	/* Of each group: machines of a grow that is under way, of which some may not be there yet,
+	 * and the ids of those that this turn has asked for, as far as they are known. */
 	struct turn_purchase {
 		int64_t bought;
 		struct strv instances;
+		bool is_unknown; /* whether the grow of this turn had an effect */
 	} * purchases;
 	bool has_failed; /* a purchase of it */
 };
 
-/* Whether this turn still may act. E_SCALE_LEASE otherwise. */
+/* Whether this turn still may act: it holds the Lease, and what it saw is fresh. E_SCALE_LEASE
+ * otherwise. */
 int turn_may_act(const struct turn *turn, struct err *err);
 void turn_tell(const struct turn *turn, const struct turn_event *event);
 /* The request of a verb for a group; the caller frees. */
@@ -53,21 +57,23 @@ void turn_asks_done(struct turn_asks *asks);
 #define AUTO_TURN_ASKS AUTO(turn_asks_done)
 /* A request is taken. */
 void turn_asks_add(struct turn_asks *asks, int32_t group, struct json *take_request);
-/* Ask all of them at once and wait. E_CANCELED. */
-int turn_asks_run(struct turn *turn, struct turn_asks *asks, struct err *err);
+/* Ask all of them at once and wait, timeout_ms at most. E_CANCELED. */
+int turn_asks_run(struct turn *turn, struct turn_asks *asks, int64_t timeout_ms, struct err *err);
 
-/* buy.c: grows that were asked for before and did not have an answer, and failures of those that
- * had one. The groups of the model are changed as they turn out to be. */
+/* buy.c: what has become of grows that were asked for before; failures of them are noted. */
 int turn_resume(struct turn *turn, struct err *err);
 /* All uncordons and grows of the plan; what fails is planned again. */
 int turn_buy(struct turn *turn, struct err *err);
 
 /* give_back.c: what the plan says of machines that are not needed. */
 int turn_give_back(struct turn *turn, struct err *err);
-/* End these machines of a group, whose size is `to` then; what and why are for the event. Those
- * that the provider says are gone are added to ret_gone (NULL: nobody asks). What fails there is
- * told, and is no error. */
-int turn_shrink(struct turn *turn, int32_t group, const struct strv *ids, int64_t to,
-	const char *what, const char *why, struct strv *ret_gone, struct err *err);
+
+/* A request to end machines of a group, whose size is `to` then; the caller frees. */
+struct json *turn_request_shrink(
+	const struct turn *turn, int32_t group, const struct strv *ids, int64_t to);
+/* Its response becomes the group's size, and is told with a reason. Ids that are gone are added to
+ * ret_gone (NULL: nobody asks). False: it was refused. */
+bool turn_read_shrink(struct turn *turn, const struct turn_ask *ask, const char *what,
+	const char *why, struct strv *ret_gone);
 
 #endif

@@ -517,8 +517,8 @@
 	X(E_TARGET_UNSUPPORTED, "the target cannot do this", \
 	  "Not every kind of target offers every operation; the message says which one was asked for.") \
 	/* autoscaling */ \
-	X(E_SCALE_LEASE, "another autoscaler works on this cluster", \
-	  "The message names the holder of the lease. It ends some seconds after that one has ended.") \
+	X(E_SCALE_LEASE, "the autoscaler may not act now", \
+	  "One autoscaler acts on a cluster at a time, on what it saw a moment ago. `dlrun autoscale run` tries again by itself.") \
 	X(E_SCALE_PROVIDER, "a provider of machines failed", \
 	  "The message is the provider's. `dlrun autoscale plan` shows which groups wait, and how long.") \
 	X(E_SCALE_SETTINGS, "the settings of the autoscaler are not valid", \

@@ -117,6 +117,7 @@ void scale_node_done(struct scale_node *node)
 	free(node->name);
 	free(node->instance);
 	free(node->kept);
+	free(node->version);
 	scale_pairs_done(&node->labels);
 	scale_taints_done(&node->taints);
 }

@@ -123,8 +123,9 @@ struct scale_node {
 	int64_t created_ms, idle_since_ms, cordoned_ms,
 		silent_ms;    /* silent: last heartbeat of one not ready */
 	bool has_no_instance; /* the provider says that its machine is gone */
-	char *kept; /* why it is never removed: an annotation, a pool of Karpenter; or NULL */
-	/* Whether its marks in the cluster (objects.h) differ from this; not in snapshots. */
+	char *kept;    /* why it is never removed: an annotation, a pool of Karpenter; or NULL */
+	char *version; /* resourceVersion when it was read; not in snapshots, as is: */
+	/* Whether its marks in the cluster (objects.h) differ from this. */
 	bool is_unmarked;
 };
 struct scale_nodes VEC_OF(struct scale_node);

@@ -157,7 +157,7 @@ static void objects_node_taints(const struct json *object, struct scale_node *no
 	vec_done(&all);
 }
 
-static char *objects_kept(const struct json *object)
+char *objects_kept(const struct json *object)
 {
 	static const char *const annotations[] = {
 		"cluster-autoscaler.kubernetes.io/scale-down-disabled",
@@ -227,6 +227,11 @@ static void objects_node_without_instance(
 	}
 }
 
+static const char *objects_group_id(const struct objects *o, const struct scale_node *node)
+{
+	return node->group >= 0 ? o->model->groups.v[node->group].id : NULL;
+}
+
 static void objects_node(struct objects *o, const struct json *object, const struct map *instances)
 {
 	struct scale_node *node = vec_push(&o->model->nodes);
@@ -251,13 +256,16 @@ static void objects_node(struct objects *o, const struct json *object, const str
 					 ? SCALE_CORDONED_BY_US
 					 : SCALE_CORDONED;
 	node->cordoned_ms = is_cordoned ? objects_noted_ms(o, object, SCALE_CORDONED_SINCE) : 0;
-	/* A mark of a node that somebody uncordoned would make their next cordon ours. */
-	node->is_unmarked = node->group >= 0 &&
-			    (!str_eq(kube_annotation(object, SCALE_GROUP),
-				     o->model->groups.v[node->group].id) ||
-				    (!is_cordoned && kube_annotation(object, SCALE_CORDONED_BY)));
 	node->created_ms = kube_time_at(object, "metadata.creationTimestamp");
 	node->idle_since_ms = objects_noted_ms(o, object, SCALE_IDLE_SINCE);
+	node->version = mem_strdup(kube_str_at(object, "metadata.resourceVersion"));
+	/* A node that somebody uncordoned is as if it had just become idle, and its mark would make
+	 * their next cordon ours. */
+	bool is_taken_back = !is_cordoned && kube_annotation(object, SCALE_CORDONED_BY);
+	if (is_taken_back)
+		node->idle_since_ms = 0;
+	node->is_unmarked = is_taken_back || !str_eq(kube_annotation(object, SCALE_GROUP),
+						     objects_group_id(o, node));
 	node->kept = objects_kept(object);
 	map_put(&o->nodes, node->name, (void *)(intptr_t)o->model->nodes.n);
 }
@@ -712,8 +720,8 @@ static void objects_idle(struct objects *o)
 			node->idle_since_ms = 0;
 		else if (!node->idle_since_ms)
 			node->idle_since_ms = o->model->now_ms;
-		node->is_unmarked =
-			node->is_unmarked || (node->group >= 0 && is_noted == is_busy[i]);
+		bool is_ours = node->group >= 0 && !o->model->groups.v[node->group].refused;
+		node->is_unmarked = is_ours && (node->is_unmarked || is_noted == is_busy[i]);
 	}
 }
 

@@ -87,9 +87,8 @@ struct scale_prepared {
 	struct scale_waitings waiting;
 	struct scale_lots lots;
 	struct scale_units units;
-	struct map zones, texts; /* names of zones, marks by number */
-	bool has_strangers;      /* nodes of no group whose machines are not known: of any group */
-	struct map instances;    /* ids of machines that are nodes */
+	struct map zones, texts;         /* names of zones, marks by number */
+	struct map instances;            /* ids of machines that are nodes */
 	int32_t *gang_zone, *gang_group; /* where members run; -1: none do */
 	int64_t *gang_running;
 	bool *gang_has_gpu; /* one of its pods that wait asks for one */

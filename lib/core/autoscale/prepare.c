@@ -214,8 +214,6 @@ static void prepared_groups(struct scale_prepared *p)
 			map_put(&p->instances, node->instance, node->name);
 		else if (supply)
 			supply->nameless++;
-		else
-			p->has_strangers = true;
 	}
 	for (size_t g = 0; g < model->groups.n; g++)
 		prepared_count_group(p, g);

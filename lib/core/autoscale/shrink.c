@@ -102,7 +102,7 @@ static void shrink_find(
 		const struct scale_node *node = &model->nodes.v[i];
 		if (node->group < 0 || model->groups.v[node->group].refused || node->kept ||
 			node->cordoned == SCALE_CORDONED || node->has_no_instance ||
-			k->prepared->is_busy[i] || placed[i])
+			k->prepared->is_leaving[i] || k->prepared->is_busy[i] || placed[i])
 			continue;
 		bool is_dead = !node->is_ready && node->silent_ms &&
 			       model->now_ms - node->silent_ms > limits->silent_ms;
@@ -120,7 +120,7 @@ static char *shrink_why(const struct scale_model *model, const struct shrink_nod
 	char text[32];
 	const char *since = duration_text(model->now_ms - idle->since_ms, text);
 
-	return idle->is_dead ? mem_printf("it has not been heard of for %s", since)
+	return idle->is_dead ? mem_printf("not heard from for %s", since)
 			     : mem_printf("nothing has run there for %s", since);
 }
 
@@ -175,7 +175,8 @@ static void shrink_nodes(const struct scale_packing *k, const int64_t *placed, i
 	vec_done(&idle);
 }
 
-/* Nodes that have no machine. */
+/* Nodes that have no machine. Pods of one may run on, where the provider does not list it by
+ * mistake: it has to be silent for long. */
 static void shrink_forget(const struct scale_packing *k, int64_t *removals, struct scale_plan *plan)
 {
 	const struct scale_model *model = k->prepared->model;
@@ -185,10 +186,38 @@ static void shrink_forget(const struct scale_packing *k, int64_t *removals, stru
 		if (node->group < 0 || !node->has_no_instance || node->kept || node->is_ready ||
 			model->groups.v[node->group].refused)
 			continue;
+		bool is_silent = node->silent_ms &&
+				 model->now_ms - node->silent_ms > model->limits.silent_ms;
+		if (k->prepared->is_busy[i] && !is_silent)
+			continue;
 		--*removals;
 		shrink_add(plan, SCALE_FORGET, node->group, (int32_t)i,
 			mem_strdup("the provider has no machine of it"));
 	}
+}
+
+static bool shrink_has_label(const struct scale_node *node, const struct scale_pair *wanted)
+{
+	vec_foreach (const struct scale_pair, label, &node->labels)
+		if (str_eq(label->key, wanted->key) && str_eq(label->value, wanted->value))
+			return true;
+	return false;
+}
+
+/* Whether a node of no group, like those of this one, has come since a machine was begun: it may be
+ * that machine by another id. */
+static bool shrink_is_maybe_node(const struct scale_model *model, const struct scale_group *group,
+	const struct scale_instance *instance)
+{
+	vec_foreach (const struct scale_node, node, &model->nodes) {
+		bool is_like = node->group < 0 &&
+			       (!node->created_ms || node->created_ms >= instance->since_ms);
+		for (size_t i = 0; is_like && i < group->labels.n; i++)
+			is_like = shrink_has_label(node, &group->labels.v[i]);
+		if (is_like)
+			return true;
+	}
+	return false;
 }
 
 /* Machines that have not become nodes. A node of which the machine is not known may be one. */
@@ -200,13 +229,14 @@ static void shrink_dead(const struct scale_packing *k, int64_t *removals, struct
 
 	for (size_t g = 0; g < model->groups.n; g++) {
 		const struct scale_group *group = &model->groups.v[g];
-		if (group->refused || p->has_strangers || p->groups[g].nameless)
+		if (group->refused || p->groups[g].nameless)
 			continue;
 		for (size_t i = 0; i<group->instances.n && * removals> 0; i++) {
 			const struct scale_instance *instance = &group->instances.v[i];
 			if (instance->state == SCALE_STOPPING || str_empty(instance->id) ||
 				map_get(&p->instances, instance->id) ||
-				!scale_is_late(model, instance))
+				!scale_is_late(model, instance) ||
+				shrink_is_maybe_node(model, group, instance))
 				continue;
 			--*removals;
 			duration_text(model->now_ms - instance->since_ms, text);

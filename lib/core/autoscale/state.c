@@ -66,6 +66,7 @@ static void state_read_group(const struct json *json, struct scale_state *state)
 	group->from = json_get_int(grow, "from", 0);
 	group->to = json_get_int(grow, "to", 0);
 	group->asked_ms = state_time(grow, "asked");
+	group->doubts = json_get_int(grow, "doubts", 0);
 	group->is_answered = json_get_bool(grow, "answered", false);
 }
 
@@ -83,8 +84,8 @@ int scale_state_read(const struct json *json, struct scale_state *ret, struct er
 	const struct json *groups = json_get(json, "groups");
 	if (json_get_int(json, "version", 0) != 1 || !groups || json_kind(groups) != JSON_OBJECT)
 		return err_set(err, E_DATA, "its version is not 1, or it has no groups");
-	if (json_count(groups) > SCALE_GROUPS_LIMIT)
-		return err_set(err, E_DATA_LIMIT, "it has over %d groups", SCALE_GROUPS_LIMIT);
+	if (json_count(groups) > STATE_GROUPS_MAX)
+		return err_set(err, E_DATA_LIMIT, "it has over %d groups", STATE_GROUPS_MAX);
 	for (const struct json *m = json_first(groups); m; m = json_next(m))
 		if (json_kind(m) == JSON_OBJECT)
 			state_read_group(m, ret);
@@ -122,6 +123,8 @@ struct json *scale_state_write(const struct scale_state *state)
 		json_set_int(grow, "from", group->from);
 		json_set_int(grow, "to", group->to);
 		state_set_time(grow, "asked", group->asked_ms);
+		if (group->doubts)
+			json_set_int(grow, "doubts", group->doubts);
 		json_set_bool(grow, "answered", group->is_answered);
 	}
 	json_set_int(json, "version", 1);
@@ -159,13 +162,22 @@ const char *scale_state_ask(struct scale_state *state, const char *id, int64_t f
 	group->from = from;
 	group->to = to;
 	group->asked_ms = now_ms;
+	group->doubts = 0;
 	group->is_answered = false;
 	return group->token;
 }
 
+int64_t scale_state_doubt(struct scale_state *state, const char *id)
+{
+	return ++state_group(state, id)->doubts;
+}
+
 void scale_state_answer(struct scale_state *state, const char *id)
 {
-	state_group(state, id)->is_answered = true;
+	struct scale_state_group *group = state_group(state, id);
+
+	group->doubts = 0;
+	group->is_answered = true;
 }
 
 int64_t scale_state_wait_ms(enum scale_failure failure, int64_t failures)
@@ -182,7 +194,7 @@ int64_t scale_state_wait_ms(enum scale_failure failure, int64_t failures)
 static void state_end_grow(struct scale_state_group *group)
 {
 	REPLACE(group->token, NULL);
-	group->from = group->to = group->asked_ms = 0;
+	group->from = group->to = group->asked_ms = group->doubts = 0;
 	group->is_answered = false;
 }
 
@@ -204,17 +216,23 @@ void scale_state_fail(struct scale_state *state, const char *id, enum scale_fail
 	state_end_grow(group);
 }
 
-/* Whether the machines of a grow have come, or its time is over. */
-static bool state_is_over(const struct scale_state_group *group, const struct scale_group *of,
-	const struct scale_limits *limits, int64_t now_ms)
+static void state_settle_grow(struct scale_state *state, struct scale_state_group *group,
+	const struct scale_group *of, const struct scale_model *model)
 {
 	int64_t running = 0;
 
-	if (now_ms - group->asked_ms > limits->boot_ms)
-		return true;
 	vec_foreach (const struct scale_instance, instance, &of->instances)
 		running += instance->state == SCALE_RUNNING;
-	return group->is_answered && running >= group->to;
+	if (group->is_answered && running >= group->to) {
+		state_end_grow(group);
+		group->failures = 0;
+		group->failure = SCALE_NO_FAILURE;
+		group->wait_until_ms = 0;
+		REPLACE(group->text, NULL);
+	} else if (model->now_ms - group->asked_ms > model->limits.boot_ms) {
+		scale_state_fail(state, of->id, SCALE_FAILED_OTHER,
+			"its machines did not come in time", model->now_ms);
+	}
 }
 
 void scale_state_settle(struct scale_state *state, const struct scale_model *model)
@@ -226,17 +244,14 @@ void scale_state_settle(struct scale_state *state, const struct scale_model *mod
 		map_put(&groups, model->groups.v[i].id, &model->groups.v[i]);
 	vec_foreach (struct scale_state_group, group, &state->groups) {
 		const struct scale_group *of = map_get(&groups, group->id);
-		if (of && group->token && state_is_over(group, of, &model->limits, model->now_ms)) {
-			state_end_grow(group);
-			group->failures = 0;
-			group->failure = SCALE_NO_FAILURE;
-			group->wait_until_ms = 0;
-			REPLACE(group->text, NULL);
-		}
+		if (of && group->token)
+			state_settle_grow(state, group, of, model);
+	}
+	vec_foreach (struct scale_state_group, group, &state->groups) {
 		int64_t last_ms = group->wait_until_ms > group->asked_ms ? group->wait_until_ms
 									 : group->asked_ms;
-		bool is_old = of ? !group->token && !group->failures
-				 : model->now_ms - last_ms > FORGET_MS;
+		bool is_old = map_get(&groups, group->id) ? !group->token && !group->failures
+							  : model->now_ms - last_ms > FORGET_MS;
 		if (is_old)
 			scale_state_group_done(group);
 		else

@@ -5,12 +5,12 @@
  * cluster.
  *
  * A grow is written here before the provider is asked (scale_state_ask), so that whoever takes over
- * asks with the same token again rather than a second time. JSON, in the member "state" of the
+ * repeats the request with the same token. JSON, in the member "state" of the
  * ConfigMap dlrun-autoscale-state:
  *
  *	{"version": 1, "groups": {"gpu-a": {"failure": "capacity", "text": "…", "failures": 2,
  *	    "wait_until": TIME, "grow": {"token": "…", "from": 1, "to": 9, "asked": TIME,
- *	    "answered": true}}}}
+ *	    "doubts": 1, "answered": true}}}}
  */
 #ifndef DLRUN_CORE_AUTOSCALE_STATE_H
 #define DLRUN_CORE_AUTOSCALE_STATE_H
@@ -22,7 +22,8 @@
 #include "base/util/err.h"
 #include "core/autoscale/model.h"
 
-enum { STATE_TEXT_MAX = 160, STATE_TOKEN_SIZE = 33 };
+/* Groups: with those that are gone, and in any case a ConfigMap has 1 MiB. */
+enum { STATE_TEXT_MAX = 160, STATE_TOKEN_SIZE = 33, STATE_GROUPS_MAX = 5000 };
 
 struct scale_state_group {
 	char *id;
@@ -32,6 +33,7 @@ struct scale_state_group {
 	int64_t wait_until_ms;
 	char *token;      /* of the newest grow; NULL: none is under way */
 	int64_t from, to; /* of it */
+	int64_t doubts;   /* how often it was asked for without a response, in a row */
 	int64_t asked_ms; /* when it was written */
 	bool is_answered; /* the provider has accepted it */
 };
@@ -42,25 +44,27 @@ struct scale_state {
 void scale_state_done(struct scale_state *state);
 #define AUTO_SCALE_STATE AUTO(scale_state_done)
 
-/* json: NULL is an empty state. E_DATA: it is none of ours. */
+/* json: NULL is an empty state. E_DATA: it is not in this format. */
 int scale_state_read(const struct json *json, struct scale_state *ret, struct err *err);
 /* The caller frees. */
 struct json *scale_state_write(const struct scale_state *state);
 /* NULL: nothing is remembered of it. */
 struct scale_state_group *scale_state_find(const struct scale_state *state, const char *id);
 
-/* A grow is about to be asked for. One with the same sizes that is not answered keeps its token;
- * else token becomes the grow's. Returns the one that counts. */
+/* A grow is about to be asked for. One to the same size that is not answered keeps its token; else
+ * token becomes the grow's. Returns the one that counts. */
 const char *scale_state_ask(struct scale_state *state, const char *id, int64_t from, int64_t to,
 	const char *token, int64_t now_ms);
+/* There was no response that says whether it had an effect: how often, in a row. */
+int64_t scale_state_doubt(struct scale_state *state, const char *id);
 /* The provider accepted it. */
 void scale_state_answer(struct scale_state *state, const char *id);
 /* The group failed: it is not asked for a time that grows with the failures in a row. The grow is
  * over. */
 void scale_state_fail(struct scale_state *state, const char *id, enum scale_failure failure,
 	const char *text, int64_t now_ms);
-/* Grows whose machines are there, or are overdue, are over, the failures before them too; groups
- * that are gone are forgotten when their wait is. */
+/* Grows whose machines run are over, and the failures before them; those whose machines do not run
+ * in limits.boot_ms have failed. Groups that are gone are forgotten a day after their wait. */
 void scale_state_settle(struct scale_state *state, const struct scale_model *model);
 /* Sets wait_until, failure and failure_text of the model's groups. */
 void scale_state_apply(const struct scale_state *state, struct scale_model *model);

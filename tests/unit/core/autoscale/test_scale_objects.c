@@ -242,7 +242,6 @@ static void test_nodes(void **state UNUSED)
 		" 'dlrun/idle-since': '2026-11-27T03:00:00Z'}}, 'spec':"
 		" {'providerID': 'aws:///us-east-1a/i-1', 'unschedulable': true, 'taints':"
 		" [{'key': 'node.kubernetes.io/unschedulable', 'effect': 'NoSchedule'},"
-		" {'key': 'dlrun/cordoned', 'effect': 'NoSchedule'},"
 		" {'key': 'gpu', 'effect': 'NoSchedule'}]},"
 		" 'status': {'conditions': [{'type': 'Ready', 'status': 'True'}]}},"
 		"{'metadata': {'name': 'starts'}, 'spec': {'providerID': 'kwok://starts', 'taints':"

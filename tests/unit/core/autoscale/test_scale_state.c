@@ -108,7 +108,11 @@ static void test_a_grow_keeps_its_token(void **state UNUSED)
 	assert_string_equal(scale_state_ask(&s, "b", 1, 9, "two", NOW + 1), "one");
 	/* Another size is another grow. */
 	assert_string_equal(scale_state_ask(&s, "b", 1, 10, "three", NOW), "three");
+	assert_int_equal(scale_state_doubt(&s, "b"), 1);
+	assert_string_equal(scale_state_ask(&s, "b", 1, 10, "three again", NOW), "three");
+	assert_int_equal(scale_state_doubt(&s, "b"), 2);
 	scale_state_answer(&s, "b");
+	assert_int_equal(scale_state_doubt(&s, "b"), 1);
 	assert_string_equal(scale_state_ask(&s, "b", 1, 10, "four", NOW), "four");
 	assert_string_equal(scale_state_ask(&s, "a", 0, 1, "five", NOW), "five");
 	assert_string_equal(scale_state_find(&s, "b")->token, "four");
@@ -134,9 +138,11 @@ static void test_what_is_over_is_forgotten(void **state UNUSED)
 	scale_state_answer(&s, "gpu-a");
 	scale_state_settle(&s, &model);
 	assert_non_null(scale_state_find(&s, "gpu-a")); /* they do not run yet */
+	/* Machines that do not come in time are a failure. */
 	model.now_ms += model.limits.boot_ms + 1;
 	scale_state_settle(&s, &model);
-	assert_null(scale_state_find(&s, "gpu-a"));
+	assert_null(scale_state_find(&s, "gpu-a")->token);
+	assert_int_equal(scale_state_find(&s, "gpu-a")->failure, SCALE_FAILED_OTHER);
 	/* A group that is not there: its wait counts for a day. */
 	scale_state_fail(&s, "gone", SCALE_FAILED_QUOTA, "", model.now_ms);
 	scale_state_settle(&s, &model);

@@ -37,9 +37,11 @@ static bool buy_read_failed(struct turn *turn, int32_t at, const struct json *re
 	const struct json *first = json_first(json_get(response, "failed"));
 	AUTO_FREE char *text = NULL;
 
-	if (first)
-		buy_fail(turn, at, provider_failure(first, &text), text);
-	return first;
+	if (!first)
+		return false;
+	enum scale_failure failure = provider_failure(first, &text);
+	buy_fail(turn, at, failure, text);
+	return true;
 }
 
 /* A grow without a response, or refused. Where it may have had an effect, nothing else is bought

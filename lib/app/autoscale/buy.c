@@ -289,8 +289,7 @@ static int buy_undo(struct turn *turn, struct err *err)
 		if (n <= 0 || purchase->is_unknown)
 			continue;
 		buy_newest(turn, g, n, &nodes, &ids);
-		/* Those without an id are not there, or not known: the provider ends none that
-		 * is. */
+		/* Machines without a known id: the provider ends none that is there. */
 		n = purchase->instances.n ? (int64_t)ids.n : n;
 		if (n > 0)
 			turn_asks_add(&asks, (int32_t)g,

@@ -53,7 +53,7 @@ static struct json *node_acts_patch(const struct scale_model *model, const struc
 	bool is_cordon = act->kind == NODE_ACT_CORDON;
 	char now[CLOCK_TEXT_SIZE], idle[CLOCK_TEXT_SIZE];
 
-	/* Whoever has changed it meanwhile wins. */
+	/* A change that somebody has made meanwhile wins. */
 	if (node->version)
 		json_set_str(metadata, "resourceVersion", node->version);
 	clock_format(model->now_ms, now);

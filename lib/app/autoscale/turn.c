@@ -119,7 +119,7 @@ static int turn_mark_nodes(struct turn *turn, struct err *err)
 	return 0;
 }
 
-/* Others can do without it for a while: no reason to end a turn. */
+/* Publish the growth, without which others can do for a while: no reason to end a turn. */
 static void turn_publish(struct turn *turn)
 {
 	AUTO_ERR struct err error = {0};

@@ -71,8 +71,8 @@ int turn_give_back(struct turn *turn, struct err *err);
 /* A request to end machines of a group, whose size is `to` then; the caller frees. */
 struct json *turn_request_shrink(
 	const struct turn *turn, int32_t group, const struct strv *ids, int64_t to);
-/* Its response becomes the group's size, and is told with a reason. Ids that are gone are added to
- * ret_gone (NULL: nobody asks). False: it was refused. */
+/* The response to it is told with a reason, and the group gets its new size. Ids that are gone are
+ * added to ret_gone (NULL: nobody asks). False: it was refused. */
 bool turn_read_shrink(struct turn *turn, const struct turn_ask *ask, const char *what,
 	const char *why, struct strv *ret_gone);
 

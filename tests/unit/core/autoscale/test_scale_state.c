@@ -61,8 +61,8 @@ static void test_waits(void **state UNUSED)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-		assert_int_equal(scale_state_wait_ms(cases[i].failure, cases[i].failures),
-			cases[i].wait_ms);
+		assert_int_equal(
+			scale_state_wait_ms(cases[i].failure, cases[i].failures), cases[i].wait_ms);
 	for (int64_t n = 1; n < 12; n++)
 		assert_in_range(scale_state_wait_ms(SCALE_FAILED_THROTTLE, n), 7500, 5 * MINUTE);
 }

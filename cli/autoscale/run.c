@@ -56,12 +56,12 @@ static void run_on_event(void *ctx, const struct turn_event *event)
 		app_print_json_line(run->app, json);
 		return;
 	}
-	ui_printf(run->app, UI_OUT, "%.19sZ %-10s %s%s%s%s%s\n", now, event->what,
+	ui_printf(run->app, UI_OUT, "%.19sZ %-10s %s%s%s%s\n", now, event->what,
 		event->node    ? event->node
 		: event->group ? event->group
 			       : "",
 		event->is_problem ? UI_RED " failed" UI_OFF : "",
-		str_empty(event->text) ? "" : ": ", event->text, "");
+		str_empty(event->text) ? "" : ": ", event->text);
 }
 
 static void run_on_note(void *ctx, const char *text)

@@ -44,7 +44,7 @@ static bool buy_read_failed(struct turn *turn, int32_t at, const struct json *re
 	return true;
 }
 
-/* A grow without a response, or refused. Where it may have had an effect, nothing else is bought
+/* Note a grow that was refused, or had no response. Where it may have had an effect, nothing else is bought
  * for its pods in this turn, and the next one asks with the same token if it is still needed. A
  * group that does so again has failed. */
 static void buy_read_nothing(struct turn *turn, const struct turn_ask *ask)
@@ -70,7 +70,6 @@ static void buy_read_nothing(struct turn *turn, const struct turn_ask *ask)
 static void buy_read_grow(struct turn *turn, const struct turn_ask *ask)
 {
 	struct scale_group *group = &turn->model->groups.v[ask->group];
-	struct turn_purchase *purchase = &turn->purchases[ask->group];
 	int64_t to = json_get_int(ask->request, "to", group->desired), before = group->desired;
 
 	if (!ask->reply.response) {
@@ -82,14 +81,12 @@ static void buy_read_grow(struct turn *turn, const struct turn_ask *ask)
 	int64_t bought = group->desired - before;
 	const struct json *id = json_first(json_get(ask->reply.response, "instances"));
 	for (int64_t i = 0; i < bought && i < BUY_INSTANCES_MAX; i++, id = json_next(id)) {
-		if (json_str(id))
-			strv_add(&purchase->instances, json_str(id));
 		*vec_push(&group->instances) =
 			(struct scale_instance){.id = mem_strdup(json_str(id) ? json_str(id) : ""),
 				.state = SCALE_PENDING,
 				.since_ms = turn->model->now_ms};
 	}
-	purchase->bought += bought;
+	turn->purchases[ask->group].is_bought |= bought > 0;
 	scale_state_answer(&turn->autoscaler->store.state, group->id);
 	AUTO_FREE char *text = mem_printf("%" PRId64 " > %" PRId64, before, group->desired);
 	if (bought)
@@ -153,15 +150,11 @@ int turn_resume(struct turn *turn, struct err *err)
 			continue;
 		if (!known->is_answered && group->desired >= known->to)
 			scale_state_answer(state, group->id);
-		int64_t most = known->to < group->desired ? known->to : group->desired;
-		turn->purchases[g].bought = most > known->from ? most - known->from : 0;
 	}
-	ERR_TRY(buy_status(turn, err));
-	turn->has_failed = false;
-	return 0;
+	return buy_status(turn, err);
 }
 
-/* Machines that were asked for and of which no provider tells now would be bought a second time. */
+/* Machines that were asked for and that no provider lists any more would be bought a second time. */
 static bool buy_is_blind(const struct turn *turn)
 {
 	const struct scale_model *model = turn->model;
@@ -191,6 +184,8 @@ static int buy_grow(struct turn *turn, struct err *err)
 	vec_foreach (const struct scale_action, action, &turn->plan->actions) {
 		if (action->kind != SCALE_GROW)
 			continue;
+		if (!asks.n && buy_is_blind(turn))
+			return 0;
 		const struct scale_group *group = &turn->model->groups.v[action->group];
 		uint8_t bytes[TOKEN_BYTES];
 		char token[STATE_TOKEN_SIZE];
@@ -201,7 +196,7 @@ static int buy_grow(struct turn *turn, struct err *err)
 		turn_asks_add(
 			&asks, action->group, buy_request_grow(turn, group, action->to, used));
 	}
-	if (!asks.n || buy_is_blind(turn))
+	if (!asks.n)
 		return 0;
 	ERR_TRY(state_store_write(store, err));
 	ERR_TRY(turn_may_act(turn, err));
@@ -237,68 +232,91 @@ static int buy_uncordon(struct turn *turn, struct err *err)
 	return 0;
 }
 
-/* Of each group: machines that are no nodes and that the newest plan places nothing on. */
-static int64_t *buy_unused(const struct turn *turn)
+/* Machines of a group that are on their way, the oldest first, and how many the newest plan uses. */
+struct buy_coming {
+	struct strv ids; /* of those that have one */
+	int64_t listed, used;
+};
+
+static void buy_find_coming(
+	const struct turn *turn, const struct map *nodes, size_t g, struct buy_coming *ret)
 {
 	const struct scale_model *model = turn->model;
-	int64_t *unused = mem_alloc(model->groups.n + 1, sizeof(*unused));
-	AUTO_FREE int64_t *coming = mem_alloc(model->groups.n + 1, sizeof(*coming));
-	AUTO_FREE int64_t *new = mem_alloc(model->groups.n + 1, sizeof(*new));
+	int64_t of_new = 0, of_coming = 0;
 
 	vec_foreach (const struct scale_placement, placed, &turn->plan->placements) {
-		bool is_new = placed->supply == SCALE_NEW;
-		int64_t *used = is_new ? new : coming;
-		if ((is_new || placed->supply == SCALE_ON_ITS_WAY) &&
-			placed->machine >= used[placed->group])
-			used[placed->group] = placed->machine + 1;
+		int64_t *used = placed->supply == SCALE_NEW ? &of_new : &of_coming;
+		if ((placed->supply == SCALE_NEW || placed->supply == SCALE_ON_ITS_WAY) &&
+			placed->group == (int32_t)g && placed->machine >= *used)
+			*used = placed->machine + 1;
 	}
-	vec_foreach (const struct scale_node, node, &model->nodes)
-		if (node->group >= 0 && !node->has_no_instance)
-			coming[node->group]++;
-	for (size_t g = 0; g < model->groups.n; g++)
-		unused[g] = model->groups.v[g].desired - coming[g] - new[g];
-	return unused;
+	ret->used = of_new + of_coming;
+	vec_foreach (const struct scale_instance, instance, &model->groups.v[g].instances) {
+		bool is_node = !str_empty(instance->id) && map_get(nodes, instance->id);
+		if (instance->state == SCALE_STOPPING || is_node || scale_is_late(model, instance))
+			continue;
+		ret->listed++;
+		if (!str_empty(instance->id))
+			strv_add(&ret->ids, instance->id);
+	}
 }
 
-/* The newest machines of a group, n at most, that are no nodes by now. */
-static void buy_newest(
-	const struct turn *turn, size_t group, int64_t n, const struct map *nodes, struct strv *ret)
+/* Give back machines on their way that nothing is placed on, of a group that is being bought or that
+ * has refused: their gang cannot be completed. Machines that have become nodes stay: pods may run
+ * there. */
+static void buy_add_unused(
+	const struct turn *turn, const struct map *nodes, size_t g, struct turn_asks *asks)
 {
-	const struct strv *ids = &turn->purchases[group].instances;
+	const struct scale_group *group = &turn->model->groups.v[g];
+	const struct scale_state_group *known =
+		scale_state_find(&turn->autoscaler->store.state, group->id);
+	const struct turn_purchase *purchase = &turn->purchases[g];
+	bool is_open = purchase->is_bought || (known && (known->token || known->failures));
+	struct buy_coming coming = {0};
+	AUTO_STRV struct strv ids = {0};
 
-	for (size_t i = ids->n; i > 0 && (int64_t)ret->n < n; i--)
-		if (!map_get(nodes, ids->v[i - 1]))
-			strv_add(ret, ids->v[i - 1]);
+	if (!is_open || purchase->is_unknown || !buy_is_ours(turn, group))
+		return;
+	buy_find_coming(turn, nodes, g, &coming);
+	int64_t unused = coming.listed - coming.used - turn->model->limits.spares;
+	int64_t nameless = coming.listed - (int64_t)coming.ids.n,
+		most = group->desired - group->min;
+	unused = unused < most ? unused : most;
+	for (size_t i = coming.ids.n; i > 0 && (int64_t)ids.n + nameless < unused; i--)
+		strv_add(&ids, coming.ids.v[i - 1]);
+	int64_t n = nameless < unused ? (int64_t)ids.n + nameless : unused;
+	if (n > 0)
+		turn_asks_add(asks, (int32_t)g,
+			turn_request_shrink(turn, (int32_t)g, &ids, group->desired - n));
+	strv_done(&coming.ids);
 }
 
-/* Give back machines that were bought for a gang of which the rest was refused, by all groups that
- * could have it. Who has become a node meanwhile stays: pods may run there. */
+/* Whether a group has refused machines lately: plans may have changed in the middle of a gang. */
+static bool buy_is_refused(const struct scale_model *model)
+{
+	vec_foreach (const struct scale_group, group, &model->groups)
+		if (group->wait_until_ms > model->now_ms)
+			return true;
+	return false;
+}
+
 static int buy_undo(struct turn *turn, struct err *err)
 {
-	AUTO_FREE int64_t *unused = buy_unused(turn);
 	AUTO_TURN_ASKS struct turn_asks asks = {0};
 	struct map nodes = {0};
 	struct autoscaler *autoscaler = turn->autoscaler;
 
+	if (!buy_is_refused(turn->model))
+		return 0;
 	int r = node_acts_instances(
 		autoscaler->client, autoscaler->options.interrupted, &nodes, err);
-	for (size_t g = 0; r == 0 && g < turn->model->groups.n; g++) {
-		const struct turn_purchase *purchase = &turn->purchases[g];
-		AUTO_STRV struct strv ids = {0};
-		int64_t n = unused[g] < purchase->bought ? unused[g] : purchase->bought;
-		if (n <= 0 || purchase->is_unknown)
-			continue;
-		buy_newest(turn, g, n, &nodes, &ids);
-		/* Machines without a known id: the provider ends none that is there. */
-		n = purchase->instances.n ? (int64_t)ids.n : n;
-		if (n > 0)
-			turn_asks_add(&asks, (int32_t)g,
-				turn_request_shrink(turn, (int32_t)g, &ids,
-					turn->model->groups.v[g].desired - n));
-	}
+	for (size_t g = 0; r == 0 && g < turn->model->groups.n; g++)
+		buy_add_unused(turn, &nodes, g, &asks);
 	map_done(&nodes);
-	if (r < 0 || !lease_is_held(autoscaler->lease))
+	if (r < 0 || !asks.n)
 		return r;
+	if (!lease_is_held(autoscaler->lease))
+		return turn_may_act(turn, err);
 	ERR_TRY(turn_asks_run(turn, &asks, PROVIDER_MS, err));
 	vec_foreach (const struct turn_ask, ask, &asks)
 		turn_read_shrink(turn, ask, "shrink", "no gang can be completed with them", NULL);
@@ -307,18 +325,15 @@ static int buy_undo(struct turn *turn, struct err *err)
 
 int turn_buy(struct turn *turn, struct err *err)
 {
-	bool has_failed = false;
-
 	for (int round = 0; round < TURN_ROUNDS_MAX; round++) {
 		scale_plan_done(turn->plan);
 		scale_plan_make(turn->model, turn->plan);
 		turn->has_failed = false;
 		ERR_TRY(buy_uncordon(turn, err));
 		ERR_TRY(buy_grow(turn, err));
+		scale_state_apply(&turn->autoscaler->store.state, turn->model);
 		if (!turn->has_failed)
 			break;
-		has_failed = true;
-		scale_state_apply(&turn->autoscaler->store.state, turn->model);
 	}
-	return has_failed ? buy_undo(turn, err) : 0;
+	return buy_undo(turn, err);
 }

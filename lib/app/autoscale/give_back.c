@@ -42,7 +42,9 @@ static int give_back_cordon(struct turn *turn, struct err *err)
 struct give_back {
 	int32_t group;
 	struct strv ids, uids, names;
-	bool has_dead; /* machines that did not become nodes */
+	int64_t from;    /* the size before they go */
+	const char *why; /* of a smaller size without any of them; or NULL */
+	bool has_dead;   /* machines that did not become nodes */
 };
 struct give_backs VEC_OF(struct give_back);
 
@@ -56,13 +58,15 @@ static void give_backs_done(struct give_backs *list)
 	vec_done(list);
 }
 
-static struct give_back *give_back_of(struct give_backs *list, int32_t group)
+static struct give_back *give_back_of(
+	const struct turn *turn, struct give_backs *list, int32_t group)
 {
 	vec_foreach (struct give_back, one, list)
 		if (one->group == group)
 			return one;
 	struct give_back *one = vec_push(list);
 	one->group = group;
+	one->from = turn->model->groups.v[group].desired;
 	return one;
 }
 
@@ -87,14 +91,15 @@ static void give_back_look(
 	if (r < 0 || object.why)
 		give_back_tell(turn, "remove", action, r < 0 ? error.message : object.why);
 	else
-		give_back_add(
-			give_back_of(list, action->group), node->instance, object.uid, node->name);
+		give_back_add(give_back_of(turn, list, action->group), node->instance, object.uid,
+			node->name);
 }
 
 /* Machines that did not become nodes, and still are none. */
 static int give_back_dead(struct turn *turn, struct give_backs *list, struct err *err)
 {
 	struct map nodes = {0};
+	bool is_read = false;
 	int r = 0;
 
 	vec_foreach (const struct scale_action, action, &turn->plan->actions) {
@@ -102,14 +107,17 @@ static int give_back_dead(struct turn *turn, struct give_backs *list, struct err
 			continue;
 		const char *id =
 			turn->model->groups.v[action->group].instances.v[action->instance].id;
-		if (!nodes.n)
+		if (turn->purchases[action->group].is_unknown)
+			continue;
+		if (!is_read)
 			r = node_acts_instances(turn->autoscaler->client,
 				turn->autoscaler->options.interrupted, &nodes, err);
+		is_read = true;
 		if (r < 0)
 			break;
 		if (map_get(&nodes, id))
 			continue;
-		struct give_back *one = give_back_of(list, action->group);
+		struct give_back *one = give_back_of(turn, list, action->group);
 		give_back_add(one, id, "", "");
 		one->has_dead = true;
 	}
@@ -138,7 +146,8 @@ static int give_back_end(
 {
 	AUTO_STRV struct strv gone = {0};
 
-	if (!turn_read_shrink(turn, ask, "terminate", "machines that are not needed", &gone))
+	if (!turn_read_shrink(turn, ask, one->ids.n ? "terminate" : "shrink",
+		    one->ids.n ? "machines that are not needed" : one->why, &gone))
 		return 0;
 	if (one->has_dead)
 		scale_state_fail(&turn->autoscaler->store.state,
@@ -153,35 +162,36 @@ static int give_back_end(
 	return 0;
 }
 
-static int give_back_machines(struct turn *turn, struct give_backs *list, struct err *err)
+static int give_back_machines(struct turn *turn, const struct give_backs *list, struct err *err)
 {
 	AUTO_TURN_ASKS struct turn_asks asks = {0};
-	static const struct strv none;
-	size_t n_shrinks = 0, i = 0;
 
-	vec_foreach (const struct scale_action, action, &turn->plan->actions)
-		if (action->kind == SCALE_SHRINK) {
-			turn_asks_add(&asks, action->group,
-				turn_request_shrink(turn, action->group, &none, action->to));
-			n_shrinks++;
-		}
-	vec_foreach (struct give_back, one, list) {
-		const struct scale_group *group = &turn->model->groups.v[one->group];
-		int64_t to = group->desired - (int64_t)one->ids.n;
+	if (!list->n)
+		return 0;
+	vec_foreach (const struct give_back, one, list)
 		turn_asks_add(&asks, one->group,
 			turn_request_shrink(
-				turn, one->group, &one->ids, to < group->min ? group->min : to));
-	}
-	if (!asks.n)
-		return 0;
+				turn, one->group, &one->ids, one->from - (int64_t)one->ids.n));
 	ERR_TRY(turn_may_act(turn, err));
 	ERR_TRY(turn_asks_run(turn, &asks, PROVIDER_MS, err));
-	vec_foreach (const struct scale_action, action, &turn->plan->actions)
-		if (action->kind == SCALE_SHRINK)
-			turn_read_shrink(turn, &asks.v[i++], "shrink", action->why, NULL);
-	for (i = 0; i < list->n; i++)
-		ERR_TRY(give_back_end(turn, &asks.v[n_shrinks + i], &list->v[i], err));
+	for (size_t i = 0; i < list->n; i++)
+		ERR_TRY(give_back_end(turn, &asks.v[i], &list->v[i], err));
 	return 0;
+}
+
+/* Machines that were asked for and do not come. */
+static void give_back_never(struct turn *turn, struct give_backs *list)
+{
+	vec_foreach (const struct scale_action, action, &turn->plan->actions) {
+		const struct scale_group *group =
+			action->group >= 0 ? &turn->model->groups.v[action->group] : NULL;
+		if (action->kind != SCALE_SHRINK || group->desired <= action->to ||
+			turn->purchases[action->group].is_unknown)
+			continue;
+		struct give_back *one = give_back_of(turn, list, action->group);
+		one->from = action->to;
+		one->why = action->why;
+	}
 }
 
 static int give_back_dead_nodes(struct turn *turn, struct err *err)
@@ -205,6 +215,7 @@ int turn_give_back(struct turn *turn, struct err *err)
 {
 	struct give_backs list = {0};
 
+	give_back_never(turn, &list);
 	int r = give_back_cordon(turn, err);
 	if (r == 0)
 		r = give_back_dead_nodes(turn, err);

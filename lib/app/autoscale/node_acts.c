@@ -90,16 +90,18 @@ static void node_acts_start(
 						  .ctx = acting});
 }
 
-int node_acts_do(struct kube_client *client, const volatile int *interrupted,
+static int node_acts_run(struct kube_client *client, const volatile int *interrupted,
 	struct scale_model *model, struct node_acts *acts, struct err *err)
 {
 	AUTO_FREE struct node_acting *acting = mem_alloc(acts->n + 1, sizeof(*acting));
 	struct loop_wait wait = {.loop = kube_client_loop(client),
-		.n_open = acts->n,
 		.deadline_ms = clock_deadline(NODE_ACT_MS),
 		.interrupted = interrupted};
 
 	for (size_t i = 0; i < acts->n; i++) {
+		if (acts->v[i].is_done)
+			continue;
+		wait.n_open++;
 		acting[i] = (struct node_acting){.act = &acts->v[i],
 			.node = &model->nodes.v[acts->v[i].node],
 			.wait = &wait};
@@ -110,15 +112,9 @@ int node_acts_do(struct kube_client *client, const volatile int *interrupted,
 		if (acting[i].call && r == 0)
 			err_set(&acts->v[i].error, E_KUBE_UNREACHABLE, "no response in time");
 		kube_cancel(acting[i].call);
+		acts->v[i].is_done = true;
 	}
 	return r;
-}
-
-void node_object_done(struct node_object *object)
-{
-	free(object->uid);
-	free(object->version);
-	free(object->why);
 }
 
 static int node_acts_get(struct kube_client *client, const struct scale_node *node,
@@ -130,6 +126,48 @@ static int node_acts_get(struct kube_client *client, const struct scale_node *no
 		&(struct kube_request){
 			.method = "GET", .path = path, .deadline_ms = clock_deadline(NODE_ACT_MS)},
 		ret, err);
+}
+
+/* Controllers and kubelets write on nodes all the time: what counts is whether it is cordoned as it
+ * was. A patch whose response was lost may have been done. */
+static void node_acts_judge_conflict(
+	struct kube_client *client, struct node_act *act, struct scale_node *node)
+{
+	AUTO_JSON struct json *object = NULL;
+	AUTO_ERR struct err error = {0};
+
+	if (node_acts_get(client, node, &object, &error) < 0)
+		return;
+	int now = objects_cordon(object);
+	int wanted = act->kind == NODE_ACT_CORDON     ? SCALE_CORDONED_BY_US
+		     : act->kind == NODE_ACT_UNCORDON ? SCALE_OPEN
+						      : (int)node->cordoned;
+	if (act->kind != NODE_ACT_MARK && now == wanted) {
+		err_clear(&act->error);
+	} else if (now == (int)node->cordoned) {
+		REPLACE(node->version, mem_strdup(kube_str_at(object, "metadata.resourceVersion")));
+		err_clear(&act->error);
+		act->is_done = false;
+	} else {
+		err_set(&act->error, E_KUBE_CONFLICT, "it was changed by someone else");
+	}
+}
+
+int node_acts_do(struct kube_client *client, const volatile int *interrupted,
+	struct scale_model *model, struct node_acts *acts, struct err *err)
+{
+	ERR_TRY(node_acts_run(client, interrupted, model, acts, err));
+	vec_foreach (struct node_act, act, acts)
+		if (act->error.id == E_KUBE_CONFLICT)
+			node_acts_judge_conflict(client, act, &model->nodes.v[act->node]);
+	return node_acts_run(client, interrupted, model, acts, err);
+}
+
+void node_object_done(struct node_object *object)
+{
+	free(object->uid);
+	free(object->version);
+	free(object->why);
 }
 
 /* A pod there that is more than a daemon. */
@@ -160,8 +198,7 @@ static char *node_acts_judge(
 	const struct json *object, const struct scale_node *node, bool is_dead, const char *pod)
 {
 	AUTO_FREE char *instance = objects_instance(object);
-	bool is_ours = json_get_bool(json_get(object, "spec"), "unschedulable", false) &&
-		       str_eq(kube_annotation(object, SCALE_CORDONED_BY), SCALE_US);
+	bool is_ours = objects_cordon(object) == SCALE_CORDONED_BY_US;
 
 	if (is_dead && kube_condition_is(object, "Ready", "True"))
 		return mem_strdup("it has come back");

@@ -21,8 +21,9 @@ enum node_act_kind {
 };
 struct node_act {
 	enum node_act_kind kind;
-	int32_t node;     /* of the model's */
-	struct err error; /* set by node_acts_do; of a node that is gone, too */
+	int32_t node; /* of the model's */
+	bool is_done;
+	struct err error; /* set by node_acts_do; also where the node is gone */
 };
 struct node_acts VEC_OF(struct node_act);
 void node_acts_done(struct node_acts *acts);

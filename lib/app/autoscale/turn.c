@@ -170,8 +170,6 @@ int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,
 	autoscaler->seen_ms = model->now_ms;
 	turn.purchases = mem_alloc(model->groups.n + 1, sizeof(*turn.purchases));
 	int r = turn_act(&turn, err);
-	for (size_t i = 0; i < model->groups.n; i++)
-		strv_done(&turn.purchases[i].instances);
 	free(turn.purchases);
 	return r;
 }

@@ -99,14 +99,18 @@ struct json *turn_request_shrink(
 
 	json_add_strv(list, ids);
 	json_set(request, "instances", list);
-	json_set_int(request, "to", to > 0 ? to : 0);
+	int64_t min = turn->model->groups.v[group].min;
+
+	json_set_int(request, "to", to > min ? to : min);
 	return request;
 }
 
-static void turn_read_ended(const struct turn *turn, const struct scale_group *group,
+/* How many were not ended. */
+static int64_t turn_read_ended(const struct turn *turn, const struct scale_group *group,
 	const struct json *response, struct strv *ret_gone)
 {
 	const struct json *list = json_get(response, "instances");
+	int64_t n_failed = 0;
 
 	for (const struct json *m = json_first(list); m; m = json_next(m)) {
 		const char *id = json_get_str(m, "id"), *error = json_get_str(m, "error");
@@ -114,6 +118,7 @@ static void turn_read_ended(const struct turn *turn, const struct scale_group *g
 			strv_add(ret_gone, id);
 		if (!error)
 			continue;
+		n_failed++;
 		AUTO_FREE char *text = mem_printf("%.64s: %.300s", id ? id : "?", error);
 		AUTO_FREE char *shown = str_escaped(text);
 		turn_tell(turn, &(struct turn_event){.what = "terminate",
@@ -122,26 +127,30 @@ static void turn_read_ended(const struct turn *turn, const struct scale_group *g
 					.failure = SCALE_FAILED_OTHER,
 					.is_problem = true});
 	}
+	return n_failed;
 }
 
 bool turn_read_shrink(struct turn *turn, const struct turn_ask *ask, const char *what,
 	const char *why, struct strv *ret_gone)
 {
 	struct scale_group *group = &turn->model->groups.v[ask->group];
-	int64_t to = json_get_int(ask->request, "to", group->desired);
-	AUTO_FREE char *text = mem_printf("%" PRId64 " > %" PRId64 ": %s", group->desired, to, why);
-	const struct json *response = ask->reply.response;
+	int64_t before = group->desired, to = json_get_int(ask->request, "to", before);
 
-	turn_tell(turn,
-		&(struct turn_event){.what = what,
-			.group = group->id,
-			.text = response ? text : ask->reply.error.message,
-			.failure = ask->reply.failure,
-			.is_problem = !response,
-			.machines = response && to < group->desired ? group->desired - to : 0});
-	if (!response)
+	if (!ask->reply.response) {
+		turn_tell(turn, &(struct turn_event){.what = what,
+					.group = group->id,
+					.text = ask->reply.error.message,
+					.failure = ask->reply.failure,
+					.is_problem = true});
 		return false;
-	group->desired = to;
-	turn_read_ended(turn, group, response, ret_gone);
+	}
+	group->desired = to + turn_read_ended(turn, group, ask->reply.response, ret_gone);
+	AUTO_FREE char *text =
+		mem_printf("%" PRId64 " > %" PRId64 ": %s", before, group->desired, why);
+	if (group->desired < before)
+		turn_tell(turn, &(struct turn_event){.what = what,
+					.group = group->id,
+					.text = text,
+					.machines = before - group->desired});
 	return true;
 }

@@ -25,14 +25,12 @@ struct turn {
 	struct scale_model *model;
 	struct scale_plan *plan;
 	int64_t begun_ms; /* clock_ms() before it looked */
-	/* Of each group: machines of a grow that is under way, of which some may not be there yet,
-	 * and the ids of those that this turn has asked for, as far as they are known. */
+	/* Of each group: whether this turn has bought there, and whether a grow of it may have had an
+	 * effect that is not known. */
 	struct turn_purchase {
-		int64_t bought;
-		struct strv instances;
-		bool is_unknown; /* whether the grow of this turn had an effect */
+		bool is_bought, is_unknown;
 	} * purchases;
-	bool has_failed; /* a purchase of it */
+	bool has_failed; /* a purchase of this round */
 };
 
 /* Whether this turn still may act: it holds the Lease, and what it saw is fresh. E_SCALE_LEASE

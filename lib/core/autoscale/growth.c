@@ -215,7 +215,8 @@ static void growth_take(const struct growth_turn *turn, const int64_t *boot_ms,
 
 	if (is_left)
 		unit->state = UNIT_IS_LEFT;
-	if (unit->state == UNIT_IS_LEFT ||
+	/* A node that starts is of no group where nobody knows its machine. */
+	if (unit->state == UNIT_IS_LEFT || (!is_left && placement->group < 0) ||
 		(placement->supply != SCALE_NEW && placement->supply != SCALE_ON_ITS_WAY))
 		return;
 	int64_t expected_ms = growth_expected(turn, boot_ms, placement);

@@ -227,6 +227,14 @@ static void objects_node_without_instance(
 	}
 }
 
+int objects_cordon(const struct json *node)
+{
+	if (!json_get_bool(json_get(node, "spec"), "unschedulable", false))
+		return SCALE_OPEN;
+	return str_eq(kube_annotation(node, SCALE_CORDONED_BY), SCALE_US) ? SCALE_CORDONED_BY_US
+									  : SCALE_CORDONED;
+}
+
 static const char *objects_group_id(const struct objects *o, const struct scale_node *node)
 {
 	return node->group >= 0 ? o->model->groups.v[node->group].id : NULL;
@@ -251,10 +259,7 @@ static void objects_node(struct objects *o, const struct json *object, const str
 	if (!node->is_ready)
 		node->silent_ms = kube_time_at(ready, "lastTransitionTime");
 	objects_node_taints(object, node);
-	if (is_cordoned)
-		node->cordoned = str_eq(kube_annotation(object, SCALE_CORDONED_BY), SCALE_US)
-					 ? SCALE_CORDONED_BY_US
-					 : SCALE_CORDONED;
+	node->cordoned = objects_cordon(object);
 	node->cordoned_ms = is_cordoned ? objects_noted_ms(o, object, SCALE_CORDONED_SINCE) : 0;
 	node->created_ms = kube_time_at(object, "metadata.creationTimestamp");
 	node->idle_since_ms = objects_noted_ms(o, object, SCALE_IDLE_SINCE);

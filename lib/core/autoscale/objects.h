@@ -39,6 +39,8 @@ bool objects_is_optional(enum objects_kind kind);
 
 /* The provider's id of a node's machine, which the caller frees; NULL: it is not known. */
 char *objects_instance(const struct json *node);
+/* SCALE_OPEN, SCALE_CORDONED or SCALE_CORDONED_BY_US. */
+int objects_cordon(const struct json *node);
 /* Why a node is never removed, which the caller frees; NULL: it may be. */
 char *objects_kept(const struct json *node);
 /* Whether a pod is of a DaemonSet or of its node itself. */

@@ -102,6 +102,9 @@ void scale_plan_make(const struct scale_model *model, struct scale_plan *ret);
  * nodes are there, removed ones are not. For what-ifs and tests: a plan of it has no actions. */
 void scale_plan_apply(const struct scale_plan *plan, struct scale_model *model);
 
+/* Whether a machine should have become a node by now. */
+bool scale_is_late(const struct scale_model *model, const struct scale_instance *instance);
+
 /* Whether a pod of this shape could run on an empty machine like that; else *ret_why, a text
  * that the caller frees (ret_why may be NULL). */
 bool scale_fits(const struct scale_model *model, const struct scale_shape *shape,

@@ -100,8 +100,6 @@ void prepared_done(struct scale_prepared *prepared);
 bool prepared_allows(struct scale_prepared *prepared, int32_t shape, int32_t machine_class);
 /* Whether a group is asked for machines at all: it does not wait after a failure, and owes none. */
 bool prepared_sells(const struct scale_prepared *prepared, size_t group);
-/* A machine that should have become a node by now. */
-bool scale_is_late(const struct scale_model *model, const struct scale_instance *instance);
 
 /* Why a group gives no machine. */
 enum scale_denial {

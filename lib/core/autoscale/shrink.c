@@ -196,25 +196,28 @@ static void shrink_forget(const struct scale_packing *k, int64_t *removals, stru
 	}
 }
 
-static bool shrink_has_label(const struct scale_node *node, const struct scale_pair *wanted)
+/* Whether a label of a node says that it is none of this group. */
+static bool shrink_contradicts(const struct scale_node *node, const struct scale_group *group)
 {
-	vec_foreach (const struct scale_pair, label, &node->labels)
-		if (str_eq(label->key, wanted->key) && str_eq(label->value, wanted->value))
+	vec_foreach (const struct scale_pair, label, &node->labels) {
+		if (str_eq(label->key, "node-role.kubernetes.io/control-plane"))
 			return true;
+		vec_foreach (const struct scale_pair, own, &group->labels)
+			if (str_eq(own->key, label->key) && !str_eq(own->value, label->value))
+				return true;
+	}
 	return false;
 }
 
-/* Whether a node of no group, like those of this one, has come since a machine was begun: it may be
- * that machine by another id. */
+/* Whether a node of no group may be that machine: its own is not known, or it has come since by
+ * another id. */
 static bool shrink_is_maybe_node(const struct scale_model *model, const struct scale_group *group,
 	const struct scale_instance *instance)
 {
 	vec_foreach (const struct scale_node, node, &model->nodes) {
-		bool is_like = node->group < 0 &&
-			       (!node->created_ms || node->created_ms >= instance->since_ms);
-		for (size_t i = 0; is_like && i < group->labels.n; i++)
-			is_like = shrink_has_label(node, &group->labels.v[i]);
-		if (is_like)
+		bool is_before =
+			node->instance && node->created_ms && node->created_ms < instance->since_ms;
+		if (node->group < 0 && !is_before && !shrink_contradicts(node, group))
 			return true;
 	}
 	return false;

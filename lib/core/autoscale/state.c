@@ -5,12 +5,13 @@
 
 #include "base/util/auto.h"
 #include "base/util/clock.h"
-#include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/autoscale/snapshot.h"
 
-enum { MINUTE_MS = 60 * 1000, FORGET_MS = 24 * 60 * MINUTE_MS };
+/* Waits until a failure is forgotten, and until a grow is dropped that is not repeated, or not to
+ * be seen in the size of its group. */
+enum { MINUTE_MS = 60 * 1000, FORGET_MS = 24 * 60 * MINUTE_MS, STATE_REPEAT_MS = 2 * MINUTE_MS };
 
 /* Capacity comes back in minutes, quotas and configuration when a person has done something. */
 static const struct {
@@ -66,6 +67,8 @@ static void state_read_group(const struct json *json, struct scale_state *state)
 	group->from = json_get_int(grow, "from", 0);
 	group->to = json_get_int(grow, "to", 0);
 	group->asked_ms = state_time(grow, "asked");
+	group->due_to = json_get_int(grow, "due_to", group->to);
+	group->due_ms = json_get(grow, "due") ? state_time(grow, "due") : group->asked_ms;
 	group->doubts = json_get_int(grow, "doubts", 0);
 	group->is_answered = json_get_bool(grow, "answered", false);
 }
@@ -123,6 +126,8 @@ struct json *scale_state_write(const struct scale_state *state)
 		json_set_int(grow, "from", group->from);
 		json_set_int(grow, "to", group->to);
 		state_set_time(grow, "asked", group->asked_ms);
+		json_set_int(grow, "due_to", group->due_to);
+		state_set_time(grow, "due", group->due_ms);
 		if (group->doubts)
 			json_set_int(grow, "doubts", group->doubts);
 		json_set_bool(grow, "answered", group->is_answered);
@@ -156,13 +161,15 @@ const char *scale_state_ask(struct scale_state *state, const char *id, int64_t f
 {
 	struct scale_state_group *group = state_group(state, id);
 
-	if (group->token && !group->is_answered && group->to == to)
-		return group->token;
-	REPLACE(group->token, mem_strdup(token));
-	group->from = from;
+	if (!group->token || !group->is_answered) {
+		group->from = from;
+		group->due_to = to;
+		group->due_ms = now_ms;
+	}
+	if (!group->token || group->is_answered || group->to != to)
+		REPLACE(group->token, mem_strdup(token));
 	group->to = to;
 	group->asked_ms = now_ms;
-	group->doubts = 0;
 	group->is_answered = false;
 	return group->token;
 }
@@ -195,6 +202,7 @@ static void state_end_grow(struct scale_state_group *group)
 {
 	REPLACE(group->token, NULL);
 	group->from = group->to = group->asked_ms = group->doubts = 0;
+	group->due_to = group->due_ms = 0;
 	group->is_answered = false;
 }
 
@@ -205,8 +213,9 @@ void scale_state_fail(struct scale_state *state, const char *id, enum scale_fail
 
 	if (failure == SCALE_NO_FAILURE)
 		failure = SCALE_FAILED_OTHER;
-	group->failures =
-		failure == group->failure && group->failures < INT32_MAX ? group->failures + 1 : 1;
+	bool is_same = failure == group->failure && group->failures < INT32_MAX;
+	bool is_waiting = group->wait_until_ms > now_ms;
+	group->failures = !is_same ? 1 : is_waiting ? group->failures : group->failures + 1;
 	group->failure = failure;
 	size_t len = strlen(text ? text : "");
 	for (len = len < STATE_TEXT_MAX ? len : STATE_TEXT_MAX; len && !str_is_utf8(text, len);)
@@ -217,48 +226,56 @@ void scale_state_fail(struct scale_state *state, const char *id, enum scale_fail
 }
 
 static void state_settle_grow(struct scale_state *state, struct scale_state_group *group,
-	const struct scale_group *of, const struct scale_model *model)
+	int64_t nodes, int64_t desired, const struct scale_model *model)
 {
-	int64_t running = 0;
-
-	vec_foreach (const struct scale_instance, instance, &of->instances)
-		running += instance->state == SCALE_RUNNING;
-	if (group->is_answered && running >= group->to) {
+	if (group->is_answered && nodes >= group->due_to && group->due_to < group->to) {
+		group->from = group->due_to;
+		group->due_to = group->to;
+		group->due_ms = group->asked_ms;
+	} else if (group->is_answered && nodes >= group->due_to) {
 		state_end_grow(group);
 		group->failures = 0;
 		group->failure = SCALE_NO_FAILURE;
 		group->wait_until_ms = 0;
 		REPLACE(group->text, NULL);
-	} else if (model->now_ms - group->asked_ms > model->limits.boot_ms) {
-		scale_state_fail(state, of->id, SCALE_FAILED_OTHER,
+	} else if (model->now_ms - group->asked_ms > STATE_REPEAT_MS &&
+		   (!group->is_answered || desired < group->to)) {
+		state_end_grow(group);
+	} else if (model->now_ms - group->due_ms > model->limits.boot_ms) {
+		scale_state_fail(state, group->id, SCALE_FAILED_OTHER,
 			"its machines did not come in time", model->now_ms);
 	}
 }
 
+static bool state_is_old(const struct scale_state_group *group, int64_t now_ms)
+{
+	int64_t last_ms =
+		group->wait_until_ms > group->asked_ms ? group->wait_until_ms : group->asked_ms;
+
+	return (!group->token && !group->failures) || now_ms - last_ms > FORGET_MS;
+}
+
 void scale_state_settle(struct scale_state *state, const struct scale_model *model)
 {
-	struct map groups = {0};
+	AUTO_FREE int64_t *nodes = mem_alloc(model->groups.n + 1, sizeof(*nodes));
 	size_t kept = 0;
 
-	for (size_t i = 0; i < model->groups.n; i++)
-		map_put(&groups, model->groups.v[i].id, &model->groups.v[i]);
-	vec_foreach (struct scale_state_group, group, &state->groups) {
-		const struct scale_group *of = map_get(&groups, group->id);
-		if (of && group->token)
-			state_settle_grow(state, group, of, model);
+	vec_foreach (const struct scale_node, node, &model->nodes)
+		if (node->group >= 0 && !node->has_no_instance)
+			nodes[node->group]++;
+	for (size_t g = 0; g < model->groups.n; g++) {
+		const struct scale_group *of = &model->groups.v[g];
+		struct scale_state_group *group = scale_state_find(state, of->id);
+		if (group && group->token)
+			state_settle_grow(state, group, nodes[g], of->desired, model);
 	}
 	vec_foreach (struct scale_state_group, group, &state->groups) {
-		int64_t last_ms = group->wait_until_ms > group->asked_ms ? group->wait_until_ms
-									 : group->asked_ms;
-		bool is_old = map_get(&groups, group->id) ? !group->token && !group->failures
-							  : model->now_ms - last_ms > FORGET_MS;
-		if (is_old)
+		if (state_is_old(group, model->now_ms))
 			scale_state_group_done(group);
 		else
 			state->groups.v[kept++] = *group;
 	}
 	state->groups.n = kept;
-	map_done(&groups);
 }
 
 void scale_state_apply(const struct scale_state *state, struct scale_model *model)

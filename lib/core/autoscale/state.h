@@ -10,7 +10,7 @@
  *
  *	{"version": 1, "groups": {"gpu-a": {"failure": "capacity", "text": "…", "failures": 2,
  *	    "wait_until": TIME, "grow": {"token": "…", "from": 1, "to": 9, "asked": TIME,
- *	    "doubts": 1, "answered": true}}}}
+ *	    "due_to": 9, "due": TIME, "doubts": 1, "answered": true}}}}
  */
 #ifndef DLRUN_CORE_AUTOSCALE_STATE_H
 #define DLRUN_CORE_AUTOSCALE_STATE_H
@@ -33,7 +33,10 @@ struct scale_state_group {
 	int64_t wait_until_ms;
 	char *token;      /* of the newest grow; NULL: none is under way */
 	int64_t from, to; /* of it */
-	int64_t doubts;   /* how often it was asked for without a response, in a row */
+	/* Of the oldest grow of which machines are still to come: its size, and when it was asked
+	 * for. */
+	int64_t due_to, due_ms;
+	int64_t doubts; /* grows in a row without a response that says whether they had an effect */
 	int64_t asked_ms; /* when it was written */
 	bool is_answered; /* the provider has accepted it */
 };
@@ -55,16 +58,18 @@ struct scale_state_group *scale_state_find(const struct scale_state *state, cons
  * token becomes the grow's. Returns the one that counts. */
 const char *scale_state_ask(struct scale_state *state, const char *id, int64_t from, int64_t to,
 	const char *token, int64_t now_ms);
-/* There was no response that says whether it had an effect: how often, in a row. */
+/* There was no response that says whether it had an effect: how often, in a row. Who asks gives up
+ * after some. */
 int64_t scale_state_doubt(struct scale_state *state, const char *id);
 /* The provider accepted it. */
 void scale_state_answer(struct scale_state *state, const char *id);
-/* The group failed: it is not asked for a time that grows with the failures in a row. The grow is
- * over. */
+/* The group failed: it is not asked for a time that grows with the failures in a row; failures
+ * during that time are of the same row. The grow is over. */
 void scale_state_fail(struct scale_state *state, const char *id, enum scale_failure failure,
 	const char *text, int64_t now_ms);
-/* Grows whose machines run are over, and the failures before them; those whose machines do not run
- * in limits.boot_ms have failed. Groups that are gone are forgotten a day after their wait. */
+/* Grows whose machines are nodes are over, and the failures before them; those whose machines are
+ * none after limits.boot_ms have failed. A grow that was not answered and is not asked for again is
+ * dropped, as is one whose group has been shrunk. Failures are forgotten a day after their wait. */
 void scale_state_settle(struct scale_state *state, const struct scale_model *model);
 /* Sets wait_until, failure and failure_text of the model's groups. */
 void scale_state_apply(const struct scale_state *state, struct scale_model *model);

@@ -31,16 +31,16 @@ static char *written(const struct scale_state *state)
 	return buf_take(&text);
 }
 
-/* A model with one group, which has so many running machines. */
-static void model_with(const char *id, int running, struct scale_model *model)
+/* A model with one group, which has so many nodes. */
+static void model_with(const char *id, int nodes, struct scale_model *model)
 {
 	scale_model_init(model);
 	model->now_ms = NOW;
 	struct scale_group *group = vec_push(&model->groups);
 	group->id = mem_strdup(id);
-	for (int i = 0; i < running; i++)
-		*vec_push(&group->instances) = (struct scale_instance){
-			.id = mem_printf("i-%d", i), .state = SCALE_RUNNING};
+	group->desired = nodes;
+	for (int i = 0; i < nodes; i++)
+		vec_push(&model->nodes)->name = mem_printf("n-%d", i);
 }
 
 static void test_waits(void **state UNUSED)
@@ -73,7 +73,10 @@ static void test_failures_in_a_row(void **state UNUSED)
 	AUTO_SCALE_MODEL struct scale_model model;
 
 	model_with("gpu-a", 0, &model);
-	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "no p4d", NOW);
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "no p4d", NOW - 9 * MINUTE);
+	/* While it waits, failures are of the same row. */
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "no p4d", NOW - 8 * MINUTE);
+	assert_int_equal(s.groups.v[0].failures, 1);
 	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "no p4d", NOW);
 	scale_state_apply(&s, &model);
 	assert_int_equal(model.groups.v[0].wait_until_ms, NOW + 6 * MINUTE);
@@ -133,17 +136,8 @@ static void test_what_is_over_is_forgotten(void **state UNUSED)
 	assert_string_equal(scale_state_find(&s, "gpu-a")->token, "one"); /* not answered */
 	scale_state_answer(&s, "gpu-a");
 	scale_state_settle(&s, &model);
-	assert_null(scale_state_find(&s, "gpu-a")); /* its machines run: the failures are over */
-	scale_state_ask(&s, "gpu-a", 2, 3, "two", NOW);
-	scale_state_answer(&s, "gpu-a");
-	scale_state_settle(&s, &model);
-	assert_non_null(scale_state_find(&s, "gpu-a")); /* they do not run yet */
-	/* Machines that do not come in time are a failure. */
-	model.now_ms += model.limits.boot_ms + 1;
-	scale_state_settle(&s, &model);
-	assert_null(scale_state_find(&s, "gpu-a")->token);
-	assert_int_equal(scale_state_find(&s, "gpu-a")->failure, SCALE_FAILED_OTHER);
-	/* A group that is not there: its wait counts for a day. */
+	assert_null(scale_state_find(&s, "gpu-a")); /* its nodes are there: the failures are over */
+	/* A group that is not there: its failure counts for a day after its wait. */
 	scale_state_fail(&s, "gone", SCALE_FAILED_QUOTA, "", model.now_ms);
 	scale_state_settle(&s, &model);
 	assert_non_null(scale_state_find(&s, "gone"));
@@ -152,13 +146,57 @@ static void test_what_is_over_is_forgotten(void **state UNUSED)
 	assert_null(scale_state_find(&s, "gone"));
 }
 
+/* Of grows one after another, the oldest one whose machines are not there is waited for. */
+static void test_machines_that_do_not_come(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	model_with("gpu-a", 2, &model);
+	model.groups.v[0].desired = 4;
+	scale_state_ask(&s, "gpu-a", 1, 2, "one", NOW - 20 * MINUTE);
+	scale_state_answer(&s, "gpu-a");
+	scale_state_ask(&s, "gpu-a", 2, 4, "two", NOW - 10 * MINUTE);
+	scale_state_answer(&s, "gpu-a");
+	struct scale_state_group *group = scale_state_find(&s, "gpu-a");
+	assert_int_equal(group->due_ms, NOW - 20 * MINUTE);
+	scale_state_settle(&s, &model);
+	assert_int_equal(group->due_to, 4);
+	assert_int_equal(group->due_ms, NOW - 10 * MINUTE);
+	model.now_ms += 16 * MINUTE;
+	scale_state_settle(&s, &model);
+	group = scale_state_find(&s, "gpu-a");
+	assert_null(group->token);
+	assert_int_equal(group->failure, SCALE_FAILED_OTHER);
+}
+
+/* A grow that was not sent, or was taken back, is no failure. */
+static void test_grows_that_are_dropped(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	model_with("gpu-a", 0, &model);
+	scale_state_ask(&s, "gpu-a", 0, 2, "one", NOW);
+	scale_state_settle(&s, &model);
+	assert_non_null(scale_state_find(&s, "gpu-a"));
+	model.now_ms += 3 * MINUTE;
+	scale_state_settle(&s, &model);
+	assert_null(scale_state_find(&s, "gpu-a"));
+	scale_state_ask(&s, "gpu-a", 0, 2, "two", model.now_ms);
+	scale_state_answer(&s, "gpu-a");
+	model.now_ms += 3 * MINUTE;
+	scale_state_settle(&s, &model); /* its size is 0 */
+	assert_null(scale_state_find(&s, "gpu-a"));
+}
+
 static void test_read_and_written(void **state UNUSED)
 {
 	static const char text[] =
 		"{\"version\":1,\"groups\":{\"a\":{\"failure\":\"capacity\",\"text\":\"no "
 		"p4d\",\"failures\":2,\"wait_until\":\"2026-11-27T05:00:00.000Z\"},\"b\":{\"grow\":{"
 		"\"token\":\"t\",\"from\":1,\"to\":9,\"asked\":\"2026-11-27T05:00:00.000Z\","
-		"\"answered\":true}}}}";
+		"\"due_to\":8,\"due\":\"2026-11-27T04:00:00.000Z\",\"answered\":true}}}}";
 	AUTO_SCALE_STATE struct scale_state s = {0};
 
 	read_text(text, &s);
@@ -210,6 +248,8 @@ int main(void)
 		cmocka_unit_test(test_a_clock_that_steps),
 		cmocka_unit_test(test_a_grow_keeps_its_token),
 		cmocka_unit_test(test_what_is_over_is_forgotten),
+		cmocka_unit_test(test_machines_that_do_not_come),
+		cmocka_unit_test(test_grows_that_are_dropped),
 		cmocka_unit_test(test_read_and_written),
 		cmocka_unit_test(test_what_is_no_state),
 		cmocka_unit_test(test_long_texts),

@@ -128,6 +128,7 @@ static const char manifest_deployment[] =
 	"        runAsGroup: 65532\n"
 	"        fsGroup: 65532\n"
 	"        seccompProfile: {type: RuntimeDefault}\n"
+	"      shareProcessNamespace: true\n"
 	"      volumes:\n"
 	"      - {name: home, emptyDir: {}}\n"
 	"      - name: settings\n"
@@ -178,9 +179,6 @@ static void manifest_metrics(int port, struct json *annotations, struct json *co
 	json_set_int(item, "containerPort", port);
 	json_add(ports, item);
 	json_set(container, "ports", ports);
-	struct json *get = json_sub(json_sub(container, "livenessProbe"), "httpGet");
-	json_set_str(get, "path", "/metrics");
-	json_set_str(get, "port", "metrics");
 }
 
 /* settings: NULL where they come from elsewhere. With them the pod is another one when they are

@@ -23,6 +23,7 @@ struct run {
 	struct metrics metrics;
 	struct metrics_server *server; /* NULL: nobody asks */
 	struct notices *notices;       /* NULL: nobody is told */
+	struct strv remarks;           /* of the last turn */
 	struct buf shown;              /* the plan that was printed last */
 	unsigned n_failures;           /* turns in a row */
 	bool has_worked; /* a turn has: what is denied later is a server that starts */
@@ -116,6 +117,22 @@ static void run_tell_not_helped(
 	}
 }
 
+/* Tell what could not be read, when that is news. Without --apply the plan says it. */
+static void run_tell_remarks(struct run *run, const struct scale_model *model)
+{
+	for (size_t i = 0; run->values->apply && i < model->remarks.n; i++) {
+		const char *remark = model->remarks.v[i];
+		if (run->notices)
+			notices_add(run->notices,
+				&(struct notice){
+					.kind = "remark", .text = remark, .is_lasting = true});
+		if (strv_find(&run->remarks, remark) < 0)
+			app_warn(run->app, "%s", remark);
+	}
+	strv_done(&run->remarks);
+	strv_copy(&run->remarks, &model->remarks);
+}
+
 static int run_turn(struct run *run, struct err *err)
 {
 	AUTO_SCALE_MODEL struct scale_model model;
@@ -128,6 +145,7 @@ static int run_turn(struct run *run, struct err *err)
 		run_show(run, &model, &plan);
 	if (r == 0)
 		run_tell_not_helped(run, &model, &plan);
+	run_tell_remarks(run, &model);
 	metrics_turn(&run->metrics, clock_ms() - begun_ms, clock_wall_ms(), r < 0);
 	run->metrics.lost_notices = run->notices ? notices_lost(run->notices) : 0;
 	if (run->server) {
@@ -219,6 +237,7 @@ int autoscale_run(struct app *app, const struct autoscale_values *values)
 	metrics_server_free(run.server);
 	metrics_done(&run.metrics);
 	autoscale_place_done(&run.place);
+	strv_done(&run.remarks);
 	buf_done(&run.shown);
 	return status;
 }

@@ -126,7 +126,8 @@ class Aws(ScriptedServer):
 
     def group(self, g):
         return {"AutoScalingGroupName": g.name, "MinSize": g.min, "MaxSize": g.max, "DesiredCapacity": g.desired,
-                "AvailabilityZones": members(g.zones), "LaunchTemplate": {"LaunchTemplateId": f"lt-{g.type}", "Version": "$Latest"},
+                "AvailabilityZones": members(g.zones),
+                "SuspendedProcesses": members([{"ProcessName": "AZRebalance"}]), "LaunchTemplate": {"LaunchTemplateId": f"lt-{g.type}", "Version": "$Latest"},
                 "Instances": members({"InstanceId": i, "InstanceType": g.type, "LifecycleState": state} for i, state in g.instances.items()),
                 "Tags": members({"Key": k, "Value": v} for k, v in g.tags.items())}
 

@@ -176,9 +176,9 @@ def done(events, what):
 def test_what_waits_gets_machines_and_they_go_when_it_has_ended(w):
     with lab(w, a=8, b=8) as here:
         here.add_gang("g", RANKS)
-        here.add_pods(3, gpus=4)
+        here.add_pods(2)
         loop = here.start("--json")
-        here.c.wait(lambda: len(here.bound()) == RANKS + 3, "all pods on machines", SOON_S)
+        here.c.wait(lambda: len(here.bound()) == RANKS + 2, "all pods on machines", SOON_S)
         assert here.sizes() == {"a": RANKS + 2}, (here.sizes(), here.said())
         growth = json.loads(here.c.get("ConfigMap", "dlrun-autoscale", SYSTEM)["data"]["growth"])
         assert growth["applies"] and {g["id"]: g["desired"] for g in growth["groups"]}[here.id("a")] == RANKS + 2, growth

@@ -246,6 +246,8 @@ const char *aws_group_refused(const struct aws_group *group)
 		return "its size is not a number of machines, but of weights";
 	if (strv_find(&group->suspended, "Launch") >= 0)
 		return "its process Launch is suspended";
+	if (group->zones.n > 1 && strv_find(&group->suspended, "AZRebalance") < 0)
+		return "its process AZRebalance ends machines that are in use: suspend it";
 	return NULL;
 }
 

@@ -44,9 +44,9 @@ static bool buy_read_failed(struct turn *turn, int32_t at, const struct json *re
 	return true;
 }
 
-/* Note a grow that was refused, or had no response. Where it may have had an effect, nothing else is bought
- * for its pods in this turn, and the next one asks with the same token if it is still needed. A
- * group that does so again has failed. */
+/* Note a grow that was refused, or had no response. Where it may have had an effect, nothing else
+ * is bought for its pods in this turn, and the next one asks with the same token if it is still
+ * needed. A group that does so again has failed. */
 static void buy_read_nothing(struct turn *turn, const struct turn_ask *ask)
 {
 	struct scale_group *group = &turn->model->groups.v[ask->group];
@@ -154,10 +154,21 @@ int turn_resume(struct turn *turn, struct err *err)
 	return buy_status(turn, err);
 }
 
-/* Machines that were asked for and that no provider lists any more would be bought a second time. */
+/* Machines that were asked for and that no provider lists any more would be bought a second
+ * time. */
 static bool buy_is_blind(const struct turn *turn)
 {
 	const struct scale_model *model = turn->model;
+
+	/* The machines of all groups count for these. */
+	if ((model->limits.nodes || model->limits.price > 0) &&
+		supply_is_blind(turn->autoscaler->options.supply)) {
+		turn_tell(turn, &(struct turn_event){.what = "grow",
+					.text = "nothing is bought: a provider does not tell its "
+						"groups, and limits are of all of them",
+					.is_problem = true});
+		return true;
+	}
 
 	vec_foreach (const struct scale_state_group, known, &turn->autoscaler->store.state.groups) {
 		bool is_there =
@@ -232,7 +243,8 @@ static int buy_uncordon(struct turn *turn, struct err *err)
 	return 0;
 }
 
-/* Machines of a group that are on their way, the oldest first, and how many the newest plan uses. */
+/* Machines of a group that are on their way, the oldest first, and how many the newest plan
+ * uses. */
 struct buy_coming {
 	struct strv ids; /* of those that have one */
 	int64_t listed, used;
@@ -261,9 +273,9 @@ static void buy_find_coming(
 	}
 }
 
-/* Give back machines on their way that nothing is placed on, of a group that is being bought or that
- * has refused: their gang cannot be completed. Machines that have become nodes stay: pods may run
- * there. */
+/* Give back machines on their way that nothing is placed on, of a group that is being bought or
+ * that has refused: their gang cannot be completed. Machines that have become nodes stay: pods may
+ * run there. */
 static void buy_add_unused(
 	const struct turn *turn, const struct map *nodes, size_t g, struct turn_asks *asks)
 {

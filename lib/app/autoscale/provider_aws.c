@@ -306,8 +306,8 @@ static void aws_status_start(struct aws_verb *verb)
 {
 	AUTO_STRV struct strv params = {0};
 
-	/* The times of activities are by AWS's clock. */
-	verb->failures.since_ms += verb->region->skew_ms - AWS_SKEW_MS;
+	/* The times of activities are by AWS's clock, and it is by the cluster's. */
+	verb->failures.since_ms -= AWS_SKEW_MS;
 	strv_addf(&params, "AutoScalingGroupName=%s", verb->name);
 	strv_add(&params, "MaxRecords=100");
 	aws_verb_ask(verb, "DescribeScalingActivities", &params, false, aws_read_activities,
@@ -566,7 +566,7 @@ static int provider_aws_regions(
 		AUTO_FREE char *shown = str_shown(regions[i]);
 
 		if (!aws_is_region(regions[i]))
-			return err_set(err, E_SCALE_SETTINGS, "%s is no region of aws", shown);
+			return err_set(err, E_SCALE_SETTINGS, "%s is not an AWS region", shown);
 		for (size_t k = 0; k < i; k++)
 			if (str_eq(regions[k], regions[i]))
 				return err_set(

@@ -180,7 +180,9 @@ static int aws_part_on_template(void *ctx, struct aws_result *result, struct err
 	struct aws_part *part = ctx;
 	struct map *templates = &part->verb->aws->facts.templates;
 
-	if (aws_part_missed(part, result)) {
+	/* A template that is broken is known as empty; the others are asked for. */
+	bool is_broken = err_is_set(&result->error) && result->class == AWS_CONFIG;
+	if (aws_part_missed(part, result) && !is_broken) {
 		part->has_templates = true;
 		return aws_part_go(part, err);
 	}

@@ -167,6 +167,14 @@ void supply_take(struct supply *supply, struct scale_model *model)
 	}
 }
 
+bool supply_is_blind(const struct supply *supply)
+{
+	vec_foreach (const struct supply_source, source, &supply->sources)
+		if (!source->seen_ms || clock_ms() - source->seen_ms > SUPPLY_KEEP_MS)
+			return true;
+	return false;
+}
+
 struct provider *supply_provider(const struct supply *supply, const struct scale_group *group)
 {
 	vec_foreach (const struct supply_source, source, &supply->sources)

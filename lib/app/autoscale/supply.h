@@ -10,6 +10,8 @@
 #ifndef DLRUN_APP_AUTOSCALE_SUPPLY_H
 #define DLRUN_APP_AUTOSCALE_SUPPLY_H
 
+#include <stdbool.h>
+
 #include "app/autoscale/provider.h"
 #include "base/loop/loop.h"
 #include "base/util/auto.h"
@@ -32,6 +34,8 @@ void supply_ask(struct supply *supply, struct loop_wait *wait);
 /* After the wait: the groups, with what the settings say of them, and remarks. now_ms of the model
  * is set. */
 void supply_take(struct supply *supply, struct scale_model *model);
+/* Whether the groups of a provider are not known at all. */
+bool supply_is_blind(const struct supply *supply);
 /* A group's provider; NULL: it is not one of these. */
 struct provider *supply_provider(const struct supply *supply, const struct scale_group *group);
 

@@ -25,8 +25,8 @@ struct turn {
 	struct scale_model *model;
 	struct scale_plan *plan;
 	int64_t begun_ms; /* clock_ms() before it looked */
-	/* Of each group: whether this turn has bought there, and whether a grow of it may have had an
-	 * effect that is not known. */
+	/* Of each group: whether this turn has bought there, and whether a grow of it may have had
+	 * an effect that is not known. */
 	struct turn_purchase {
 		bool is_bought, is_unknown;
 	} * purchases;

@@ -250,6 +250,25 @@ static void growth_find_reasons(const struct growth_turn *turn, struct growth_re
 	}
 }
 
+/* A reason for everybody: the texts of providers and of who pays are not. */
+static char *growth_reason(const struct scale_model *model, const struct scale_reason *reason)
+{
+	const struct scale_group *group =
+		reason->group >= 0 ? &model->groups.v[reason->group] : NULL;
+
+	if (!group)
+		return mem_printf("%.*s", GROWTH_REASON_MAX, reason->text);
+	if (group->refused)
+		return mem_printf("%.*s: it is not for the autoscaler to change", GROWTH_REASON_MAX,
+			group->id);
+	if (group->wait_until_ms > model->now_ms)
+		return mem_printf("%.*s: it waits after a failure%s%s", GROWTH_REASON_MAX,
+			group->id, group->failure == SCALE_NO_FAILURE ? "" : ": ",
+			scale_failure_names[group->failure]);
+	return mem_printf(
+		"%.*s: %.*s", GROWTH_REASON_MAX, group->id, GROWTH_REASON_MAX, reason->text);
+}
+
 static struct json *growth_write_reasons(const struct growth_turn *turn,
 	const struct growth_reasons *found, const struct growth_unit *unit)
 {
@@ -261,10 +280,7 @@ static struct json *growth_write_reasons(const struct growth_turn *turn,
 		const struct scale_reason *reason = &reasons->v[i - 1];
 		if (reason->gang != unit->gang || (unit->gang < 0 && reason->shape != unit->shape))
 			break;
-		const char *group =
-			reason->group < 0 ? "" : turn->model->groups.v[reason->group].id;
-		AUTO_FREE char *text = mem_printf("%.*s%s%.*s", GROWTH_REASON_MAX, group,
-			*group ? ": " : "", GROWTH_REASON_MAX, reason->text);
+		AUTO_FREE char *text = growth_reason(turn->model, reason);
 		json_add_str(list, text);
 	}
 	return list;

@@ -299,9 +299,9 @@ static int settings_map(struct settings_reader *reader, const struct yaml *node,
 		name, read, offsetof(struct scale_limits, member), min, max                        \
 	}
 static const struct settings_key settings_limit_keys[] = {
-	LIMIT("nodes", nodes, settings_whole, 0, SCALE_LIMIT_MAX),
+	LIMIT("nodes", nodes, settings_whole, 1, SCALE_LIMIT_MAX),
 	LIMIT("price", price, settings_price, 0, 0),
-	LIMIT("step", step, settings_whole, 0, SCALE_LIMIT_MAX),
+	LIMIT("step", step, settings_whole, 1, SCALE_LIMIT_MAX),
 	LIMIT("removals", removals, settings_whole, 1, SCALE_LIMIT_MAX),
 	LIMIT("idle", idle_ms, settings_duration, 0, LIMIT_MS),
 	LIMIT("spares", spares, settings_whole, 0, SCALE_LIMIT_MAX),

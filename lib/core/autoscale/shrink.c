@@ -209,14 +209,13 @@ static bool shrink_contradicts(const struct scale_node *node, const struct scale
 	return false;
 }
 
-/* Whether a node of no group may be that machine: its own is not known, or it has come since by
- * another id. */
+/* Whether a node of no group may be that machine: it has come since, without an id or by another
+ * one. */
 static bool shrink_is_maybe_node(const struct scale_model *model, const struct scale_group *group,
 	const struct scale_instance *instance)
 {
 	vec_foreach (const struct scale_node, node, &model->nodes) {
-		bool is_before =
-			node->instance && node->created_ms && node->created_ms < instance->since_ms;
+		bool is_before = node->created_ms && node->created_ms < instance->since_ms;
 		if (node->group < 0 && !is_before && !shrink_contradicts(node, group))
 			return true;
 	}

@@ -367,7 +367,10 @@ static int aws_call_with_keys(void *ctx, const struct s3_keys *keys, unsigned ge
 	AUTO_FREE char *authorization = NULL;
 	char payload[SHA256_HEX_SIZE];
 
-	if (err_is_set(error) || aws_call_url(call, &url, error) < 0)
+	/* Keys may be there again in a moment. */
+	if (err_is_set(error))
+		return aws_call_end(call, AWS_OTHER, error, err);
+	if (aws_call_url(call, &url, error) < 0)
 		return aws_call_end(call, AWS_CONFIG, error, err);
 	AUTO_FREE char *host = url_authority(&url);
 	strv_add(&own, "content-type: application/x-www-form-urlencoded; charset=utf-8");

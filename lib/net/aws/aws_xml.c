@@ -468,7 +468,7 @@ void aws_failures_done(struct aws_failures *failures)
 }
 
 static int aws_activity_element(
-	struct aws_reader *reader, const char *path, const char *text, struct err *err)
+	struct aws_reader *reader, const char *path, const char *text, struct err *err UNUSED)
 {
 	static const struct aws_text texts[] = {
 		{"Description", offsetof(struct aws_activity, description)},
@@ -479,7 +479,6 @@ static int aws_activity_element(
 	struct aws_activity_reader *r = reader->into;
 	struct aws_activity *activity = &r->activity;
 	const char *below = aws_below(path, reader->items);
-	int code = 0;
 
 	if (below)
 		aws_texts(texts, ARRAY_LEN(texts), activity, below, text);
@@ -497,12 +496,13 @@ static int aws_activity_element(
 								     "reason was given"
 								   : activity->message;
 
-		code = aws_count(r->failures->list.n, AWS_FAILURES_MAX, err);
-		*vec_push(&r->failures->list) =
-			(struct aws_failure){aws_classify(message), aws_cut(mem_strdup(message))};
+		/* The newest are first, and say what is the matter. */
+		if (r->failures->list.n < AWS_FAILURES_MAX)
+			*vec_push(&r->failures->list) = (struct aws_failure){
+				aws_classify(message), aws_cut(mem_strdup(message))};
 	}
 	aws_activity_done(activity);
-	return code;
+	return 0;
 }
 
 int aws_read_activities(void *into, const char *text, size_t len, char **ret_next, struct err *err)

@@ -194,10 +194,10 @@ static const struct bad {
 	{MINIMAL "limits:\n  idle_s: 600\n", "a.yaml:4:3: unknown key 'idle_s' in limits",
 		"did you mean 'idle'?"},
 	{MINIMAL "limits:\n  nodes: -1\n",
-		"a.yaml:4:10: limits.nodes must be a whole number from 0 to 2147483647, not \"-1\"",
+		"a.yaml:4:10: limits.nodes must be a whole number from 1 to 2147483647, not \"-1\"",
 		NULL},
 	{MINIMAL "limits:\n  nodes: 1e3\n",
-		"a.yaml:4:10: limits.nodes must be a whole number from 0 to 2147483647, not "
+		"a.yaml:4:10: limits.nodes must be a whole number from 1 to 2147483647, not "
 		"\"1e3\"",
 		NULL},
 	{MINIMAL "limits:\n  removals: 0\n",

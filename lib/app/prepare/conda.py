@@ -7,8 +7,16 @@ lock, prefix, requirements = sys.argv[1:]
 here = str(rattler.Subdir.current())
 
 
+def end(status):
+    """Not by the interpreter's end: threads of rattler that still run crash it there."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def fail(text):
-    sys.exit(f"dlrun: {lock}: {text}")
+    print(f"dlrun: {lock}: {text}", file=sys.stderr)
+    end(1)
 
 
 def pip_line(package):
@@ -65,4 +73,5 @@ if lines:
     with open(requirements, "w") as file:
         file.write("".join(line + "\n" for line in lines))
     pip = [sys.executable, "-m", "pip", "--python", f"{prefix}/bin/python", "install", "-q", *options, "-r", requirements]
-    sys.exit(subprocess.run(pip).returncode)
+    end(subprocess.run(pip).returncode)
+end(0)

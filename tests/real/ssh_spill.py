@@ -100,7 +100,14 @@ def test_goes_on_after_its_time(w):
         assert states["lab"][0] == "left" and "without room" in states["lab"][1] and states["eu"][0] == "chosen", states
         assert not {"moving", "held"} & set(doc), doc
         w.ok("rm", run)
-        assert not [p for name in ("gpu1", "gpu2") for p in s[name].home.glob(f".dlrun/**/runs/{run}/*")]
+
+        def left():
+            """What is being removed may go while it is looked for."""
+            try:
+                return [[p for name in ("gpu1", "gpu2") for p in s[name].home.glob(f".dlrun/**/runs/{run}/*")]]
+            except FileNotFoundError:
+                return None
+        assert wait_for(left, "a look at both homes") == [[]]
         s["gpu1"].gpus(1)
         other = w.ok("submit", "-d", "-t", "lab", "-g", "1", "--", "true").out.strip()
         all_end(w, [other])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/autoscale/supply.h"
 
-#include "base/os/env.h"
+#include "base/os/os.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -25,11 +25,10 @@ struct supply_source {
 
 static struct http *supply_http(struct supply *supply, const char *const *env)
 {
-	struct http_options options = {.loop = supply->loop,
-		.user_agent = "dlrun",
-		.ca_file = env_get(env, "SSL_CERT_FILE")};
+	struct http_options options = http_options_of(supply->loop, env);
 
-	proxy_env_read(env, &options.proxy);
+	/* Keys are about to be here. */
+	os_protect_memory();
 	if (!supply->http)
 		supply->http = http_new(&options);
 	return supply->http;
@@ -149,6 +148,12 @@ static void supply_take_groups(
 	}
 }
 
+/* Whether its last response still counts. */
+static bool supply_is_known(const struct supply_source *source)
+{
+	return source->seen_ms && clock_ms() - source->seen_ms <= SUPPLY_KEEP_MS;
+}
+
 void supply_take(struct supply *supply, struct scale_model *model)
 {
 	vec_foreach (struct supply_source, source, &supply->sources) {
@@ -160,7 +165,7 @@ void supply_take(struct supply *supply, struct scale_model *model)
 		provider_cancel(TAKE(source->call));
 		if (is_silent)
 			strv_addf(&model->remarks, "provider %s: %s", name, why);
-		if (!source->seen_ms || clock_ms() - source->seen_ms > SUPPLY_KEEP_MS)
+		if (!supply_is_known(source))
 			continue;
 		AUTO_FREE char *silent = mem_printf("its provider does not respond: %s", why);
 		supply_take_groups(source, is_silent ? silent : NULL, model);
@@ -170,7 +175,7 @@ void supply_take(struct supply *supply, struct scale_model *model)
 bool supply_is_blind(const struct supply *supply)
 {
 	vec_foreach (const struct supply_source, source, &supply->sources)
-		if (!source->seen_ms || clock_ms() - source->seen_ms > SUPPLY_KEEP_MS)
+		if (!supply_is_known(source))
 			return true;
 	return false;
 }

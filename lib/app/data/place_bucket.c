@@ -5,7 +5,6 @@
 
 #include "app/data/place.h"
 #include "app/data/scan.h"
-#include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/enc.h"
@@ -37,15 +36,12 @@ struct place_bucket {
 static int bucket_open(struct data_place *place, struct err *err)
 {
 	const char *const *env = place->session->env.env;
-	struct http_options options = {.loop = place->target->loop,
-		.user_agent = "dlrun",
-		.ca_file = env_get(env, "SSL_CERT_FILE")};
+	struct http_options options = http_options_of(place->target->loop, env);
 
 	if (place->bucket)
 		return 0;
 	/* Keys are about to be here. */
 	os_protect_memory();
-	proxy_env_read(env, &options.proxy);
 	place->bucket = mem_alloc(1, sizeof(*place->bucket));
 	place->bucket->http = http_new(&options);
 	return s3_open(options.loop, place->bucket->http, env, &place->bucket->s3, err);

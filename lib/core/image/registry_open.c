@@ -37,13 +37,7 @@ void registry_client_init(
 {
 	const char *const *env = options->session->env.env;
 	const struct session_env *session = &options->session->env;
-	struct http_options http = {
-		.loop = options->loop,
-		.user_agent = "dlrun",
-		.ca_file = env_get(env, "SSL_CERT_FILE"),
-		.event = options->event,
-		.event_ctx = options->ctx,
-	};
+	struct http_options http = http_options_of(options->loop, env);
 
 	*client = (struct registry_client){
 		.options = *options,
@@ -58,11 +52,10 @@ void registry_client_init(
 				.realms = config_list(options->config, "registry_realms"),
 			},
 	};
-	if (str_empty(http.ca_file))
-		http.ca_file = NULL;
+	http.event = options->event;
+	http.event_ctx = options->ctx;
 	/* Passwords and tokens are about to be here. */
 	os_protect_memory();
-	proxy_env_read(env, &http.proxy);
 	client->http = http_new(&http);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/os/env.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -917,6 +918,17 @@ static int http_ready(struct http *http, struct err *err)
 	if (http->multi)
 		curl_multi_cleanup(TAKE(http->multi));
 	return err_set(err, E_BUG, "libcurl does not start");
+}
+
+struct http_options http_options_of(struct loop *loop, const char *const *env)
+{
+	const char *ca_file = env_get(env, "SSL_CERT_FILE");
+	struct http_options options = {.loop = loop,
+		.user_agent = "dlrun",
+		.ca_file = str_empty(ca_file) ? NULL : ca_file};
+
+	proxy_env_read(env, &options.proxy);
+	return options;
 }
 
 struct http *http_new(const struct http_options *options)

@@ -61,6 +61,10 @@ struct http_options {
  * library is loaded at a time: before whatever else needs one. */
 void http_prepare(void);
 
+/* Options of a client of dlrun: proxies and SSL_CERT_FILE are as env has them, whose values outlive
+ * the client. */
+struct http_options http_options_of(struct loop *loop, const char *const *env);
+
 struct http;
 struct http *http_new(const struct http_options *options);
 /* Calls that are left are given up without their done. Not from within a callback. */

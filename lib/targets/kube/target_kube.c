@@ -135,11 +135,7 @@ static int target_kube_connect_to(
 {
 	const struct kube_clusters *clusters = session->clusters;
 	const char *const *env = session->env.env;
-	struct http_options http = {
-		.loop = session_loop(session),
-		.user_agent = "dlrun",
-		.ca_file = env_get(env, "SSL_CERT_FILE"),
-	};
+	struct http_options http = http_options_of(session_loop(session), env);
 	struct kube_client_options options = {
 		.loop = session_loop(session),
 		.access = &cluster->access,
@@ -155,7 +151,6 @@ static int target_kube_connect_to(
 		.note = target_kube_annotation,
 	};
 
-	proxy_env_read(env, &http.proxy);
 	int r = fs_private_dir(clusters->cache_dir, err);
 	if (r == 0)
 		r = fs_private_dir(session->dirs.state, err);

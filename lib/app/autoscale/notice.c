@@ -176,14 +176,9 @@ static void notices_next(struct notices *notices)
 /* The first max bytes, whole characters. */
 static void notices_set(struct json *json, const char *key, const char *text, size_t max)
 {
-	size_t len = text ? strlen(text) : 0;
-
 	if (!text)
 		return;
-	if (len > max)
-		for (len = max; len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80; len--)
-			;
-	AUTO_FREE char *cut = mem_strndup(text, len);
+	AUTO_FREE char *cut = mem_strndup(text, str_fit(text, max));
 	json_set_str(json, key, cut);
 }
 

@@ -220,6 +220,17 @@ const char *str_size(uint64_t bytes, char out[static 16])
 	return out;
 }
 
+size_t str_fit(const char *s, size_t max)
+{
+	size_t len = strlen(s);
+
+	if (len <= max)
+		return len;
+	while (max > 0 && ((unsigned char)s[max] & 0xc0) == 0x80)
+		max--;
+	return max;
+}
+
 size_t str_utf8_len(const char *s, size_t len)
 {
 	uint32_t cp;

@@ -63,6 +63,8 @@ const char *str_size(uint64_t bytes, char out[static 16]);
 bool str_is_utf8(const char *s, size_t len);
 /* Whether s is UTF-8 without controls and without characters that change how text looks unseen. */
 bool str_is_plain(const char *s);
+/* How many bytes of s, which is UTF-8, whole characters of it take, at most max. */
+size_t str_fit(const char *s, size_t max);
 /* Length in bytes (1 to 4) of the valid UTF-8 sequence at s, 0 if there is none. */
 size_t str_utf8_len(const char *s, size_t len);
 

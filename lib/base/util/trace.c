@@ -208,15 +208,11 @@ static void trace_redact(const char *s, struct buf *out)
 static void trace_cut(struct buf *line)
 {
 	static const char more[] = "…\n";
-	size_t len = TRACE_LINE_MAX - strlen(more);
-
 	if (line->len < TRACE_LINE_MAX) {
 		buf_addc(line, '\n');
 		return;
 	}
-	while (len > 0 && ((unsigned char)line->data[len] & 0xc0) == 0x80)
-		len--;
-	buf_truncate(line, len);
+	buf_truncate(line, str_fit(line->data, TRACE_LINE_MAX - strlen(more)));
 	buf_adds(line, more);
 }
 

@@ -87,11 +87,7 @@ enum aws_class aws_classify(const char *text)
 /* AWS_MESSAGE_MAX bytes at most, with no character cut. */
 static char *aws_cut(char *text)
 {
-	size_t len = strlen(text) > AWS_MESSAGE_MAX ? AWS_MESSAGE_MAX : strlen(text);
-
-	while (len > 0 && !str_is_utf8(text, len))
-		len--;
-	text[len] = '\0';
+	text[str_fit(text, AWS_MESSAGE_MAX)] = '\0';
 	return text;
 }
 

@@ -442,6 +442,24 @@ static void test_csv_quote(void **state)
 	}
 }
 
+static void test_fit(void **state UNUSED)
+{
+	assert_int_equal(str_fit("", 0), 0);
+	assert_int_equal(str_fit("abc", 9), 3);
+	assert_int_equal(str_fit("abc", 2), 2);
+	/* Of 1, 2, 3 and 4 bytes. */
+	assert_int_equal(str_fit("a\xc3\xa4", 2), 1);
+	assert_int_equal(str_fit("a\xe2\x82\xac"
+				 "b",
+				 3),
+		1);
+	assert_int_equal(str_fit("a\xe2\x82\xac"
+				 "b",
+				 4),
+		4);
+	assert_int_equal(str_fit("\xf0\x9f\x98\x80", 3), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -461,6 +479,7 @@ int main(void)
 		cmocka_unit_test(test_suggest),
 		cmocka_unit_test(test_suggest_needs_more_likeness_for_longer_words),
 		cmocka_unit_test(test_columns),
+		cmocka_unit_test(test_fit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,8 @@ SYSTEM = "dlrun-system"
 GPUS, RANKS = 8, 4
 FAKE = {"key": "tests/fake", "effect": "NoSchedule"}
 GPU = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+# The other nodes of the cluster, whose machines nobody knows, cannot be machines of these groups.
+KIND = {"kubernetes.io/arch": "arm64"}
 # Calls of the provider at which it is killed: each before and after its effect, or those that buy and give back.
 CELLS = [(v, t) for v in ("groups", "grow", "status", "shrink") for t in ("before", "after")] if ALL else [
     ("grow", "before"), ("grow", "after"), ("shrink", "after")]
@@ -47,7 +49,7 @@ class Lab:
         self.s, self.c, self.w, self.tag = s, s.cluster, s.w, s.namespace
         room = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti", "nvidia.com/gpu": str(GPUS)}
         self.groups = [{"id": self.id(name), "min": 0, "max": most, "desired": 0, "price": 10.0 + i,
-                        "template": {"labels": {"tests/pool": self.tag}, "taints": [FAKE, GPU], "room": room}}
+                        "template": {"labels": {"tests/pool": self.tag, **KIND}, "taints": [FAKE, GPU], "room": room}}
                        for i, (name, most) in enumerate(sizes.items())]
         self.machines = Machines(self.w.dir / "machines", self.groups, self.c)
         self.settings(**settings)

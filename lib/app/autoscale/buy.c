@@ -44,7 +44,7 @@ static bool buy_read_failed(struct turn *turn, int32_t at, const struct json *re
 	return true;
 }
 
-/* Note a grow that was refused, or had no response. Where it may have had an effect, nothing else
+/* Note a grow that was refused or had no response. Where it may have had an effect, nothing else
  * is bought for its pods in this turn, and the next one asks with the same token if it is still
  * needed. A group that does so again has failed. */
 static void buy_read_nothing(struct turn *turn, const struct turn_ask *ask)
@@ -58,7 +58,7 @@ static void buy_read_nothing(struct turn *turn, const struct turn_ask *ask)
 		return;
 	}
 	group->desired = to > group->desired ? to : group->desired;
-	turn->purchases[ask->group].is_unknown = true;
+	turn->is_unknown[ask->group] = true;
 	turn_tell(turn, &(struct turn_event){.what = "grow",
 				.group = group->id,
 				.text = ask->reply.error.message,
@@ -86,7 +86,6 @@ static void buy_read_grow(struct turn *turn, const struct turn_ask *ask)
 				.state = SCALE_PENDING,
 				.since_ms = turn->model->now_ms};
 	}
-	turn->purchases[ask->group].is_bought |= bought > 0;
 	scale_state_answer(&turn->autoscaler->store.state, group->id);
 	AUTO_FREE char *text = mem_printf("%" PRId64 " > %" PRId64, before, group->desired);
 	if (bought)
@@ -127,7 +126,7 @@ static int buy_status(struct turn *turn, struct err *err)
 		if (!known || !known->token || !known->is_answered || !buy_is_ours(turn, group))
 			continue;
 		struct json *request = turn_request(turn, "status", group);
-		clock_format(known->asked_ms, since);
+		clock_format(known->due_ms, since);
 		json_set_str(request, "token", known->token);
 		json_set_str(request, "since", since);
 		turn_asks_add(&asks, (int32_t)g, request);
@@ -164,12 +163,11 @@ static bool buy_is_blind(const struct turn *turn)
 	if ((model->limits.nodes || model->limits.price > 0) &&
 		supply_is_blind(turn->autoscaler->options.supply)) {
 		turn_tell(turn, &(struct turn_event){.what = "grow",
-					.text = "nothing is bought: a provider does not tell its "
-						"groups, and limits are of all of them",
+					.text = "nothing is bought: the groups of a provider are "
+						"not known, and the limits count all groups",
 					.is_problem = true});
 		return true;
 	}
-
 	vec_foreach (const struct scale_state_group, known, &turn->autoscaler->store.state.groups) {
 		bool is_there =
 			!known->token || model->now_ms - known->asked_ms > model->limits.boot_ms;
@@ -202,8 +200,8 @@ static int buy_grow(struct turn *turn, struct err *err)
 		char token[STATE_TOKEN_SIZE];
 		random_bytes(bytes, sizeof(bytes));
 		hex_encode(bytes, sizeof(bytes), token);
-		const char *used = scale_state_ask(&store->state, group->id, group->desired,
-			action->to, token, turn->model->now_ms);
+		const char *used = scale_state_ask(
+			&store->state, group->id, action->to, token, turn->model->now_ms);
 		turn_asks_add(
 			&asks, action->group, buy_request_grow(turn, group, action->to, used));
 	}
@@ -221,18 +219,11 @@ static int buy_uncordon(struct turn *turn, struct err *err)
 {
 	AUTO_NODE_ACTS struct node_acts acts = {0};
 
-	vec_foreach (const struct scale_action, action, &turn->plan->actions)
-		if (action->kind == SCALE_UNCORDON)
-			*vec_push(&acts) =
-				(struct node_act){.kind = NODE_ACT_UNCORDON, .node = action->node};
-	ERR_TRY(turn_may_act(turn, err));
-	ERR_TRY(node_acts_do(turn->autoscaler->client, turn->autoscaler->options.interrupted,
-		turn->model, &acts, err));
+	ERR_TRY(turn_act_on_nodes(turn, SCALE_UNCORDON, NODE_ACT_UNCORDON, &acts, err));
 	vec_foreach (struct node_act, act, &acts) {
 		struct scale_node *node = &turn->model->nodes.v[act->node];
 		bool is_problem = err_is_set(&act->error);
-		/* A node that cannot be had counts as a stranger's: the rest is planned without
-		 * it. */
+		/* A node that cannot be uncordoned counts as cordoned by others. */
 		node->cordoned = is_problem ? SCALE_CORDONED : SCALE_OPEN;
 		turn->has_failed = turn->has_failed || is_problem;
 		turn_tell(turn, &(struct turn_event){.what = "uncordon",
@@ -254,6 +245,7 @@ static void buy_find_coming(
 	const struct turn *turn, const struct map *nodes, size_t g, struct buy_coming *ret)
 {
 	const struct scale_model *model = turn->model;
+	const struct scale_group *group = &model->groups.v[g];
 	int64_t of_new = 0, of_coming = 0;
 
 	vec_foreach (const struct scale_placement, placed, &turn->plan->placements) {
@@ -263,8 +255,9 @@ static void buy_find_coming(
 			*used = placed->machine + 1;
 	}
 	ret->used = of_new + of_coming;
-	vec_foreach (const struct scale_instance, instance, &model->groups.v[g].instances) {
-		bool is_node = !str_empty(instance->id) && map_get(nodes, instance->id);
+	vec_foreach (const struct scale_instance, instance, &group->instances) {
+		bool is_node = (!str_empty(instance->id) && map_get(nodes, instance->id)) ||
+			       scale_may_be_node(model, group, instance);
 		if (instance->state == SCALE_STOPPING || is_node || scale_is_late(model, instance))
 			continue;
 		ret->listed++;
@@ -282,12 +275,11 @@ static void buy_add_unused(
 	const struct scale_group *group = &turn->model->groups.v[g];
 	const struct scale_state_group *known =
 		scale_state_find(&turn->autoscaler->store.state, group->id);
-	const struct turn_purchase *purchase = &turn->purchases[g];
-	bool is_open = purchase->is_bought || (known && (known->token || known->failures));
+	bool is_open = known && (known->token || known->failures);
 	struct buy_coming coming = {0};
 	AUTO_STRV struct strv ids = {0};
 
-	if (!is_open || purchase->is_unknown || !buy_is_ours(turn, group))
+	if (!is_open || turn->is_unknown[g] || !buy_is_ours(turn, group))
 		return;
 	buy_find_coming(turn, nodes, g, &coming);
 	int64_t unused = coming.listed - coming.used - turn->model->limits.spares;

@@ -24,13 +24,7 @@ static int give_back_cordon(struct turn *turn, struct err *err)
 	AUTO_NODE_ACTS struct node_acts acts = {0};
 	size_t i = 0;
 
-	vec_foreach (const struct scale_action, action, &turn->plan->actions)
-		if (action->kind == SCALE_CORDON)
-			*vec_push(&acts) =
-				(struct node_act){.kind = NODE_ACT_CORDON, .node = action->node};
-	ERR_TRY(turn_may_act(turn, err));
-	ERR_TRY(node_acts_do(turn->autoscaler->client, turn->autoscaler->options.interrupted,
-		turn->model, &acts, err));
+	ERR_TRY(turn_act_on_nodes(turn, SCALE_CORDON, NODE_ACT_CORDON, &acts, err));
 	vec_foreach (const struct scale_action, action, &turn->plan->actions)
 		if (action->kind == SCALE_CORDON)
 			give_back_tell(turn, "cordon", action, acts.v[i++].error.message);
@@ -107,7 +101,7 @@ static int give_back_dead(struct turn *turn, struct give_backs *list, struct err
 			continue;
 		const char *id =
 			turn->model->groups.v[action->group].instances.v[action->instance].id;
-		if (turn->purchases[action->group].is_unknown)
+		if (turn->is_unknown[action->group])
 			continue;
 		if (!is_read)
 			r = node_acts_instances(turn->autoscaler->client,
@@ -186,7 +180,7 @@ static void give_back_never(struct turn *turn, struct give_backs *list)
 		const struct scale_group *group =
 			action->group >= 0 ? &turn->model->groups.v[action->group] : NULL;
 		if (action->kind != SCALE_SHRINK || group->desired <= action->to ||
-			turn->purchases[action->group].is_unknown)
+			turn->is_unknown[action->group])
 			continue;
 		struct give_back *one = give_back_of(turn, list, action->group);
 		one->from = action->to;
@@ -222,8 +216,7 @@ int turn_give_back(struct turn *turn, struct err *err)
 	if (r == 0)
 		r = give_back_dead(turn, &list, err);
 	vec_foreach (const struct scale_action, action, &turn->plan->actions)
-		if (r == 0 && action->kind == SCALE_REMOVE &&
-			!turn->purchases[action->group].is_unknown)
+		if (r == 0 && action->kind == SCALE_REMOVE && !turn->is_unknown[action->group])
 			give_back_look(turn, action, &list);
 	if (r == 0)
 		r = give_back_machines(turn, &list, err);

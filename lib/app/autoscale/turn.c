@@ -49,20 +49,25 @@ void autoscaler_free(struct autoscaler *autoscaler)
 	free(autoscaler);
 }
 
+static int autoscaler_collect(
+	const struct autoscaler_options *options, struct scale_model *model, struct err *err)
+{
+	REPLACE(model->cluster, mem_strdup(settings_cluster(options->settings)));
+	model->limits = *settings_limits(options->settings);
+	return collect_cluster(options->cluster, options->supply, options->interrupted, model, err);
+}
+
 int autoscaler_look(
 	const struct autoscaler_options *options, struct scale_model *model, struct err *err)
 {
 	struct state_store store = state_store_of(options->cluster->client);
 	AUTO_ERR struct err error = {0};
 
-	REPLACE(model->cluster, mem_strdup(settings_cluster(options->settings)));
-	model->limits = *settings_limits(options->settings);
-	ERR_TRY(collect_cluster(
-		options->cluster, options->supply, options->interrupted, model, err));
+	ERR_TRY(autoscaler_collect(options, model, err));
 	if (state_store_read(&store, &error) == 0)
 		scale_state_apply(&store.state, model);
 	else
-		strv_addf(&model->remarks, "what the autoscaler remembers is not known: %s",
+		strv_addf(&model->remarks, "the state of the autoscaler is not known: %s",
 			error.message);
 	state_store_done(&store);
 	return 0;
@@ -163,13 +168,10 @@ int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,
 		autoscaler->lease, options->interrupted, options->note, options->ctx, err));
 	turn.begun_ms = clock_ms();
 	ERR_TRY(state_store_read(&autoscaler->store, err));
-	REPLACE(model->cluster, mem_strdup(settings_cluster(options->settings)));
-	model->limits = *settings_limits(options->settings);
-	ERR_TRY(collect_cluster(
-		options->cluster, options->supply, options->interrupted, model, err));
+	ERR_TRY(autoscaler_collect(options, model, err));
 	autoscaler->seen_ms = model->now_ms;
-	turn.purchases = mem_alloc(model->groups.n + 1, sizeof(*turn.purchases));
+	turn.is_unknown = mem_alloc(model->groups.n + 1, sizeof(*turn.is_unknown));
 	int r = turn_act(&turn, err);
-	free(turn.purchases);
+	free(turn.is_unknown);
 	return r;
 }

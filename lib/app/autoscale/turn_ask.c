@@ -26,6 +26,19 @@ void turn_tell(const struct turn *turn, const struct turn_event *event)
 	options->event(options->ctx, event);
 }
 
+int turn_act_on_nodes(struct turn *turn, enum scale_action_kind kind, enum node_act_kind act,
+	struct node_acts *acts, struct err *err)
+{
+	const struct autoscaler *autoscaler = turn->autoscaler;
+
+	vec_foreach (const struct scale_action, action, &turn->plan->actions)
+		if (action->kind == kind)
+			*vec_push(acts) = (struct node_act){.kind = act, .node = action->node};
+	ERR_TRY(turn_may_act(turn, err));
+	return node_acts_do(
+		autoscaler->client, autoscaler->options.interrupted, turn->model, acts, err);
+}
+
 struct json *turn_request(
 	const struct turn *turn, const char *verb, const struct scale_group *group)
 {

@@ -25,11 +25,8 @@ struct turn {
 	struct scale_model *model;
 	struct scale_plan *plan;
 	int64_t begun_ms; /* clock_ms() before it looked */
-	/* Of each group: whether this turn has bought there, and whether a grow of it may have had
-	 * an effect that is not known. */
-	struct turn_purchase {
-		bool is_bought, is_unknown;
-	} * purchases;
+	/* Of each group: whether a grow of this turn may have had an effect that is not known. */
+	bool *is_unknown;
 	bool has_failed; /* a purchase of this round */
 };
 
@@ -37,6 +34,10 @@ struct turn {
  * otherwise. */
 int turn_may_act(const struct turn *turn, struct err *err);
 void turn_tell(const struct turn *turn, const struct turn_event *event);
+/* Do to the nodes of the plan's actions of that kind. Errors of single ones are in acts, in the
+ * order of the actions. */
+int turn_act_on_nodes(struct turn *turn, enum scale_action_kind action, enum node_act_kind act,
+	struct node_acts *acts, struct err *err);
 /* The request of a verb for a group; the caller frees. */
 struct json *turn_request(
 	const struct turn *turn, const char *verb, const struct scale_group *group);

@@ -105,6 +105,11 @@ void scale_plan_apply(const struct scale_plan *plan, struct scale_model *model);
 /* Whether a machine should have become a node by now. */
 bool scale_is_late(const struct scale_model *model, const struct scale_instance *instance);
 
+/* Whether a node of no group may be that machine: it has come since, without an id or by another
+ * one. */
+bool scale_may_be_node(const struct scale_model *model, const struct scale_group *group,
+	const struct scale_instance *instance);
+
 /* Whether a pod of this shape could run on an empty machine like that; else *ret_why, a text
  * that the caller frees (ret_why may be NULL). */
 bool scale_fits(const struct scale_model *model, const struct scale_shape *shape,

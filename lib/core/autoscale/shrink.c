@@ -209,9 +209,7 @@ static bool shrink_contradicts(const struct scale_node *node, const struct scale
 	return false;
 }
 
-/* Whether a node of no group may be that machine: it has come since, without an id or by another
- * one. */
-static bool shrink_is_maybe_node(const struct scale_model *model, const struct scale_group *group,
+bool scale_may_be_node(const struct scale_model *model, const struct scale_group *group,
 	const struct scale_instance *instance)
 {
 	vec_foreach (const struct scale_node, node, &model->nodes) {
@@ -238,7 +236,7 @@ static void shrink_dead(const struct scale_packing *k, int64_t *removals, struct
 			if (instance->state == SCALE_STOPPING || str_empty(instance->id) ||
 				map_get(&p->instances, instance->id) ||
 				!scale_is_late(model, instance) ||
-				shrink_is_maybe_node(model, group, instance))
+				scale_may_be_node(model, group, instance))
 				continue;
 			--*removals;
 			duration_text(model->now_ms - instance->since_ms, text);

@@ -64,7 +64,6 @@ static void state_read_group(const struct json *json, struct scale_state *state)
 	if (!json_get_str(grow, "token"))
 		return;
 	group->token = mem_strdup(json_get_str(grow, "token"));
-	group->from = json_get_int(grow, "from", 0);
 	group->to = json_get_int(grow, "to", 0);
 	group->asked_ms = state_time(grow, "asked");
 	group->due_to = json_get_int(grow, "due_to", group->to);
@@ -123,7 +122,6 @@ struct json *scale_state_write(const struct scale_state *state)
 			continue;
 		struct json *grow = json_sub(one, "grow");
 		json_set_str(grow, "token", group->token);
-		json_set_int(grow, "from", group->from);
 		json_set_int(grow, "to", group->to);
 		state_set_time(grow, "asked", group->asked_ms);
 		json_set_int(grow, "due_to", group->due_to);
@@ -156,13 +154,12 @@ static struct scale_state_group *state_group(struct scale_state *state, const ch
 	return scale_state_find(state, id);
 }
 
-const char *scale_state_ask(struct scale_state *state, const char *id, int64_t from, int64_t to,
-	const char *token, int64_t now_ms)
+const char *scale_state_ask(
+	struct scale_state *state, const char *id, int64_t to, const char *token, int64_t now_ms)
 {
 	struct scale_state_group *group = state_group(state, id);
 
 	if (!group->token || !group->is_answered) {
-		group->from = from;
 		group->due_to = to;
 		group->due_ms = now_ms;
 	}
@@ -201,7 +198,7 @@ int64_t scale_state_wait_ms(enum scale_failure failure, int64_t failures)
 static void state_end_grow(struct scale_state_group *group)
 {
 	REPLACE(group->token, NULL);
-	group->from = group->to = group->asked_ms = group->doubts = 0;
+	group->to = group->asked_ms = group->doubts = 0;
 	group->due_to = group->due_ms = 0;
 	group->is_answered = false;
 }
@@ -217,9 +214,7 @@ void scale_state_fail(struct scale_state *state, const char *id, enum scale_fail
 	bool is_waiting = group->wait_until_ms > now_ms;
 	group->failures = !is_same ? 1 : is_waiting ? group->failures : group->failures + 1;
 	group->failure = failure;
-	size_t len = strlen(text ? text : "");
-	for (len = len < STATE_TEXT_MAX ? len : STATE_TEXT_MAX; len && !str_is_utf8(text, len);)
-		len--;
+	size_t len = str_fit(text ? text : "", STATE_TEXT_MAX);
 	REPLACE(group->text, len ? mem_strndup(text, len) : NULL);
 	group->wait_until_ms = now_ms + scale_state_wait_ms(failure, group->failures);
 	state_end_grow(group);
@@ -229,7 +224,6 @@ static void state_settle_grow(struct scale_state *state, struct scale_state_grou
 	int64_t nodes, int64_t desired, const struct scale_model *model)
 {
 	if (group->is_answered && nodes >= group->due_to && group->due_to < group->to) {
-		group->from = group->due_to;
 		group->due_to = group->to;
 		group->due_ms = group->asked_ms;
 	} else if (group->is_answered && nodes >= group->due_to) {

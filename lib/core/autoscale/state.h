@@ -9,7 +9,7 @@
  * ConfigMap dlrun-autoscale-state:
  *
  *	{"version": 1, "groups": {"gpu-a": {"failure": "capacity", "text": "…", "failures": 2,
- *	    "wait_until": TIME, "grow": {"token": "…", "from": 1, "to": 9, "asked": TIME,
+ *	    "wait_until": TIME, "grow": {"token": "…", "to": 9, "asked": TIME,
  *	    "due_to": 9, "due": TIME, "doubts": 1, "answered": true}}}}
  */
 #ifndef DLRUN_CORE_AUTOSCALE_STATE_H
@@ -31,8 +31,8 @@ struct scale_state_group {
 	char *text;       /* the provider's, of STATE_TEXT_MAX bytes; or NULL */
 	int64_t failures; /* in a row */
 	int64_t wait_until_ms;
-	char *token;      /* of the newest grow; NULL: none is under way */
-	int64_t from, to; /* of it */
+	char *token; /* of the newest grow; NULL: none is under way */
+	int64_t to;  /* the size of it */
 	/* Of the oldest grow of which machines are still to come: its size, and when it was asked
 	 * for. */
 	int64_t due_to, due_ms;
@@ -56,8 +56,8 @@ struct scale_state_group *scale_state_find(const struct scale_state *state, cons
 
 /* A grow is about to be asked for. One to the same size that is not answered keeps its token; else
  * token becomes the grow's. Returns the one that counts. */
-const char *scale_state_ask(struct scale_state *state, const char *id, int64_t from, int64_t to,
-	const char *token, int64_t now_ms);
+const char *scale_state_ask(
+	struct scale_state *state, const char *id, int64_t to, const char *token, int64_t now_ms);
 /* There was no response that says whether it had an effect: how often, in a row. Who asks gives up
  * after some. */
 int64_t scale_state_doubt(struct scale_state *state, const char *id);

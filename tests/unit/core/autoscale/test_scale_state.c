@@ -106,18 +106,18 @@ static void test_a_grow_keeps_its_token(void **state UNUSED)
 {
 	AUTO_SCALE_STATE struct scale_state s = {0};
 
-	assert_string_equal(scale_state_ask(&s, "b", 1, 9, "one", NOW), "one");
+	assert_string_equal(scale_state_ask(&s, "b", 9, "one", NOW), "one");
 	/* Nobody has answered: the same again. */
-	assert_string_equal(scale_state_ask(&s, "b", 1, 9, "two", NOW + 1), "one");
+	assert_string_equal(scale_state_ask(&s, "b", 9, "two", NOW + 1), "one");
 	/* Another size is another grow. */
-	assert_string_equal(scale_state_ask(&s, "b", 1, 10, "three", NOW), "three");
+	assert_string_equal(scale_state_ask(&s, "b", 10, "three", NOW), "three");
 	assert_int_equal(scale_state_doubt(&s, "b"), 1);
-	assert_string_equal(scale_state_ask(&s, "b", 1, 10, "three again", NOW), "three");
+	assert_string_equal(scale_state_ask(&s, "b", 10, "three again", NOW), "three");
 	assert_int_equal(scale_state_doubt(&s, "b"), 2);
 	scale_state_answer(&s, "b");
 	assert_int_equal(scale_state_doubt(&s, "b"), 1);
-	assert_string_equal(scale_state_ask(&s, "b", 1, 10, "four", NOW), "four");
-	assert_string_equal(scale_state_ask(&s, "a", 0, 1, "five", NOW), "five");
+	assert_string_equal(scale_state_ask(&s, "b", 10, "four", NOW), "four");
+	assert_string_equal(scale_state_ask(&s, "a", 1, "five", NOW), "five");
 	assert_string_equal(scale_state_find(&s, "b")->token, "four");
 	assert_null(scale_state_find(&s, "c"));
 	scale_state_fail(&s, "b", SCALE_FAILED_QUOTA, "", NOW);
@@ -131,7 +131,7 @@ static void test_what_is_over_is_forgotten(void **state UNUSED)
 
 	model_with("gpu-a", 2, &model);
 	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", NOW);
-	scale_state_ask(&s, "gpu-a", 0, 2, "one", NOW);
+	scale_state_ask(&s, "gpu-a", 2, "one", NOW);
 	scale_state_settle(&s, &model);
 	assert_string_equal(scale_state_find(&s, "gpu-a")->token, "one"); /* not answered */
 	scale_state_answer(&s, "gpu-a");
@@ -154,9 +154,9 @@ static void test_machines_that_do_not_come(void **state UNUSED)
 
 	model_with("gpu-a", 2, &model);
 	model.groups.v[0].desired = 4;
-	scale_state_ask(&s, "gpu-a", 1, 2, "one", NOW - 20 * MINUTE);
+	scale_state_ask(&s, "gpu-a", 2, "one", NOW - 20 * MINUTE);
 	scale_state_answer(&s, "gpu-a");
-	scale_state_ask(&s, "gpu-a", 2, 4, "two", NOW - 10 * MINUTE);
+	scale_state_ask(&s, "gpu-a", 4, "two", NOW - 10 * MINUTE);
 	scale_state_answer(&s, "gpu-a");
 	struct scale_state_group *group = scale_state_find(&s, "gpu-a");
 	assert_int_equal(group->due_ms, NOW - 20 * MINUTE);
@@ -177,13 +177,13 @@ static void test_grows_that_are_dropped(void **state UNUSED)
 	AUTO_SCALE_MODEL struct scale_model model;
 
 	model_with("gpu-a", 0, &model);
-	scale_state_ask(&s, "gpu-a", 0, 2, "one", NOW);
+	scale_state_ask(&s, "gpu-a", 2, "one", NOW);
 	scale_state_settle(&s, &model);
 	assert_non_null(scale_state_find(&s, "gpu-a"));
 	model.now_ms += 3 * MINUTE;
 	scale_state_settle(&s, &model);
 	assert_null(scale_state_find(&s, "gpu-a"));
-	scale_state_ask(&s, "gpu-a", 0, 2, "two", model.now_ms);
+	scale_state_ask(&s, "gpu-a", 2, "two", model.now_ms);
 	scale_state_answer(&s, "gpu-a");
 	model.now_ms += 3 * MINUTE;
 	scale_state_settle(&s, &model); /* its size is 0 */
@@ -195,7 +195,7 @@ static void test_read_and_written(void **state UNUSED)
 	static const char text[] =
 		"{\"version\":1,\"groups\":{\"a\":{\"failure\":\"capacity\",\"text\":\"no "
 		"p4d\",\"failures\":2,\"wait_until\":\"2026-11-27T05:00:00.000Z\"},\"b\":{\"grow\":{"
-		"\"token\":\"t\",\"from\":1,\"to\":9,\"asked\":\"2026-11-27T05:00:00.000Z\","
+		"\"token\":\"t\",\"to\":9,\"asked\":\"2026-11-27T05:00:00.000Z\","
 		"\"due_to\":8,\"due\":\"2026-11-27T04:00:00.000Z\",\"answered\":true}}}}";
 	AUTO_SCALE_STATE struct scale_state s = {0};
 

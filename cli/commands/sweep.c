@@ -89,17 +89,6 @@ static int sweep_find_study(
 	return err_hint(err, "dlrun show %s", run_id(runs.v[0]));
 }
 
-static void sweep_set_keys(struct sweep_view *view)
-{
-	AUTO_JSON struct json *axes = group_axes(&view->runs);
-
-	if (view->study.doc)
-		strv_copy(&view->keys, &view->study.cases.keys);
-	for (const struct json *axis = view->study.doc ? NULL : json_first(axes); axis;
-		axis = json_next(axis))
-		strv_add(&view->keys, json_key(axis));
-}
-
 static int sweep_list_runs(struct sweep_view *view, struct err *err)
 {
 	const struct select_rules rules = {.group = view->id};
@@ -283,24 +272,6 @@ static char *sweep_left_text(int64_t left_ms)
 	return mem_printf(" · about %s left", ui_age(left_ms, text));
 }
 
-static void sweep_print_failed(struct app *app, const struct sweep_view *view)
-{
-	size_t n = 0;
-
-	vec_foreach (struct run *, run, &view->runs) {
-		AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX),
-				    hint = buf_with(SENTENCE_MAX);
-		if (run_state(*run) != RUN_FAILED && run_state(*run) != RUN_LOST)
-			continue;
-		if (++n > FAILED_SHOWN)
-			continue;
-		runs_why(app, *run, &sentence, &hint);
-		app_note(app, "%s", sentence.data);
-	}
-	if (n > 0)
-		app_note(app, "%zu failed: dlrun restart --failed %s", n, view->id);
-}
-
 static bool sweep_has_ended(const struct sweep_view *view)
 {
 	if (!view->is_made)
@@ -328,7 +299,20 @@ static void sweep_print_summary(
 		sweep_count_ended(&summary->all), wanted, limit, left);
 	if (summary->all.member)
 		app_note(app, "best so far: %s", run_id(summary->all.member));
-	sweep_print_failed(app, view);
+	size_t n = 0;
+
+	vec_foreach (struct run *, run, &view->runs) {
+		AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX),
+				    hint = buf_with(SENTENCE_MAX);
+		if (run_state(*run) != RUN_FAILED && run_state(*run) != RUN_LOST)
+			continue;
+		if (++n > FAILED_SHOWN)
+			continue;
+		runs_why(app, *run, &sentence, &hint);
+		app_note(app, "%s", sentence.data);
+	}
+	if (n > 0)
+		app_note(app, "%zu failed: dlrun restart --failed %s", n, view->id);
 	if (wanted > view->runs.n && !view->is_made)
 		app_note(app, "%zu of %zu runs made", view->runs.n, wanted);
 	else if (wanted > view->runs.n)
@@ -399,8 +383,15 @@ static int sweep_print(struct app *app, struct sweep_view *view, bool again)
 {
 	AUTO_STUDY_SUMMARY struct study_summary summary = {0};
 
-	if (!view->keys.n)
-		sweep_set_keys(view);
+	if (!view->keys.n) {
+		AUTO_JSON struct json *axes = group_axes(&view->runs);
+
+		if (view->study.doc)
+			strv_copy(&view->keys, &view->study.cases.keys);
+		for (const struct json *axis = view->study.doc ? NULL : json_first(axes); axis;
+			axis = json_next(axis))
+			strv_add(&view->keys, json_key(axis));
+	}
 	study_summarise(
 		&view->runs, &view->keys, (size_t)view->study.parallel, clock_wall_ms(), &summary);
 	if (app->options.json)

@@ -152,15 +152,6 @@ static char *plan_path(
 	return mem_printf("%s/%s", dir, hex);
 }
 
-/* OCI image-spec, annotations.md, "Pre-Defined Annotation Keys". */
-static void add_labels(const struct snapshot *snapshot, struct strv *labels)
-{
-	if (snapshot->git.commit)
-		strv_addf(labels, PACK_LABEL_REVISION "=%s", snapshot->git.commit);
-	if (snapshot->git.remote_url)
-		strv_addf(labels, PACK_LABEL_SOURCE "=%s", snapshot->git.remote_url);
-}
-
 /* A plan that is read ahead. */
 struct pack_plan {
 	char *path;
@@ -221,15 +212,6 @@ static struct plan *plan_ahead(struct pack *pack, const char *path)
 	return &ahead->plan;
 }
 
-static int pack_write_once(struct snapshot *snapshot, struct image_request *request,
-	struct sink *sink, struct image *ret, struct err *err)
-{
-	request->entries = &snapshot->entries;
-	request->opener = snapshot_opener(snapshot);
-	request->snapshot_id = snapshot->id;
-	return image_write(request, sink, ret, err);
-}
-
 static int pack_get_base(void *ctx, const struct image_base **ret, struct err *err)
 {
 	struct pack *pack = ctx;
@@ -276,9 +258,16 @@ int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, 
 		.name = name,
 	};
 
-	add_labels(snapshot, &labels);
+	/* OCI image-spec, annotations.md, "Pre-Defined Annotation Keys". */
+	if (snapshot->git.commit)
+		strv_addf(&labels, PACK_LABEL_REVISION "=%s", snapshot->git.commit);
+	if (snapshot->git.remote_url)
+		strv_addf(&labels, PACK_LABEL_SOURCE "=%s", snapshot->git.remote_url);
 	for (int i = 0;; i++) {
-		int r = pack_write_once(snapshot, &request, sink, ret, err);
+		request.entries = &snapshot->entries;
+		request.opener = snapshot_opener(snapshot);
+		request.snapshot_id = snapshot->id;
+		int r = image_write(&request, sink, ret, err);
 		if (r == 0 || !err || err->id != E_IO_CHANGED || i == REFRESH_TRIES)
 			return r;
 		log_note("%s: taken again", err->message);

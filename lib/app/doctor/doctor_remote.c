@@ -87,17 +87,6 @@ static bool doctor_remote_has_clusters(const struct target_list *list)
  * kubeconfig
  */
 
-static void doctor_remote_add_files(const struct kubeconfig *kubeconfig, struct buf *line)
-{
-	AUTO_STRV struct strv files = {0};
-
-	kubeconfig_files(kubeconfig, &files);
-	for (size_t i = 0; i < files.n; i++)
-		buf_addf(line, "%s%s", i ? ", " : "", files.v[i]);
-	if (files.n == 0)
-		buf_adds(line, "none, this is a pod");
-}
-
 int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_TARGET_LIST struct target_list list = {0};
@@ -115,7 +104,13 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 			blame_error(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, &error);
 		return 0;
 	}
-	doctor_remote_add_files(kubeconfig, &line);
+	AUTO_STRV struct strv files = {0};
+
+	kubeconfig_files(kubeconfig, &files);
+	for (size_t i = 0; i < files.n; i++)
+		buf_addf(&line, "%s%s", i ? ", " : "", files.v[i]);
+	if (files.n == 0)
+		buf_adds(&line, "none, this is a pod");
 	kubeconfig_contexts(kubeconfig, &contexts);
 	const char *current = kubeconfig_current(kubeconfig);
 	buf_addf(&line, ": %zu %s, %s%s", contexts.n, contexts.n == 1 ? "context" : "contexts",
@@ -161,15 +156,6 @@ static void describe_server(const struct subject *about, struct doctor_row *row)
 			access->context, access->kube_namespace);
 		doctor_blame(row, DOCTOR_PROBLEM, fix, "the cluster has no namespace %s",
 			access->kube_namespace);
-	}
-}
-
-static void describe_warnings(const struct subject *about, struct doctor_row *row)
-{
-	for (size_t i = 0; i < about->access->warnings.n; i++) {
-		struct doctor_row *more = doctor_row_add(row, "cluster-safety");
-		doctor_found(more, "%s: not safe", about->item->name);
-		doctor_blame(more, DOCTOR_WARNING, NULL, "%s", about->access->warnings.v[i]);
 	}
 }
 
@@ -286,14 +272,6 @@ static void blame_pull_secret(const struct subject *about, struct doctor_row *ro
 	}
 }
 
-static void blame_queue(const struct subject *about, struct doctor_row *row)
-{
-	if (about->poll->queue_status == 404)
-		doctor_blame(row, DOCTOR_PROBLEM, "kubectl get localqueues",
-			"namespace %s has no queue %s", about->access->kube_namespace,
-			about->poll->queue);
-}
-
 static const char *pull_secret_state(const struct kube_poll *poll)
 {
 	return poll->pull_secret_status == 404   ? ", which is missing"
@@ -328,7 +306,10 @@ static void describe_pods(const struct subject *about, struct doctor_row *row)
 	if (r < 0)
 		blame_error(row, DOCTOR_WARNING, &error);
 	blame_pull_secret(about, row);
-	blame_queue(about, row);
+	if (about->poll->queue_status == 404)
+		doctor_blame(row, DOCTOR_PROBLEM, "kubectl get localqueues",
+			"namespace %s has no queue %s", about->access->kube_namespace,
+			about->poll->queue);
 }
 
 /*
@@ -345,7 +326,11 @@ static void describe_cluster(
 	describe_server(&about, next_row(row));
 	if (!cluster)
 		return;
-	describe_warnings(&about, row);
+	for (size_t i = 0; i < about.access->warnings.n; i++) {
+		struct doctor_row *more = doctor_row_add(row, "cluster-safety");
+		doctor_found(more, "%s: not safe", about.item->name);
+		doctor_blame(more, DOCTOR_WARNING, NULL, "%s", about.access->warnings.v[i]);
+	}
 	describe_login(&about, doctor_row_add(row, "cluster-login"));
 	if (!item->poll.reached)
 		return;
@@ -401,15 +386,6 @@ static bool doctor_remote_find_hosts(
 	return false;
 }
 
-static void blame_tools(const struct node_facts *facts, struct doctor_row *row)
-{
-	for (size_t i = 0; i < facts->missing.n; i++) {
-		const char *needed = node_tool_needed(facts->missing.v[i]);
-		doctor_blame(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, NULL,
-			"%s is missing there", needed ? needed : facts->missing.v[i]);
-	}
-}
-
 static void describe_host(
 	const struct target_item *item, const struct node_probe *probe, struct doctor_row *row)
 {
@@ -426,7 +402,11 @@ static void describe_host(
 	doctor_found(row, "%s: %s answers after %lld ms: %s; programs are started by %s%s%s",
 		item->name, probe->host, (long long)probe->response_ms, text, probe->facts->launch,
 		why ? "; " : "", why ? why : "");
-	blame_tools(probe->facts, row);
+	for (size_t i = 0; i < probe->facts->missing.n; i++) {
+		const char *needed = node_tool_needed(probe->facts->missing.v[i]);
+		doctor_blame(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, NULL,
+			"%s is missing there", needed ? needed : probe->facts->missing.v[i]);
+	}
 	if (str_eq(probe->facts->launch, "nohup"))
 		doctor_blame(row, DOCTOR_WARNING, NULL,
 			"there is no setsid: programs may end with the login");

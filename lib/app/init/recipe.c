@@ -208,17 +208,6 @@ static void recipe_add_pair(struct recipe *recipe, const char *key, const char *
 	buf_addc(recipe->out, '\n');
 }
 
-static void recipe_add_linger(struct recipe *recipe)
-{
-	AUTO_FREE char *mark = mem_printf("/var/lib/systemd/linger/%s", recipe->user);
-
-	recipe_add_task(recipe, "Runs go on when the login ends", "command");
-	buf_adds(recipe->out, "        argv: [loginctl, enable-linger, ");
-	recipe_scalar(recipe, recipe->user);
-	buf_adds(recipe->out, "]\n");
-	recipe_add_pair(recipe, "creates", mark);
-}
-
 static void recipe_ansible(struct recipe *recipe)
 {
 	struct buf *out = recipe->out;
@@ -237,7 +226,13 @@ static void recipe_ansible(struct recipe *recipe)
 		buf_adds(out, "        shell: /bin/bash\n        groups: ");
 		recipe_list(recipe, &recipe->groups);
 		buf_adds(out, "\n        append: true\n");
-		recipe_add_linger(recipe);
+		AUTO_FREE char *mark = mem_printf("/var/lib/systemd/linger/%s", recipe->user);
+
+		recipe_add_task(recipe, "Runs go on when the login ends", "command");
+		buf_adds(recipe->out, "        argv: [loginctl, enable-linger, ");
+		recipe_scalar(recipe, recipe->user);
+		buf_adds(recipe->out, "]\n");
+		recipe_add_pair(recipe, "creates", mark);
 	}
 	recipe_add_task(recipe, "Limits", "copy");
 	buf_adds(out, "        dest: " RECIPE_LIMITS_FILE "\n        mode: \"0644\"\n");
@@ -294,25 +289,6 @@ static const char *recipe_effect(const char *effect)
 						    : "NO_SCHEDULE";
 }
 
-static void recipe_add_taints(struct recipe *recipe, const struct json *tolerations)
-{
-	const struct json *item = tolerations ? json_first(tolerations) : NULL;
-
-	buf_adds(recipe->out, "    taints = [\n");
-	for (; item; item = json_next(item)) {
-		const char *key = json_get_str(item, "key"), *value = json_get_str(item, "value");
-		if (str_empty(key))
-			continue;
-		buf_adds(recipe->out, "      { key = ");
-		recipe_hcl(recipe, key);
-		buf_adds(recipe->out, ", value = ");
-		recipe_hcl(recipe, value ? value : "");
-		buf_addf(recipe->out, ", effect = \"%s\" },\n",
-			recipe_effect(json_get_str(item, "effect")));
-	}
-	buf_adds(recipe->out, "    ]\n");
-}
-
 static void recipe_add_taint_tags(struct recipe *recipe, const struct json *tolerations)
 {
 	const struct json *item = tolerations ? json_first(tolerations) : NULL;
@@ -345,7 +321,21 @@ static void recipe_add_group(struct recipe *recipe, const char *name, const stru
 		buf_addc(out, '\n');
 	}
 	buf_adds(out, "    }\n");
-	recipe_add_taints(recipe, tolerations);
+	const struct json *item = tolerations ? json_first(tolerations) : NULL;
+
+	buf_adds(recipe->out, "    taints = [\n");
+	for (; item; item = json_next(item)) {
+		const char *key = json_get_str(item, "key"), *value = json_get_str(item, "value");
+		if (str_empty(key))
+			continue;
+		buf_adds(recipe->out, "      { key = ");
+		recipe_hcl(recipe, key);
+		buf_adds(recipe->out, ", value = ");
+		recipe_hcl(recipe, value ? value : "");
+		buf_addf(recipe->out, ", effect = \"%s\" },\n",
+			recipe_effect(json_get_str(item, "effect")));
+	}
+	buf_adds(recipe->out, "    ]\n");
 	buf_adds(out, "    tags = {\n");
 	recipe_add_tag(recipe, "enabled", "", "true");
 	for (label = labels ? json_first(labels) : NULL; label; label = json_next(label))

@@ -624,20 +624,6 @@ static void index_add_groups(struct buf *out, const struct proxy_page_index *pag
 	buf_adds(out, "</select></label>\n");
 }
 
-static void index_add_offered(
-	struct buf *out, const struct proxy_view *view, const struct strv *offered)
-{
-	buf_adds(out, "<details id=\"columns\"><summary>Columns</summary><fieldset>"
-		      "<legend>none chosen: those that are not empty, and what differs</legend>\n");
-	for (size_t i = 0; i < offered->n; i++) {
-		html_addf(out, "<label><input type=\"checkbox\" name=\"columns\" value=\"%s\"",
-			offered->v[i]);
-		buf_adds(out, strv_find(&view->columns, offered->v[i]) >= 0 ? " checked>" : ">");
-		html_addf(out, "%s</label>\n", offered->v[i]);
-	}
-	buf_adds(out, "</fieldset></details>\n");
-}
-
 static void index_add_bar(
 	struct buf *out, const struct proxy_page_index *page, const struct strv *offered)
 {
@@ -653,7 +639,15 @@ static void index_add_bar(
 		html_addf(out, "<input type=\"hidden\" name=\"sort\" value=\"%s\">\n", view->sort);
 	buf_adds(out, "<button>Show</button>\n<button formaction=\"" PROXY_COMPARE_PATH
 		      "\">Compare chosen</button>\n<a href=\"/\">all runs</a>\n");
-	index_add_offered(out, view, offered);
+	buf_adds(out, "<details id=\"columns\"><summary>Columns</summary><fieldset>"
+		      "<legend>none chosen: those that are not empty, and what differs</legend>\n");
+	for (size_t i = 0; i < offered->n; i++) {
+		html_addf(out, "<label><input type=\"checkbox\" name=\"columns\" value=\"%s\"",
+			offered->v[i]);
+		buf_adds(out, strv_find(&view->columns, offered->v[i]) >= 0 ? " checked>" : ">");
+		html_addf(out, "%s</label>\n", offered->v[i]);
+	}
+	buf_adds(out, "</fieldset></details>\n");
 	buf_adds(out, "</div>\n");
 }
 
@@ -689,18 +683,6 @@ static void index_add_form(struct buf *out, const char *prefix, const struct pro
 	buf_adds(out, "</code>");
 }
 
-static void index_add_charts(struct buf *out, const struct proxy_page_index *page)
-{
-	if (page->n_charts) {
-		buf_adds(out, "<h2>Curves</h2>\n<div class=\"plots\">\n");
-		for (size_t i = 0; i < page->n_charts; i++)
-			svg_draw_part(&page->charts[i], out);
-		buf_adds(out, "</div>\n");
-	}
-	for (size_t i = 0; page->notes && i < page->notes->n; i++)
-		html_addf(out, "<p class=\"note\">%s</p>\n", page->notes->v[i]);
-}
-
 static void index_add_all(struct buf *out, const struct proxy_page_index *page)
 {
 	const struct proxy_view *view = page->view;
@@ -715,7 +697,14 @@ static void index_add_all(struct buf *out, const struct proxy_page_index *page)
 	index_columns_make(&shown, &all, view, page->now_ms, &columns, &problem);
 	html_addf(out, "<form method=\"get\" action=\"%s\">\n", view->path);
 	index_add_bar(out, page, &columns.offered);
-	index_add_charts(out, page);
+	if (page->n_charts) {
+		buf_adds(out, "<h2>Curves</h2>\n<div class=\"plots\">\n");
+		for (size_t i = 0; i < page->n_charts; i++)
+			svg_draw_part(&page->charts[i], out);
+		buf_adds(out, "</div>\n");
+	}
+	for (size_t i = 0; page->notes && i < page->notes->n; i++)
+		html_addf(out, "<p class=\"note\">%s</p>\n", page->notes->v[i]);
 	if (page->media)
 		proxy_media_add(page->media, out);
 	if (is_study)

@@ -592,19 +592,6 @@ static void refresh_query_all(struct refresh *refresh, struct run_list *runs, in
 	}
 }
 
-/* Calls that are still in flight have not answered in time. */
-static void take_responses(struct refresh *refresh)
-{
-	for (size_t i = 0; i < refresh->n_queries; i++) {
-		struct query *query = &refresh->queries[i];
-
-		if (query->call.private)
-			query->result = err_set(&query->err, E_TARGET_SILENT,
-				"target %s did not answer in time", run_target(query->run));
-		refresh_take_response(refresh, query);
-	}
-}
-
 /* Merge once more: a submit that finishes after the first merge, but before the store knows of the
  * end, leaves its final facts to us. */
 static int write_late(struct refresh *refresh, struct store *store, struct err *err)
@@ -645,7 +632,15 @@ static int refresh_on_end(void *ctx, struct err *err)
 	refresh_done_fn *done = refresh->done;
 	void *done_ctx = refresh->ctx;
 
-	take_responses(refresh);
+	/* Calls that are still in flight have not answered in time. */
+	for (size_t i = 0; i < refresh->n_queries; i++) {
+		struct query *query = &refresh->queries[i];
+
+		if (query->call.private)
+			query->result = err_set(&query->err, E_TARGET_SILENT,
+				"target %s did not answer in time", run_target(query->run));
+		refresh_take_response(refresh, query);
+	}
 	int r = refresh->changed.n == 0 ? 0 : write_changes(refresh, err);
 	if (refresh->changed.n)
 		held_kick_ended(refresh->session, &refresh->changed);

@@ -114,20 +114,6 @@ int run_env_add(const struct run *run, struct json *env, struct err *err)
 	return r;
 }
 
-static int submit_diff_add_env(
-	struct json *facts, const struct run *a, const struct run *b, struct err *err)
-{
-	AUTO_JSON struct json *env_a = json_object();
-	AUTO_JSON struct json *env_b = json_object();
-
-	int r = run_env_add(a, env_a, err);
-	if (r == 0)
-		r = run_env_add(b, env_b, err);
-	if (r == 0)
-		submit_diff_add_members(facts, "env", env_a, env_b);
-	return r;
-}
-
 /* The tree has none, nor has an image in the place of a run. */
 static bool has_command(const struct run *run)
 {
@@ -148,7 +134,15 @@ static int add_run_facts(
 	if (has_command(b))
 		submit_diff_add_members(facts, "data", json_get(a->doc, RUNTIME_DATA),
 			json_get(b->doc, RUNTIME_DATA));
-	return submit_diff_add_env(facts, a, b, err);
+	AUTO_JSON struct json *env_a = json_object();
+	AUTO_JSON struct json *env_b = json_object();
+
+	r = run_env_add(a, env_a, err);
+	if (r == 0)
+		r = run_env_add(b, env_b, err);
+	if (r == 0)
+		submit_diff_add_members(facts, "env", env_a, env_b);
+	return r;
 }
 
 /*
@@ -338,26 +332,19 @@ static int add_entries(struct session *session, const struct run *a, const struc
  * All of it
  */
 
-static int submit_diff_fill(struct session *session, const struct run *a, const struct run *b,
-	struct diff_report *report, struct err *err)
-{
-	int r = b && has_command(a) && has_command(b) ? add_run_facts(report->facts, a, b, err) : 0;
-
-	if (r == 0)
-		r = add_base(session, report->facts, a, b, err);
-	if (r == 0)
-		r = add_entries(session, a, b, report, err);
-	if (r == 0)
-		compare_files(report);
-	return r;
-}
-
 int runs_diff(struct session *session, const struct run *a, const struct run *b,
 	struct diff_report *ret, struct err *err)
 {
 	AUTO(diff_report_done) struct diff_report report = {.facts = json_object()};
 
-	int r = submit_diff_fill(session, a, b, &report, err);
+	int r = b && has_command(a) && has_command(b) ? add_run_facts(report.facts, a, b, err) : 0;
+
+	if (r == 0)
+		r = add_base(session, report.facts, a, b, err);
+	if (r == 0)
+		r = add_entries(session, a, b, &report, err);
+	if (r == 0)
+		compare_files(&report);
 	if (r < 0)
 		return r;
 	*ret = report;

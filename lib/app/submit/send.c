@@ -408,16 +408,6 @@ static int send_change_cancelled(void *ctx UNUSED, struct run *run, struct err *
 	return 1;
 }
 
-static int send_end(struct submit *submit, struct err *err)
-{
-	struct session *session = submit->session;
-	int r = run_change_row(session, submit->run, send_change_cancelled, NULL, err);
-
-	if (r == 0)
-		held_unmark(&session->dirs, submit->id);
-	return r;
-}
-
 /*
  * Sending
  */
@@ -662,20 +652,6 @@ static void send_move(const struct submit *submit, const struct spec *spec, stru
 		json_set_int(json_sub(run->doc, "resources"), "gpus", submit->spec.runtime.gpus);
 }
 
-/* The record alone has them: no terminal shows a run while it is sent. */
-static void send_add_warnings(const struct submit *submit, struct run *run)
-{
-	AUTO_STRV struct strv warnings = {0};
-
-	words_get(run->doc, "warnings", &warnings, NULL);
-	vec_foreach (char *const, text, &submit->warnings)
-		if (strv_find(&warnings, *text) < 0)
-			strv_add(&warnings, *text);
-	struct json *array = json_array();
-	json_add_strv(array, &warnings);
-	json_set(run->doc, "warnings", array);
-}
-
 static void send_set_row(
 	const struct submit *submit, const struct spec *spec, const char *handle, struct run *run)
 {
@@ -688,7 +664,16 @@ static void send_set_row(
 	run_set_state(run, RUN_QUEUED);
 	if (submit->places.n)
 		send_move(submit, spec, run);
-	send_add_warnings(submit, run);
+	/* The record alone has them: no terminal shows a run while it is sent. */
+	AUTO_STRV struct strv warnings = {0};
+
+	words_get(run->doc, "warnings", &warnings, NULL);
+	vec_foreach (char *const, text, &submit->warnings)
+		if (strv_find(&warnings, *text) < 0)
+			strv_add(&warnings, *text);
+	struct json *array = json_array();
+	json_add_strv(array, &warnings);
+	json_set(run->doc, "warnings", array);
 	if (target->ops->describe)
 		target->ops->describe(target, json_sub(run->doc, "target"));
 	if (submit->reused.image)
@@ -721,56 +706,33 @@ static int send_member_spec(
 	return 0;
 }
 
-/* A member that is to be cancelled stays, and ends when the others have been sent. */
-static int send_change_member(const struct submit *submit, struct run *run, struct err *err)
-{
-	AUTO_SPEC struct spec spec = {0};
-	char handle[TARGET_HANDLE_SIZE] = "";
-
-	if (!run_is_held(run) || run_cancelling(run) || !send_is_first_attempt(run))
-		return 0;
-	int r = send_member_spec(submit, run, &spec, err);
-	if (r == 0 && !run_handle(run))
-		r = submit->target->ops->prepare(
-			submit->target, run_id(run), 1, &spec, handle, err);
-	if (r < 0)
-		return r;
-	send_set_row(submit, &spec, handle, run);
-	return 1;
-}
-
 static int send_change_row(void *ctx, struct run *run, struct err *err)
 {
 	const struct submit *submit = ctx;
 
-	if (!str_eq(run_id(run), submit->id))
-		return send_change_member(submit, run, err);
+	if (!str_eq(run_id(run), submit->id)) {
+		/* A member that is to be cancelled stays, and ends when the others have been
+		 * sent. */
+		AUTO_SPEC struct spec spec = {0};
+		char handle[TARGET_HANDLE_SIZE] = "";
+
+		if (!run_is_held(run) || run_cancelling(run) || !send_is_first_attempt(run))
+			return 0;
+		int r = send_member_spec(submit, run, &spec, err);
+		if (r == 0 && !run_handle(run))
+			r = submit->target->ops->prepare(
+				submit->target, run_id(run), 1, &spec, handle, err);
+		if (r < 0)
+			return r;
+		send_set_row(submit, &spec, handle, run);
+		return 1;
+	}
 	if (!run_is_held(run))
 		return err_set(err, E_RUN_ENDED, "%s was ended by another dlrun", run_id(run));
 	if (run_cancelling(run))
 		return err_set(err, E_RUN_ENDED, "%s was cancelled", run_id(run));
 	send_set_row(submit, &submit->spec, submit->handle, run);
 	return 1;
-}
-
-/* Members that have ended, were removed, or are to be cancelled. */
-static void send_set_left_out(struct sending *sending, const struct run_list *members)
-{
-	size_t size = (size_t)sending->submit.spec.study.size;
-
-	REPLACE(sending->left_out, mem_alloc(size + 1, sizeof(bool)));
-	sending->n = 0;
-	memset(sending->left_out, true, size);
-	vec_foreach (struct run *, run, members) {
-		int64_t index = json_get_int(json_get((*run)->doc, "study"), "index", -1);
-		if (!run_is_held(*run) || run_is_unsent(*run) || run_cancelling(*run) ||
-			index < 0 || (size_t)index >= size || !sending->left_out[index])
-			continue;
-		sending->left_out[index] = false;
-		sending->n++;
-	}
-	if (sending->n == size)
-		free(TAKE(sending->left_out));
 }
 
 /* Durable before the target is told. */
@@ -789,8 +751,24 @@ static int send_write_row(struct sending *sending, struct err *err)
 		return r;
 	/* Elsewhere each is started by itself from now on. */
 	sending->is_whole = send_is_together(submit);
-	if (sending->is_whole)
-		send_set_left_out(sending, &members);
+	if (sending->is_whole) {
+		/* Members that have ended, were removed, or are to be cancelled. */
+		size_t size = (size_t)sending->submit.spec.study.size;
+
+		REPLACE(sending->left_out, mem_alloc(size + 1, sizeof(bool)));
+		sending->n = 0;
+		memset(sending->left_out, true, size);
+		vec_foreach (struct run *, run, &members) {
+			int64_t index = json_get_int(json_get((*run)->doc, "study"), "index", -1);
+			if (!run_is_held(*run) || run_is_unsent(*run) || run_cancelling(*run) ||
+				index < 0 || (size_t)index >= size || !sending->left_out[index])
+				continue;
+			sending->left_out[index] = false;
+			sending->n++;
+		}
+		if (sending->n == size)
+			free(TAKE(sending->left_out));
+	}
 	return 0;
 }
 
@@ -854,10 +832,15 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 	if (r <= 0)
 		return r;
 	/* The others go without it. */
-	if (cancelled)
+	if (cancelled) {
 		sending->is_whole = false;
-	if (cancelled)
-		return send_end(submit, err);
+		struct session *session = submit->session;
+		r = run_change_row(session, submit->run, send_change_cancelled, NULL, err);
+
+		if (r == 0)
+			held_unmark(&session->dirs, submit->id);
+		return r;
+	}
 	r = send_secrets(submit, err);
 	if (r < 0)
 		return r;

@@ -223,19 +223,6 @@ static int sweep_list(struct sweep *sweep, struct run_list *ret, struct err *err
 	return r;
 }
 
-/* A member whose start was cut short is only known as such by its target. */
-static int sweep_refresh(struct sweep *sweep, const struct run_list *members, struct err *err)
-{
-	struct run_list made = {0};
-
-	vec_foreach (struct run *, run, members)
-		if (*run)
-			*vec_push(&made) = *run;
-	int r = runs_refresh(sweep->session, &made, REFRESH_MS, err);
-	vec_done(&made);
-	return r;
-}
-
 static int sweep_find_code(struct sweep *sweep, const struct run_list *members, struct err *err)
 {
 	for (size_t i = 0; i < members->n; i++)
@@ -327,8 +314,16 @@ int sweep_make_missing(struct session *session, struct study *study,
 		r = study_set_cancelled(&session->dirs, study->id, false, err);
 	if (r == 0)
 		r = sweep_list(&sweep, &members, err);
-	if (r == 0)
-		r = sweep_refresh(&sweep, &members, err);
+	if (r == 0) {
+		/* A member whose start was cut short is only known as such by its target. */
+		struct run_list made = {0};
+
+		vec_foreach (struct run *, run, &members)
+			if (*run)
+				*vec_push(&made) = *run;
+		r = runs_refresh(sweep.session, &made, REFRESH_MS, err);
+		vec_done(&made);
+	}
 	if (r == 0)
 		r = sweep_find_code(&sweep, &members, err);
 	if (r == 0)

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/lifecycle/results_query.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/mirror.h"
 #include "base/util/auto.h"
@@ -17,7 +16,6 @@
 #include "core/record/columns.h"
 #include "core/record/results.h"
 #include "core/store/store.h"
-#include "targets/targets.h"
 
 enum {
 	WATCH_MS = 2000,

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
 
 #include "app/prepare/push.h"
 #include "base/util/auto.h"

@@ -4,7 +4,6 @@
 
 #include "app/lifecycle/results_query.h"
 #include "app/transfer/mirror.h"
-#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"

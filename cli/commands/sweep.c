@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/study_judge.h"

@@ -2,7 +2,6 @@
 #include "app/init/recipe.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"

@@ -12,7 +12,6 @@
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "cli/runs/runs.h"
-#include "targets/ssh/terminal.h"
 
 enum { EXIT_INTERRUPTED = 130, END_MS = 3000 };
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +6,6 @@
 #include "base/loop/proc.h"
 #include "base/loop/loop.h"
 #include "base/os/env.h"
-#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include "app/lifecycle/restart.h"
 #include "app/runs/held.h"

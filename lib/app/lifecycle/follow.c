@@ -13,7 +13,6 @@
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/record/results.h"
 #include "core/store/store.h"
 #include "core/target/target.h"

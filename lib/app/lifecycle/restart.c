@@ -2,7 +2,6 @@
 #include "app/lifecycle/restart.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "app/lifecycle/calls.h"
 #include "app/prepare/carry_over.h"

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "app/lifecycle/cancel.h"
 #include "app/lifecycle/restart.h"

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "app/proxy/html.h"
 #include "app/proxy/proxy_cell.h"

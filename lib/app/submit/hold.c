@@ -10,7 +10,6 @@
 #include "app/submit/place_impl.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
-#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/image/code.h"
 

@@ -13,7 +13,6 @@
 #include "app/runs/deliver.h"
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
-#include "app/submit/hold_impl.h"
 #include "app/submit/place_impl.h"
 #include "app/submit/spill_impl.h"
 #include "base/os/fs.h"

@@ -16,7 +16,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/context/secrets.h"
-#include "core/image/code.h"
 #include "core/store/store.h"
 #include "targets/targets.h"
 

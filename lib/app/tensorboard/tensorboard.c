@@ -8,7 +8,6 @@
 #include "app/tensorboard/tensorboard_link.h"
 #include "app/tensorboard/tensorboard_remote.h"
 #include "app/transfer/mirror_files.h"
-#include "base/data/json.h"
 #include "base/loop/loop.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"

@@ -14,7 +14,6 @@
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/config/ports.h"
 
 enum {

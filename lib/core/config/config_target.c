@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/data/yaml.h"
-#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

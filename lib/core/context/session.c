@@ -8,7 +8,6 @@
 #include "base/os/fs.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/config/config_trust.h"
 #include "core/store/store.h"
 #include "snap/git/repo.h"

@@ -88,22 +88,6 @@ static int sweep_find_study(
 	return err_hint(err, "dlrun show %s", run_id(runs.v[0]));
 }
 
-static int sweep_list_runs(struct sweep_view *view, struct err *err)
-{
-	const struct select_rules rules = {.group = view->id};
-
-	run_list_done(&view->runs);
-	view->is_made = !view->study.doc || !study_is_held(&view->session->dirs, view->id);
-	int r = runs_select(view->store, &rules, &view->runs, err);
-	if (r == 0)
-		r = runs_poll(view->session, &view->runs, true, false, err);
-	if (r < 0)
-		return r;
-	metrics_here(view->session, &view->runs, METRICS_MS);
-	group_sort(&view->runs);
-	return 0;
-}
-
 static int sweep_open_view(
 	struct app *app, const char *word, struct sweep_view *view, struct err *err)
 {
@@ -358,24 +342,28 @@ static int sweep_print_json(
 	return app_print_json(app, json);
 }
 
-static int sweep_stop_members(struct app *app, struct sweep_view *view, struct err *err)
+/* Read what is known now, and stop members that are left behind. */
+static int sweep_look(struct app *app, struct sweep_view *view, struct err *err)
 {
+	const struct select_rules rules = {.group = view->id};
+
+	run_list_done(&view->runs);
+	view->is_made = !view->study.doc || !study_is_held(&view->session->dirs, view->id);
+	int r = runs_select(view->store, &rules, &view->runs, err);
+	if (r == 0)
+		r = runs_poll(view->session, &view->runs, true, false, err);
+	if (r < 0)
+		return r;
+	metrics_here(view->session, &view->runs, METRICS_MS);
+	group_sort(&view->runs);
 	AUTO_STRV struct strv stopped = {0};
 
 	if (!view->judge)
 		return 0;
-	int r = study_judge_members(view->judge, &view->runs, &stopped, err);
+	r = study_judge_members(view->judge, &view->runs, &stopped, err);
 	for (size_t i = 0; i < stopped.n && !app->out_tty; i++)
 		app_note(app, "%s", stopped.v[i]);
 	return r;
-}
-
-/* Read what is known now, and stop members that are left behind. */
-static int sweep_look(struct app *app, struct sweep_view *view, struct err *err)
-{
-	int r = sweep_list_runs(view, err);
-
-	return r < 0 ? r : sweep_stop_members(app, view, err);
 }
 
 static int sweep_print(struct app *app, struct sweep_view *view, bool again)

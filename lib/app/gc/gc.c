@@ -715,9 +715,12 @@ static int on_cleaned(void *ctx, int status, struct err *error, struct err *err 
 	return 0;
 }
 
-static int gc_open_target(
-	struct session *session, const char *name, struct target **ret, struct err *err)
+int gc_node(struct session *session, const char *name, int64_t keep_ms, bool dry_run,
+	struct node_freed *ret, struct err *err)
 {
+	AUTO(target_free_auto) struct target *target = NULL;
+
+	*ret = (struct node_freed){0};
 	struct config *config;
 	int r = session_config(session, &config, err);
 
@@ -732,16 +735,7 @@ static int gc_open_target(
 	}
 	AUTO_FREE char *whole =
 		definition || target_node_is(name) ? mem_strdup(name) : mem_printf("ssh:%s", name);
-	return target_open(session, whole, ret, err);
-}
-
-int gc_node(struct session *session, const char *name, int64_t keep_ms, bool dry_run,
-	struct node_freed *ret, struct err *err)
-{
-	AUTO(target_free_auto) struct target *target = NULL;
-
-	*ret = (struct node_freed){0};
-	int r = gc_open_target(session, name, &target, err);
+	r = target_open(session, whole, &target, err);
 	if (r < 0)
 		return r;
 	const struct target_node *node = target_node_of(target);

@@ -75,18 +75,6 @@ static int refresh_find(
 	return r;
 }
 
-static int insert(struct store *store, struct run *run, struct err *err)
-{
-	AUTO_ERR struct err error = {0};
-
-	json_remove(run->doc, "adopted");
-	int r = store_insert(store, run, &error);
-	/* Another process has inserted it meanwhile. */
-	if (r < 0 && error.id != E_RUN_NAME)
-		return err_move(err, &error);
-	return 0;
-}
-
 int adopt_own(struct session *session, struct run *run, struct err *err)
 {
 	const struct json *adopted = json_get(run->doc, "adopted");
@@ -101,7 +89,16 @@ int adopt_own(struct session *session, struct run *run, struct err *err)
 		return err_hint(err, "dlrun show %s:%s", run_target(run), run_id(run));
 	}
 	int r = session_store(session, &store, err);
-	return r < 0 ? r : insert(store, run, err);
+	if (r < 0)
+		return r;
+	AUTO_ERR struct err error = {0};
+
+	json_remove(run->doc, "adopted");
+	r = store_insert(store, run, &error);
+	/* Another process has inserted it meanwhile. */
+	if (r < 0 && error.id != E_RUN_NAME)
+		return err_move(err, &error);
+	return 0;
 }
 
 static int by_age(const void *a, const void *b)

@@ -46,22 +46,6 @@ static bool same_words(const struct strv *a, const struct strv *b)
 	return true;
 }
 
-static int submit_diff_add_command(
-	struct json *facts, const struct run *a, const struct run *b, struct err *err)
-{
-	AUTO_STRV struct strv words_a = {0}, words_b = {0};
-
-	int r = words_get(a->doc, "command", &words_a, err);
-	if (r == 0)
-		r = words_get(b->doc, "command", &words_b, err);
-	if (r < 0)
-		return r;
-	if (!same_words(&words_a, &words_b) ||
-		json_get_bool(a->doc, "shell", false) != json_get_bool(b->doc, "shell", false))
-		set_fact(facts, "command", command_of(a), command_of(b));
-	return 0;
-}
-
 static bool same_value(const struct json *a, const struct json *b)
 {
 	AUTO_BUF struct buf text_a = buf_with(VALUE_MAX), text_b = buf_with(VALUE_MAX);
@@ -123,10 +107,16 @@ static bool has_command(const struct run *run)
 static int add_run_facts(
 	struct json *facts, const struct run *a, const struct run *b, struct err *err)
 {
-	int r = submit_diff_add_command(facts, a, b, err);
+	AUTO_STRV struct strv words_a = {0}, words_b = {0};
 
+	int r = words_get(a->doc, "command", &words_a, err);
+	if (r == 0)
+		r = words_get(b->doc, "command", &words_b, err);
 	if (r < 0)
 		return r;
+	if (!same_words(&words_a, &words_b) ||
+		json_get_bool(a->doc, "shell", false) != json_get_bool(b->doc, "shell", false))
+		set_fact(facts, "command", command_of(a), command_of(b));
 	submit_diff_add_members(
 		facts, "params", json_get(a->doc, "params"), json_get(b->doc, "params"));
 	submit_diff_add_members(facts, "tags", json_get(a->doc, "tags"), json_get(b->doc, "tags"));

@@ -206,27 +206,18 @@ static bool send_is_whole(const struct submit *submit)
  * Opening
  */
 
-/* Without the tree its settings are not known: the run stays until the tree is back. */
-static int send_dir(
-	const struct session *session, const struct run *run, char **ret, struct err *err)
-{
-	int r = after_submit_dir(run, ret, err);
-
-	if (r < 0)
-		return err_hint(err, "dlrun cancel %s", run_id(run));
-	if (!*ret)
-		*ret = mem_strdup(session->dirs.home ? session->dirs.home : "/");
-	return 0;
-}
-
 static int send_open_session(
 	struct sending *sending, struct session *session, const struct run *run, struct err *err)
 {
 	struct session_env env = session->env;
 
-	int r = send_dir(session, run, &sending->cwd, err);
+	/* Without the tree its settings are not known: the run stays until the tree is back. */
+	int r = after_submit_dir(run, &sending->cwd, err);
+
 	if (r < 0)
-		return r;
+		return err_hint(err, "dlrun cancel %s", run_id(run));
+	if (!sending->cwd)
+		sending->cwd = mem_strdup(session->dirs.home ? session->dirs.home : "/");
 	env.cwd = sending->cwd;
 	env.shell_dir = env.git_dir = env.git_work_tree = NULL;
 	env.must_count = env.has_terminal = false;
@@ -271,13 +262,6 @@ static int send_check_known(const struct submit *submit, const char *known, stru
 	return err_hint(err, "kubectl config get-contexts");
 }
 
-static int send_check_place(const struct submit *submit, struct err *err)
-{
-	const char *known = json_get_str(json_get(submit->run->doc, RUN_HELD), "place");
-
-	return send_check_known(submit, known, err);
-}
-
 /* Hosts of a pool are chosen when it is sent; a cluster is the one of the submit, whatever the
  * current context is. */
 static int send_open_target(struct submit *submit, struct err *err)
@@ -289,7 +273,11 @@ static int send_open_target(struct submit *submit, struct err *err)
 	int r = is_chosen ? target_open_run(submit->session, submit->run, &submit->target, err)
 			  : target_open(
 				    submit->session, run_target(submit->run), &submit->target, err);
-	return r < 0 ? r : send_check_place(submit, err);
+	if (r < 0)
+		return r;
+	const char *known = json_get_str(json_get(submit->run->doc, RUN_HELD), "place");
+
+	return send_check_known(submit, known, err);
 }
 
 /* The row, as it is now; not its target. */

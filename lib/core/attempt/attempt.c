@@ -831,16 +831,6 @@ void attempt_next_done(struct attempt_next *next)
 	*next = (struct attempt_next){0};
 }
 
-static int fill_next(const struct attempt_job *job, const char *dir, struct err *err)
-{
-	AUTO_FREE char *exit_path = fs_join(dir, ATTEMPT_EXIT);
-
-	/* The attempt was given up before it was locked: it can never begin. */
-	if (access(exit_path, F_OK) == 0)
-		return err_set(err, E_RUN_ENDED, "attempt %d has ended already", job->attempt);
-	return attempt_job_write(dir, job, err);
-}
-
 int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err)
 {
 	AUTO(attempt_job_done) struct attempt_job job = {0};
@@ -864,7 +854,12 @@ int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err
 		return r;
 	next.number = job.attempt;
 	next.dir = TAKE(at);
-	r = fill_next(&job, next.dir, err);
+	AUTO_FREE char *exit_path = fs_join(next.dir, ATTEMPT_EXIT);
+
+	/* The attempt was given up before it was locked: it can never begin. */
+	if (access(exit_path, F_OK) == 0)
+		return err_set(err, E_RUN_ENDED, "attempt %d has ended already", job.attempt);
+	r = attempt_job_write(next.dir, &job, err);
 	if (r < 0)
 		return r;
 	*ret = next;

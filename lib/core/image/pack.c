@@ -54,26 +54,6 @@ void pack_set_base(struct pack *pack, struct image_base *take)
 	pack->base = take;
 }
 
-static int load_base(struct pack *pack, bool from_option, struct err *err)
-{
-	const struct ref *ref = &pack->base_ref;
-	const char *platform = config_str(pack->session->config, "platform");
-	const char *cwd = pack->session->env.cwd;
-	AUTO_FREE char *start = NULL, *dir = NULL;
-
-	int r = ref_parse(pack->base_name, &pack->base_ref, err);
-	if (r < 0 || ref->kind != REF_LAYOUT)
-		return r;
-	start = from_option ? mem_strdup(cwd)
-			    : config_base_dir(pack->session->config, "image", cwd);
-	dir = fs_join(start, ref->dir);
-	r = layout_open(dir, false, &pack->base_layout, err);
-	if (r < 0)
-		return r;
-	return image_base_load(pack->base_layout, pack->base_name,
-		ref->digest ? ref->digest : ref->tag, platform, &pack->base, err);
-}
-
 /*
  * Settings
  */
@@ -121,7 +101,23 @@ int pack_init(
 	r = read_epoch(session->env.source_date_epoch, &pack->mtime_s, err);
 	if (r == 0)
 		r = check_workdir(config, err);
-	return r < 0 ? r : load_base(pack, base != NULL, err);
+	if (r < 0)
+		return r;
+	const struct ref *ref = &pack->base_ref;
+	const char *platform = config_str(pack->session->config, "platform");
+	const char *cwd = pack->session->env.cwd;
+	AUTO_FREE char *start = NULL, *dir = NULL;
+
+	r = ref_parse(pack->base_name, &pack->base_ref, err);
+	if (r < 0 || ref->kind != REF_LAYOUT)
+		return r;
+	start = base ? mem_strdup(cwd) : config_base_dir(pack->session->config, "image", cwd);
+	dir = fs_join(start, ref->dir);
+	r = layout_open(dir, false, &pack->base_layout, err);
+	if (r < 0)
+		return r;
+	return image_base_load(pack->base_layout, pack->base_name,
+		ref->digest ? ref->digest : ref->tag, platform, &pack->base, err);
 }
 
 /*

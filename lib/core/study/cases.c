@@ -346,24 +346,6 @@ static int cases_read_lines(struct cases_reader *in, struct err *err)
  * Either
  */
 
-static int cases_read_any(struct cases_reader *in, struct err *err)
-{
-	if (!cases_skip_empty(in))
-		return cases_error(in, err, "the file is empty");
-	const char *at = in->at + strspn(in->at, " \t");
-	if (*at == '[') {
-		cases_error(in, err, "each line must be an object; this is a list");
-		AUTO_BUF struct buf quoted = buf_with(1 << 16);
-
-		str_shell_quote(&quoted, in->path);
-		return err_hint(err, "jq -c '.[]' %s", quoted.data);
-	}
-	int r = *at == '{' ? cases_read_lines(in, err) : cases_read_csv(in, err);
-	if (r == 0 && !in->to->n)
-		return cases_error(in, err, "there are names, but no cases");
-	return r;
-}
-
 int cases_read(const char *text, size_t len, const char *name, struct cases *ret, struct err *err)
 {
 	AUTO_CASES struct cases cases = {0};
@@ -379,7 +361,19 @@ int cases_read(const char *text, size_t len, const char *name, struct cases *ret
 	copy = mem_strndup(text, len);
 	in.at = copy + (str_starts(copy, "\xef\xbb\xbf") ? 3 : 0);
 	in.end = copy + len;
-	r = cases_read_any(&in, err);
+	if (!cases_skip_empty(&in))
+		return cases_error(&in, err, "the file is empty");
+	const char *at = in.at + strspn(in.at, " \t");
+	if (*at == '[') {
+		cases_error(&in, err, "each line must be an object; this is a list");
+		AUTO_BUF struct buf quoted = buf_with(1 << 16);
+
+		str_shell_quote(&quoted, in.path);
+		return err_hint(err, "jq -c '.[]' %s", quoted.data);
+	}
+	r = *at == '{' ? cases_read_lines(&in, err) : cases_read_csv(&in, err);
+	if (r == 0 && !in.to->n)
+		return cases_error(&in, err, "there are names, but no cases");
 	if (r < 0)
 		return r;
 	*ret = cases;

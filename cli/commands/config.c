@@ -22,8 +22,11 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static int cmd_config_unknown_key(const char *word, struct err *err)
+static int check_key(const char *word, struct err *err)
 {
+	for (size_t i = 0; i < config_keys_n; i++)
+		if (str_eq(config_keys[i].name, word))
+			return 0;
 	AUTO_FREE char *shown = str_shown(word);
 	AUTO_STRV struct strv names = {0};
 	const char *near;
@@ -35,14 +38,6 @@ static int cmd_config_unknown_key(const char *word, struct err *err)
 	if (near)
 		return err_hint(err, "dlrun config %s", near);
 	return err_hint(err, "dlrun help dlrun.yaml");
-}
-
-static int check_key(const char *word, struct err *err)
-{
-	for (size_t i = 0; i < config_keys_n; i++)
-		if (str_eq(config_keys[i].name, word))
-			return 0;
-	return cmd_config_unknown_key(word, err);
 }
 
 /* Whether key is the one that word names, or below it. */

@@ -129,21 +129,6 @@ static int find_subject(const char *text, const struct kube_poll *poll, char **r
  * Output
  */
 
-static void init_rbac_report(struct app *app, const struct kube_rbac *rbac)
-{
-	AUTO_FREE char *subject = ui_clean(rbac->subject);
-
-	app_phase(app, "role", "%s in namespace %s, for %s %s", kube_tier_name(rbac->tier),
-		rbac->kube_namespace, rbac->subject_kind, subject);
-	for (int i = (int)rbac->tier + 1; i < KUBE_TIERS; i++)
-		app_phase(app, i == (int)rbac->tier + 1 ? "lacks" : "", "%s (%s)",
-			kube_tier_lack(i), kube_tier_name(i));
-	if (!rbac->nodes)
-		app_phase(app, rbac->tier + 1 == KUBE_TIERS ? "lacks" : "", "%s",
-			"what fits on which node is not known before a submit (--cluster-role)");
-	app_phase(app, "next", "whoever runs the cluster: kubectl apply -f ROLE.yaml");
-}
-
 static int init_rbac_print(struct app *app, const struct kube_rbac *rbac, struct err *err)
 {
 	AUTO_BUF struct buf text = buf_with(RBAC_TEXT_MAX);
@@ -166,7 +151,17 @@ static int init_rbac_print(struct app *app, const struct kube_rbac *rbac, struct
 		json_set_str(json, "text", text.data);
 		return app_print_json(app, json);
 	}
-	init_rbac_report(app, rbac);
+	AUTO_FREE char *subject = ui_clean(rbac->subject);
+
+	app_phase(app, "role", "%s in namespace %s, for %s %s", kube_tier_name(rbac->tier),
+		rbac->kube_namespace, rbac->subject_kind, subject);
+	for (int i = (int)rbac->tier + 1; i < KUBE_TIERS; i++)
+		app_phase(app, i == (int)rbac->tier + 1 ? "lacks" : "", "%s (%s)",
+			kube_tier_lack(i), kube_tier_name(i));
+	if (!rbac->nodes)
+		app_phase(app, rbac->tier + 1 == KUBE_TIERS ? "lacks" : "", "%s",
+			"what fits on which node is not known before a submit (--cluster-role)");
+	app_phase(app, "next", "whoever runs the cluster: kubectl apply -f ROLE.yaml");
 	return ui_print(app, UI_OUT, text.data, text.len) < 0;
 }
 

@@ -87,25 +87,6 @@ static struct json *why_cause_json(const struct cause *cause)
 	return json;
 }
 
-static int why_print_study_json(struct app *app, const char *study,
-	const struct group_counts *counts, const struct causes *causes, const struct buf *hint)
-{
-	struct json *json = app_json("why"), *list = json_array();
-	AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX);
-
-	buf_addf(&sentence, "%s: ", study);
-	causes_text(causes, &sentence);
-	json_set_str(json, "id", study);
-	json_set_str(json, "state", run_state_name(group_state(counts)));
-	json_set_str(json, "why", sentence.data);
-	json_set_str(json, "hint", hint->len ? hint->data : NULL);
-	json_set(json, "states", group_counts_json(counts));
-	vec_foreach (struct cause, cause, causes)
-		json_add(list, why_cause_json(cause));
-	json_set(json, "causes", list);
-	return app_print_json(app, json);
-}
-
 static int why_study(struct app *app, const char *study, const struct run_list *runs)
 {
 	AUTO_CAUSES struct causes causes = {0};
@@ -124,8 +105,22 @@ static int why_study(struct app *app, const char *study, const struct run_list *
 		buf_addf(&hint, "dlrun compare %s", study);
 	else if (!run_state_is_final(state) && state != RUN_UNKNOWN)
 		buf_addf(&hint, "dlrun wait %s", study);
-	if (app->options.json)
-		return why_print_study_json(app, study, &counts, &causes, &hint);
+	if (app->options.json) {
+		struct json *json = app_json("why"), *list = json_array();
+		AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX);
+
+		buf_addf(&sentence, "%s: ", study);
+		causes_text(&causes, &sentence);
+		json_set_str(json, "id", study);
+		json_set_str(json, "state", run_state_name(group_state(&counts)));
+		json_set_str(json, "why", sentence.data);
+		json_set_str(json, "hint", hint.len ? hint.data : NULL);
+		json_set(json, "states", group_counts_json(&counts));
+		vec_foreach (struct cause, cause, &causes)
+			json_add(list, why_cause_json(cause));
+		json_set(json, "causes", list);
+		return app_print_json(app, json);
+	}
 	group_counts_text(&counts, &text);
 	AUTO_FREE char *name = ui_clean(study);
 	ui_printf_fit(app, UI_OUT, 2, "%s: %s\n", name, text.data);

@@ -462,22 +462,6 @@ static void add_legend_line(const struct chart *chart, size_t i, size_t columns,
 	buf_addc(out, '\n');
 }
 
-static void chart_add_legend(const struct chart *chart, struct buf *out)
-{
-	size_t most = chart->width / 2 < LABEL_COLUMNS ? chart->width / 2 : LABEL_COLUMNS;
-	size_t columns = 0;
-
-	for (size_t i = 0; i < chart->n_lines; i++) {
-		AUTO_BUF struct buf label = buf_with(UI_TEXT_MAX);
-
-		add_label(chart->lines[i].label, most, chart->utf8, &label);
-		size_t wide = str_columns(label.data);
-		columns = wide > columns ? wide : columns;
-	}
-	for (size_t i = 0; i < chart->n_lines; i++)
-		add_legend_line(chart, i, columns, out);
-}
-
 void chart_draw(const struct chart *chart, struct buf *out)
 {
 	struct canvas canvas;
@@ -496,6 +480,17 @@ void chart_draw(const struct chart *chart, struct buf *out)
 	chart_add_rows(&canvas, out);
 	add_x_axis(&canvas, out);
 	add_x_texts(&canvas, out);
-	chart_add_legend(chart, out);
+	size_t most = chart->width / 2 < LABEL_COLUMNS ? chart->width / 2 : LABEL_COLUMNS;
+	size_t columns = 0;
+
+	for (size_t i = 0; i < chart->n_lines; i++) {
+		AUTO_BUF struct buf label = buf_with(UI_TEXT_MAX);
+
+		add_label(chart->lines[i].label, most, chart->utf8, &label);
+		size_t wide = str_columns(label.data);
+		columns = wide > columns ? wide : columns;
+	}
+	for (size_t i = 0; i < chart->n_lines; i++)
+		add_legend_line(chart, i, columns, out);
 	canvas_done(&canvas);
 }

@@ -255,29 +255,6 @@ static size_t common_dirs(const struct plot_sources *sources)
 	return common;
 }
 
-static void make_labels(struct plot_sources *sources)
-{
-	size_t common = common_dirs(sources);
-
-	vec_foreach (struct plot_source, source, sources) {
-		const char *label = source->name + (source->run ? 0 : common);
-		source->label = mem_strdup(*label ? label : source->name);
-	}
-}
-
-/* Where the event files of runs are. */
-static void plot_sources_find_dirs(struct plot_sources *sources)
-{
-	vec_foreach (struct plot_source, source, sources) {
-		struct mirror_state state;
-
-		if (!source->run)
-			continue;
-		mirror_get(sources->mirror, source->mirrored, &state);
-		source->dir = mem_strdup(state.source);
-	}
-}
-
 /* Each run was polled once: those that could not be. What was brought before can be drawn. */
 static int check_mirror(const struct plot_sources *sources, struct app *app, struct err *err)
 {
@@ -334,8 +311,21 @@ int plot_sources_open(struct plot_sources *sources, struct app *app, const struc
 		r = check_mirror(sources, app, err);
 	if (r < 0)
 		return r;
-	plot_sources_find_dirs(sources);
-	make_labels(sources);
+	/* Where the event files of runs are. */
+	vec_foreach (struct plot_source, source, sources) {
+		struct mirror_state state;
+
+		if (!source->run)
+			continue;
+		mirror_get(sources->mirror, source->mirrored, &state);
+		source->dir = mem_strdup(state.source);
+	}
+	size_t common = common_dirs(sources);
+
+	vec_foreach (struct plot_source, source, sources) {
+		const char *label = source->name + (source->run ? 0 : common);
+		source->label = mem_strdup(*label ? label : source->name);
+	}
 	vec_foreach (struct plot_source, source, sources)
 		source->series = series_new(source->dir);
 	return 0;

@@ -380,16 +380,6 @@ void ui_table_addf(struct ui_table *table, const char *style, const char *fmt, .
 	ui_table_add(table, style, text);
 }
 
-static void ui_measure(const struct ui_table *table, size_t *widths)
-{
-	for (size_t i = 0; i < table->cells.n; i++) {
-		size_t wide = str_columns(table->cells.v[i].text);
-
-		if (wide > widths[i % table->n_columns])
-			widths[i % table->n_columns] = wide;
-	}
-}
-
 static bool may_cut(const struct ui_table *table, size_t column)
 {
 	return table->columns[column].cut || column + 1 == table->n_columns;
@@ -480,7 +470,12 @@ void ui_table_format(
 {
 	size_t *widths = mem_alloc(table->n_columns, sizeof(*widths));
 
-	ui_measure(table, widths);
+	for (size_t i = 0; i < table->cells.n; i++) {
+		size_t wide = str_columns(table->cells.v[i].text);
+
+		if (wide > widths[i % table->n_columns])
+			widths[i % table->n_columns] = wide;
+	}
 	if (width)
 		fit(table, widths, width);
 	for (size_t i = 0; i + table->n_columns <= table->cells.n; i += table->n_columns)

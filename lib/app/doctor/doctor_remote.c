@@ -634,20 +634,6 @@ static void describe_repository(const struct probe *probe, struct doctor_row *ro
 	doctor_remote_add_text(line, text.data);
 }
 
-static int probe_registries(
-	struct push_checks *checks, const struct strv *repositories, struct err *err)
-{
-	checks->probes = mem_alloc(repositories->n, sizeof(*checks->probes));
-	checks->n = repositories->n;
-	checks->wait.loop = checks->client.options.loop;
-	for (size_t i = 0; i < checks->n; i++) {
-		checks->probes[i] =
-			(struct probe){.checks = checks, .repository = repositories->v[i]};
-		start_probe(&checks->probes[i]);
-	}
-	return loop_wait_run(&checks->wait, err);
-}
-
 int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
 	struct config *config = doctor_remote_load_config(doctor, row);
@@ -663,8 +649,17 @@ int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct 
 		return 0;
 	}
 	int r = registry_query_init(&checks.client, doctor->session, REGISTRIES_MS, err);
-	if (r == 0)
-		r = probe_registries(&checks, &repositories, err);
+	if (r == 0) {
+		checks.probes = mem_alloc(repositories.n, sizeof(*checks.probes));
+		checks.n = repositories.n;
+		checks.wait.loop = checks.client.options.loop;
+		for (size_t i = 0; i < checks.n; i++) {
+			checks.probes[i] =
+				(struct probe){.checks = &checks, .repository = repositories.v[i]};
+			start_probe(&checks.probes[i]);
+		}
+		r = loop_wait_run(&checks.wait, err);
+	}
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < checks.n; i++)

@@ -80,22 +80,6 @@ static char *recipe_user(
 	return mem_strdup(session->env.user ? session->env.user : "root");
 }
 
-static void recipe_add_keys(const char *home, struct strv *ret)
-{
-	static const char *const names[] = {
-		".ssh/id_ed25519.pub", ".ssh/id_ecdsa.pub", ".ssh/id_rsa.pub"};
-
-	for (size_t i = 0; home && i < ARRAY_LEN(names); i++) {
-		AUTO_FREE char *path = fs_join(home, names[i]);
-		AUTO_BUF struct buf text = {0};
-		if (fs_read_regular(path, RECIPE_KEY_MAX, &text, NULL, NULL, NULL) < 0)
-			continue;
-		AUTO_FREE char *line = mem_strndup(text.data, strcspn(text.data, "\r\n"));
-		if (*line)
-			strv_add(ret, line);
-	}
-}
-
 static void recipe_set(struct session *session, struct recipe *recipe)
 {
 	static const char *const packages[] = {"tar", "gzip", "coreutils", "util-linux", "git"};
@@ -103,7 +87,18 @@ static void recipe_set(struct session *session, struct recipe *recipe)
 	const char *runtime = json_get_str(recipe->definition, "runtime");
 
 	recipe->user = recipe_user(session, recipe->name, recipe->definition);
-	recipe_add_keys(session->dirs.home, &recipe->keys);
+	static const char *const names[] = {
+		".ssh/id_ed25519.pub", ".ssh/id_ecdsa.pub", ".ssh/id_rsa.pub"};
+
+	for (size_t i = 0; session->dirs.home && i < ARRAY_LEN(names); i++) {
+		AUTO_FREE char *path = fs_join(session->dirs.home, names[i]);
+		AUTO_BUF struct buf text = {0};
+		if (fs_read_regular(path, RECIPE_KEY_MAX, &text, NULL, NULL, NULL) < 0)
+			continue;
+		AUTO_FREE char *line = mem_strndup(text.data, strcspn(text.data, "\r\n"));
+		if (*line)
+			strv_add(&recipe->keys, line);
+	}
 	for (size_t i = 0; i < ARRAY_LEN(packages); i++)
 		strv_add(&recipe->packages, packages[i]);
 	strv_add(&recipe->groups, "video");

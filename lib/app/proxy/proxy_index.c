@@ -172,23 +172,6 @@ static int index_compare_ranked(const void *a_ptr, const void *b_ptr)
 	return a->at < b->at ? -1 : a->at > b->at;
 }
 
-static void index_rank(const struct run_list *runs, struct columns *columns)
-{
-	struct VEC_OF(struct index_ranked) ranked = {0};
-
-	vec_foreach (struct column, column, columns) {
-		struct index_ranked *each = vec_push(&ranked);
-
-		*each = (struct index_ranked){.column = *column, .at = ranked.n};
-		vec_foreach (struct run *, run, runs)
-			each->n += column_member(column, *run) != NULL;
-	}
-	vec_sort(&ranked, index_compare_ranked);
-	for (size_t i = 0; i < ranked.n; i++)
-		columns->v[i] = ranked.v[i].column;
-	vec_done(&ranked);
-}
-
 /* Columns that tell these runs apart, those of at most metrics_max metrics (0: of all). */
 static void index_compare(const struct proxy_runs *runs, size_t metrics_max, struct columns *ret)
 {
@@ -217,22 +200,21 @@ static void index_add_own(
 		AUTO_FREE char *name = mem_printf(PARAMS "%s", json_key(first));
 		index_push(&params, name);
 	}
-	index_rank(runs, &params);
+	struct VEC_OF(struct index_ranked) ranked = {0};
+
+	vec_foreach (struct column, column, &params) {
+		struct index_ranked *each = vec_push(&ranked);
+
+		*each = (struct index_ranked){.column = *column, .at = ranked.n};
+		vec_foreach (struct run *, run, runs)
+			each->n += column_member(column, *run) != NULL;
+	}
+	vec_sort(&ranked, index_compare_ranked);
+	for (size_t i = 0; i < ranked.n; i++)
+		params.v[i] = ranked.v[i].column;
+	vec_done(&ranked);
 	ret->more_metrics = index_take(all, COMPARE_METRICS, PROXY_COLUMNS_MAX, ret);
 	ret->more_params = index_take(&params, COMPARE_PARAMS, PROXY_COLUMNS_MAX, ret);
-}
-
-/* Columns of the view; what is none of them is told in *err. */
-static void index_add_named(
-	const struct proxy_view *view, struct index_columns *ret, struct err *err)
-{
-	for (size_t i = 0; i < view->columns.n; i++) {
-		AUTO_ERR struct err failure = {0};
-
-		if (columns_parse(view->columns.v[i], &ret->shown, &failure) < 0 &&
-			!err_is_set(err))
-			err_move(err, &failure);
-	}
 }
 
 static bool index_is_empty(const struct run_list *runs, const struct column *column, int64_t now_ms)
@@ -277,7 +259,14 @@ static void index_columns_make(const struct proxy_runs *shown, const struct colu
 	ret->more_params = ret->more_metrics = 0;
 	strv_done(&ret->folded);
 	ret->folded = (struct strv){0};
-	index_add_named(view, ret, err);
+	/* Columns of the view; what is none of them is told in *err. */
+	for (size_t i = 0; i < view->columns.n; i++) {
+		AUTO_ERR struct err failure = {0};
+
+		if (columns_parse(view->columns.v[i], &ret->shown, &failure) < 0 &&
+			!err_is_set(err))
+			err_move(err, &failure);
+	}
 }
 
 static void index_add_metric(struct strv *metrics, const char *column)

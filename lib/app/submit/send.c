@@ -116,38 +116,9 @@ int queue_list(struct session *session, struct run_list *ret, struct err *err)
 	return held_any(&session->dirs, NULL) ? runs_unfinished(session, run_is_held, ret, err) : 0;
 }
 
-static int drop_marks(struct session *session, struct err *err)
-{
-	AUTO_STRV struct strv ids = {0};
-	struct store *store;
-
-	held_any(&session->dirs, &ids);
-	int r = session_store(session, &store, err);
-	for (size_t i = 0; r == 0 && i < ids.n; i++)
-		drop_mark(session, store, ids.v[i]);
-	return r;
-}
-
 /*
  * Members of a study
  */
-
-/* The rows of the run and, behind it, of all other members of its study that have not ended. */
-static int send_list_members(
-	struct store *store, const struct run *run, struct run_list *ret, struct err *err)
-{
-	const struct store_filter filter = {.unfinished_only = true, .group = run_study(run)};
-	AUTO(run_list_done) struct run_list all = {0};
-
-	int r = store_list(store, &filter, &all, err);
-	if (r == 0)
-		*vec_push(ret) = run_copy(run);
-	for (size_t i = all.n; r == 0 && i-- > 0;)
-		if (str_eq(run_study(all.v[i]), filter.group) &&
-			!str_eq(run_id(all.v[i]), run_id(run)))
-			*vec_push(ret) = TAKE(all.v[i]);
-	return r;
-}
 
 /* The row of run, and those of the other members: all or none. members: as they are then. */
 static int send_change_members(struct session *session, struct run *run, store_change_fn *fn,
@@ -156,8 +127,21 @@ static int send_change_members(struct session *session, struct run *run, store_c
 	struct store *store;
 	int r = session_store(session, &store, err);
 
-	if (r == 0)
-		r = send_list_members(store, run, members, err);
+	if (r == 0) {
+		/* The rows of the run and, behind it, of all other members of its study that have
+		 * not ended. */
+		const struct store_filter filter = {
+			.unfinished_only = true, .group = run_study(run)};
+		AUTO(run_list_done) struct run_list all = {0};
+
+		r = store_list(store, &filter, &all, err);
+		if (r == 0)
+			*vec_push(members) = run_copy(run);
+		for (size_t i = all.n; r == 0 && i-- > 0;)
+			if (str_eq(run_study(all.v[i]), filter.group) &&
+				!str_eq(run_id(all.v[i]), run_id(run)))
+				*vec_push(members) = TAKE(all.v[i]);
+	}
 	if (r == 0)
 		r = store_change_all(store, members, fn, ctx, err);
 	if (r == 0)
@@ -1125,5 +1109,14 @@ int queue_send(struct session *session, const struct queue_events *events,
 		r = send_each(&turn, runs.v[i], err);
 	if (turn.is_any_sent)
 		held_kick_soon(&session->dirs);
-	return r < 0 ? r : drop_marks(session, err);
+	if (r < 0)
+		return r;
+	AUTO_STRV struct strv ids = {0};
+	struct store *store;
+
+	held_any(&session->dirs, &ids);
+	r = session_store(session, &store, err);
+	for (size_t i = 0; r == 0 && i < ids.n; i++)
+		drop_mark(session, store, ids.v[i]);
+	return r;
 }

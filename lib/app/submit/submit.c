@@ -370,24 +370,6 @@ static char *record_message(const struct run *run)
 	return buf_take(&out);
 }
 
-static void submit_write_record(struct snapshot *snapshot, struct run *run)
-{
-	AUTO_FREE char *message = record_message(run);
-	struct json *json = json_sub(run->doc, "snapshot");
-	AUTO(record_done) struct record record = {0};
-	struct record_request request = {
-		.snapshot = snapshot,
-		.run_id = run_id(run),
-		.message = message,
-		.wall_ms = run_submitted_ms(run),
-	};
-
-	record_write(&request, &record);
-	json_set_str(json, "ref", record.commit ? record.ref : NULL);
-	json_set_str(json, "record", record.commit);
-	json_set_str(json, "record_why", record.why);
-}
-
 static int merge_row(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct session *session = ctx;
@@ -416,8 +398,22 @@ void submit_finish(struct session *session, struct run *run, const struct submit
 	AUTO_ERR struct err err = {0};
 
 	excluded_write(&session->dirs, run, session->submitted, NULL);
-	if (session->submitted)
-		submit_write_record(session->submitted, run);
+	if (session->submitted) {
+		AUTO_FREE char *message = record_message(run);
+		struct json *json = json_sub(run->doc, "snapshot");
+		AUTO(record_done) struct record record = {0};
+		struct record_request request = {
+			.snapshot = session->submitted,
+			.run_id = run_id(run),
+			.message = message,
+			.wall_ms = run_submitted_ms(run),
+		};
+
+		record_write(&request, &record);
+		json_set_str(json, "ref", record.commit ? record.ref : NULL);
+		json_set_str(json, "record", record.commit);
+		json_set_str(json, "record_why", record.why);
+	}
 	int r = finish_write(&session->dirs, run, &err);
 	if (r == 0)
 		r = merge_ended(session, run_id(run), &err);

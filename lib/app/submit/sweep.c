@@ -53,22 +53,19 @@ static int sweep_check_cancelled(const struct sweep *sweep, struct err *err)
 	return err_set(err, E_RUN_ENDED, "%s was cancelled while its runs were made", id);
 }
 
-static int sweep_mark(const struct sweep *sweep, struct err *err)
-{
-	AUTO_AFTER struct after_list after = {0};
-	int r = after_of(sweep->first, &after, err);
-
-	return r < 0 ? r : held_mark_after(&sweep->session->dirs, sweep->study->id, &after, err);
-}
-
 static int sweep_make_member(struct sweep *sweep, size_t index, struct err *err)
 {
 	struct submit *submit = &sweep->submit;
 	bool is_held = run_is_held(sweep->first);
 	int r = sweep_check_cancelled(sweep, err);
 
-	if (r == 0 && is_held)
-		r = sweep_mark(sweep, err);
+	if (r == 0 && is_held) {
+		AUTO_AFTER struct after_list after = {0};
+
+		r = after_of(sweep->first, &after, err);
+		if (r == 0)
+			r = held_mark_after(&sweep->session->dirs, sweep->study->id, &after, err);
+	}
 	if (r == 0)
 		r = submit_insert_member(submit, sweep->first, index, err);
 	/* The others wait here, too. */

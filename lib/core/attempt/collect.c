@@ -766,21 +766,6 @@ static int by_dir(const void *a, const void *b)
 	return order ? order : strcmp(x->path, y->path);
 }
 
-static void collect_choose(struct collector *c)
-{
-	uint64_t left = c->job->spec.runtime.collect.size_bytes;
-
-	vec_sort(&c->found, collect_newest_first);
-	vec_foreach (struct found, found, &c->found) {
-		found->is_taken = found->bytes <= left;
-		if (found->is_taken)
-			left -= found->bytes;
-		else
-			name_path(&c->over, found->path, found->bytes);
-	}
-	vec_sort(&c->found, by_dir);
-}
-
 /*
  * Putting it in its places
  */
@@ -1112,7 +1097,17 @@ int collect_results(
 		if (fd >= 0)
 			drop_removed(c.place.tree_fd, c.place.outputs_fd, fd, 0);
 	}
-	collect_choose(&c);
+	uint64_t left = c.job->spec.runtime.collect.size_bytes;
+
+	vec_sort(&c.found, collect_newest_first);
+	vec_foreach (struct found, found, &c.found) {
+		found->is_taken = found->bytes <= left;
+		if (found->is_taken)
+			left -= found->bytes;
+		else
+			name_path(&c.over, found->path, found->bytes);
+	}
+	vec_sort(&c.found, by_dir);
 	vec_foreach (const struct found, found, &c.found)
 		if (found->is_taken && !c.fatal)
 			put_found(&c, found);

@@ -2,7 +2,6 @@
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"

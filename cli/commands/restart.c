@@ -62,23 +62,6 @@ static void restart_print(struct app *app, const struct restarted *restarted, si
 		app_phase(app, "runs", "%zu of %zu started again", begun, n);
 }
 
-/* Errors of runs: the first is that of the command. */
-static int restart_errors(
-	struct app *app, const struct run_list *runs, struct restarted *restarted, struct err *err)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < runs->n; i++) {
-		struct err *own = &restarted[i].err;
-
-		if (err_is_set(own) && r == 0)
-			r = err_move(err, own);
-		else if (err_is_set(own))
-			app_warn(app, "%s: %s", run_id(runs->v[i]), own->message);
-	}
-	return r;
-}
-
 static int cmd_restart_make_missing(struct app *app, const char *word, struct err *err)
 {
 	AUTO_STUDY struct study study = {0};
@@ -136,10 +119,18 @@ static int restart_all(struct app *app, struct run_list *runs, struct err *err)
 		r = adopt_own(&app->session, runs->v[i], err);
 	if (r == 0)
 		r = runs_restart(&app->session, runs, restarted, err);
-	if (r == 0)
+	if (r == 0) {
 		restart_print(app, restarted, runs->n);
-	if (r == 0)
-		r = restart_errors(app, runs, restarted, err);
+		/* Errors of runs: the first is that of the command. */
+		for (size_t i = 0; i < runs->n; i++) {
+			struct err *own = &restarted[i].err;
+
+			if (err_is_set(own) && r == 0)
+				r = err_move(err, own);
+			else if (err_is_set(own))
+				app_warn(app, "%s: %s", run_id(runs->v[i]), own->message);
+		}
+	}
 	for (size_t i = 0; i < runs->n; i++) {
 		if (restarted[i].run) {
 			run_free(runs->v[i]);

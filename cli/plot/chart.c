@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/plot/chart.h"
 
-#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/util/auto.h"
 #include "base/util/mem.h"
@@ -56,16 +54,6 @@ static const char *color_of(size_t line)
  * Axes
  */
 
-static unsigned widest_text(const struct axis *axis)
-{
-	size_t widest = 0;
-
-	for (size_t i = 0; i < axis->n; i++)
-		if (strlen(axis->ticks[i].text) > widest)
-			widest = strlen(axis->ticks[i].text);
-	return (unsigned)widest;
-}
-
 /* The place of at among n. */
 static unsigned chart_place_of(const struct axis *axis, double at, unsigned n)
 {
@@ -85,7 +73,12 @@ static bool canvas_init(struct canvas *canvas, const struct chart *chart)
 	if (!chart_axes(chart, false, width / X_TICK_WIDTH, y_ticks < 2 ? 2 : y_ticks, &canvas->x,
 		    &canvas->y))
 		return false;
-	canvas->label_width = widest_text(&canvas->y);
+	size_t widest = 0;
+
+	for (size_t i = 0; i < canvas->y.n; i++)
+		if (strlen(canvas->y.ticks[i].text) > widest)
+			widest = strlen(canvas->y.ticks[i].text);
+	canvas->label_width = (unsigned)widest;
 	if (canvas->label_width + 2 + PLOT_MIN > width)
 		canvas->label_width = 0;
 	canvas->cols = width - canvas->label_width - 2;
@@ -121,14 +114,6 @@ static uint8_t chart_bit(const struct canvas *canvas, unsigned x, unsigned y)
 	return canvas->sub_y == 1 ? 1 : bits[y % 4][x % 2];
 }
 
-static void dot(struct canvas *canvas, unsigned x, unsigned y, size_t line)
-{
-	struct cell *cell = cell_at(canvas, x / canvas->sub_x, y / canvas->sub_y);
-
-	cell->dots |= chart_bit(canvas, x, y);
-	cell->line = (uint8_t)line;
-}
-
 /* Dots are counted from the top. */
 static unsigned row_of(const struct canvas *canvas, double value)
 {
@@ -141,37 +126,12 @@ static void vertical(struct canvas *canvas, unsigned x, unsigned from, unsigned 
 {
 	unsigned top = from < to ? from : to, bottom = from < to ? to : from;
 
-	for (unsigned y = top; y <= bottom; y++)
-		dot(canvas, x, y, line);
-}
+	for (unsigned y = top; y <= bottom; y++) {
+		struct cell *cell = cell_at(canvas, x / canvas->sub_x, y / canvas->sub_y);
 
-/* Draw the line between the last value of one column and the first of a later one. */
-static void connect(struct canvas *canvas, unsigned from_x, unsigned from_y, unsigned x, unsigned y,
-	size_t line)
-{
-	double slope = ((double)y - (double)from_y) / (double)(x - from_x);
-	unsigned before = from_y;
-
-	for (unsigned i = 1; i <= x - from_x; i++) {
-		unsigned here = (unsigned)((double)from_y + slope * i + 0.5);
-		/* A step is drawn half in each of the columns. */
-		unsigned middle = (before + here) / 2;
-
-		vertical(canvas, from_x + i - 1, before, middle, line);
-		vertical(canvas, from_x + i, middle, here, line);
-		before = here;
+		cell->dots |= chart_bit(canvas, x, y);
+		cell->line = (uint8_t)line;
 	}
-}
-
-static void chart_add_mark(struct canvas *canvas, unsigned x, size_t line)
-{
-	canvas->marks[x / canvas->sub_x] = (char)(line + 1);
-}
-
-static void add_seam(struct canvas *canvas, unsigned x)
-{
-	for (unsigned row = 0; row < canvas->rows; row++)
-		cell_at(canvas, x / canvas->sub_x, row)->seam = true;
 }
 
 /* Mark the line with its letter: at its end, and along it where there are no colours. */
@@ -210,16 +170,32 @@ static void chart_draw_line(struct canvas *canvas, size_t line)
 		const struct trace_column *column = &canvas->columns[x];
 
 		if (column->not_finite)
-			chart_add_mark(canvas, x, line);
-		if (column->seam)
-			add_seam(canvas, x);
+			canvas->marks[x / canvas->sub_x] = (char)(line + 1);
+		if (column->seam) {
+			for (unsigned row = 0; row < canvas->rows; row++)
+				cell_at(canvas, x / canvas->sub_x, row)->seam = true;
+		}
 		if (!column->has) {
 			joined &= !column->not_finite;
 			continue;
 		}
-		if (joined)
-			connect(canvas, last, row_of(canvas, canvas->columns[last].last), x,
-				row_of(canvas, column->first), line);
+		if (joined) {
+			/* From the last value of one column to the first of a later one. */
+			unsigned from_y = row_of(canvas, canvas->columns[last].last);
+			double slope = ((double)row_of(canvas, column->first) - (double)from_y) /
+				       (double)(x - last);
+			unsigned before = from_y;
+
+			for (unsigned i = 1; i <= x - last; i++) {
+				unsigned here = (unsigned)((double)from_y + slope * i + 0.5);
+				/* A step is drawn half in each of the columns. */
+				unsigned middle = (before + here) / 2;
+
+				vertical(canvas, last + i - 1, before, middle, line);
+				vertical(canvas, last + i, middle, here, line);
+				before = here;
+			}
+		}
 		vertical(canvas, x, row_of(canvas, column->max), row_of(canvas, column->min), line);
 		last = x;
 		joined = true;
@@ -249,20 +225,6 @@ static void chart_shade(struct canvas *canvas, unsigned x, unsigned from, unsign
 	}
 }
 
-/* Between two columns that have values, to lie between both edges there. */
-static void chart_shade_between(struct canvas *canvas, unsigned from_x, unsigned x, size_t line)
-{
-	const struct trace_column *curve = canvas->columns, *edge = canvas->edges;
-
-	for (unsigned i = from_x + 1; i <= x; i++) {
-		double part = (double)(i - from_x) / (double)(x - from_x);
-		double a = curve[from_x].last + part * (curve[x].last - curve[from_x].last);
-		double b = edge[from_x].last + part * (edge[x].last - edge[from_x].last);
-
-		chart_shade(canvas, i, row_of(canvas, a), row_of(canvas, b), line);
-	}
-}
-
 static void chart_draw_band(struct canvas *canvas, size_t line)
 {
 	const struct chart_line *of = &canvas->chart->lines[line];
@@ -277,11 +239,23 @@ static void chart_draw_band(struct canvas *canvas, size_t line)
 	for (unsigned x = 0; x < n; x++) {
 		if (!canvas->columns[x].has || !canvas->edges[x].has)
 			continue;
-		if (last < n)
-			chart_shade_between(canvas, last, x, line);
-		else
+		if (last < n) {
+			/* Between two columns that have values, to lie between both edges there. */
+			const struct trace_column *curve = canvas->columns, *edge = canvas->edges;
+
+			for (unsigned i = last + 1; i <= x; i++) {
+				double part = (double)(i - last) / (double)(x - last);
+				double a = curve[last].last +
+					   part * (curve[x].last - curve[last].last);
+				double b =
+					edge[last].last + part * (edge[x].last - edge[last].last);
+
+				chart_shade(canvas, i, row_of(canvas, a), row_of(canvas, b), line);
+			}
+		} else {
 			chart_shade(canvas, x, row_of(canvas, canvas->columns[x].last),
 				row_of(canvas, canvas->edges[x].last), line);
+		}
 		last = x;
 	}
 }
@@ -341,20 +315,6 @@ static const char *chart_style_of(const struct cell *cell, const char *otherwise
 	return cell->seam ? UI_DIM : otherwise;
 }
 
-static void chart_add_cell(
-	const struct chart *chart, const struct cell *cell, struct painter *painter)
-{
-	paint(painter, chart_style_of(cell, painter->style));
-	if (cell->letter)
-		buf_addc(painter->out, cell->letter);
-	else if (cell->dots || cell->band)
-		chart_add_dots(chart, cell, painter);
-	else if (cell->seam)
-		buf_adds(painter->out, chart->utf8 ? "┊" : ":");
-	else
-		add_blank(chart, painter->out);
-}
-
 static void chart_add_row(struct canvas *canvas, unsigned row, struct buf *out)
 {
 	const struct chart *chart = canvas->chart;
@@ -364,22 +324,20 @@ static void chart_add_row(struct canvas *canvas, unsigned row, struct buf *out)
 
 	while (end > 0 && chart_is_blank(&cells[end - 1]))
 		end--;
-	for (unsigned col = 0; col < end; col++)
-		chart_add_cell(chart, &cells[col], &painter);
+	for (unsigned col = 0; col < end; col++) {
+		const struct cell *cell = &cells[col];
+		paint(&painter, chart_style_of(cell, painter.style));
+		if (cell->letter)
+			buf_addc(painter.out, cell->letter);
+		else if (cell->dots || cell->band)
+			chart_add_dots(chart, cell, &painter);
+		else if (cell->seam)
+			buf_adds(painter.out, chart->utf8 ? "┊" : ":");
+		else
+			add_blank(chart, painter.out);
+	}
 	paint(&painter, NULL);
 	buf_addc(out, '\n');
-}
-
-/* Of several ticks in a row, take the one nearest to the end of the axis. */
-static const char *y_text(const struct canvas *canvas, unsigned row)
-{
-	const char *text = NULL;
-
-	for (size_t i = 0; i < canvas->y.n; i++)
-		if (row_of(canvas, canvas->y.ticks[i].at) / canvas->sub_y == row &&
-			(!text || row < canvas->rows / 2))
-			text = canvas->y.ticks[i].text;
-	return text;
 }
 
 static void chart_add_rows(struct canvas *canvas, struct buf *out)
@@ -387,7 +345,13 @@ static void chart_add_rows(struct canvas *canvas, struct buf *out)
 	bool utf8 = canvas->chart->utf8;
 
 	for (unsigned row = 0; row < canvas->rows; row++) {
-		const char *text = y_text(canvas, row);
+		/* Of several ticks in a row, take the one nearest to the end of the axis. */
+		const char *text = NULL;
+
+		for (size_t i = 0; i < canvas->y.n; i++)
+			if (row_of(canvas, canvas->y.ticks[i].at) / canvas->sub_y == row &&
+				(!text || row < canvas->rows / 2))
+				text = canvas->y.ticks[i].text;
 
 		if (canvas->label_width)
 			buf_addf(out, "%*s ", (int)canvas->label_width, text ? text : "");
@@ -498,22 +462,6 @@ static void add_legend_line(const struct chart *chart, size_t i, size_t columns,
 	buf_addc(out, '\n');
 }
 
-static void chart_add_legend(const struct chart *chart, struct buf *out)
-{
-	size_t most = chart->width / 2 < LABEL_COLUMNS ? chart->width / 2 : LABEL_COLUMNS;
-	size_t columns = 0;
-
-	for (size_t i = 0; i < chart->n_lines; i++) {
-		AUTO_BUF struct buf label = buf_with(UI_TEXT_MAX);
-
-		add_label(chart->lines[i].label, most, chart->utf8, &label);
-		size_t wide = str_columns(label.data);
-		columns = wide > columns ? wide : columns;
-	}
-	for (size_t i = 0; i < chart->n_lines; i++)
-		add_legend_line(chart, i, columns, out);
-}
-
 void chart_draw(const struct chart *chart, struct buf *out)
 {
 	struct canvas canvas;
@@ -532,6 +480,17 @@ void chart_draw(const struct chart *chart, struct buf *out)
 	chart_add_rows(&canvas, out);
 	add_x_axis(&canvas, out);
 	add_x_texts(&canvas, out);
-	chart_add_legend(chart, out);
+	size_t most = chart->width / 2 < LABEL_COLUMNS ? chart->width / 2 : LABEL_COLUMNS;
+	size_t columns = 0;
+
+	for (size_t i = 0; i < chart->n_lines; i++) {
+		AUTO_BUF struct buf label = buf_with(UI_TEXT_MAX);
+
+		add_label(chart->lines[i].label, most, chart->utf8, &label);
+		size_t wide = str_columns(label.data);
+		columns = wide > columns ? wide : columns;
+	}
+	for (size_t i = 0; i < chart->n_lines; i++)
+		add_legend_line(chart, i, columns, out);
 	canvas_done(&canvas);
 }

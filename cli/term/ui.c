@@ -107,18 +107,6 @@ void ui_cut(const struct app *app, const char *s, size_t columns, struct buf *ou
 	buf_adds(out, ellipsis);
 }
 
-/* The length of the next piece that stays together. */
-static size_t piece_len(const char *s)
-{
-	bool quoted = false;
-	size_t n = 0;
-
-	for (; s[n] && (quoted || s[n] != ' '); n++)
-		if (s[n] == '`')
-			quoted = !quoted;
-	return n;
-}
-
 static void wrap(
 	const char *s, size_t columns, size_t indent, const char *line_end, struct buf *out)
 {
@@ -126,7 +114,13 @@ static void wrap(
 	bool first = true;
 
 	for (s += strspn(s, " "); *s; s += strspn(s, " ")) {
-		size_t n = piece_len(s);
+		/* The length of the next piece that stays together. */
+		bool quoted = false;
+		size_t n = 0;
+
+		for (; s[n] && (quoted || s[n] != ' '); n++)
+			if (s[n] == '`')
+				quoted = !quoted;
 		AUTO_FREE char *piece = mem_strndup(s, n);
 		size_t wide = str_columns(piece);
 
@@ -386,16 +380,6 @@ void ui_table_addf(struct ui_table *table, const char *style, const char *fmt, .
 	ui_table_add(table, style, text);
 }
 
-static void ui_measure(const struct ui_table *table, size_t *widths)
-{
-	for (size_t i = 0; i < table->cells.n; i++) {
-		size_t wide = str_columns(table->cells.v[i].text);
-
-		if (wide > widths[i % table->n_columns])
-			widths[i % table->n_columns] = wide;
-	}
-}
-
 static bool may_cut(const struct ui_table *table, size_t column)
 {
 	return table->columns[column].cut || column + 1 == table->n_columns;
@@ -486,7 +470,12 @@ void ui_table_format(
 {
 	size_t *widths = mem_alloc(table->n_columns, sizeof(*widths));
 
-	ui_measure(table, widths);
+	for (size_t i = 0; i < table->cells.n; i++) {
+		size_t wide = str_columns(table->cells.v[i].text);
+
+		if (wide > widths[i % table->n_columns])
+			widths[i % table->n_columns] = wide;
+	}
 	if (width)
 		fit(table, widths, width);
 	for (size_t i = 0; i + table->n_columns <= table->cells.n; i += table->n_columns)

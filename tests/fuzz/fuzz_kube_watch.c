@@ -29,7 +29,6 @@ static int on_line(void *ctx, const char *line, size_t len, struct err *err)
 {
 	struct buf *out = ctx;
 
-	(void)err;
 	BUG_ON(len == 0 || memchr(line, '\n', len));
 	check_event(line, len);
 	buf_add(out, line, len);

@@ -21,7 +21,6 @@ static int on_begin(void *ctx, uint64_t offset, uint64_t len, struct err *err)
 {
 	struct seen *seen = ctx;
 
-	(void)err;
 	BUG_ON(seen->is_open);
 	seen->is_open = true;
 	seen->left = len;
@@ -33,7 +32,6 @@ static int on_data(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct seen *seen = ctx;
 
-	(void)err;
 	BUG_ON(!seen->is_open || len > seen->left);
 	seen->left -= len;
 	buf_add(&seen->text, data, len);
@@ -44,7 +42,6 @@ static int on_end(void *ctx, uint64_t size, struct err *err)
 {
 	struct seen *seen = ctx;
 
-	(void)err;
 	BUG_ON(!seen->is_open || seen->left);
 	seen->is_open = false;
 	buf_addf(&seen->text, "=%llu;", (unsigned long long)size);
@@ -55,7 +52,6 @@ static int on_unread(void *ctx, struct err *err)
 {
 	struct seen *seen = ctx;
 
-	(void)err;
 	BUG_ON(!seen->is_open || seen->left);
 	seen->is_open = false;
 	buf_adds(&seen->text, "=unread;");
@@ -66,7 +62,6 @@ static int on_gone(void *ctx, struct err *err)
 {
 	struct seen *seen = ctx;
 
-	(void)err;
 	BUG_ON(seen->is_open);
 	buf_adds(&seen->text, "gone;");
 	return 0;

@@ -23,8 +23,6 @@ static int on_data(void *ctx, const char *data, size_t len, int64_t time_ms, str
 {
 	struct seen *seen = ctx;
 
-	(void)time_ms;
-	(void)err;
 	BUG_ON(len == 0 || len > PODLOG_BATCH);
 	buf_add(&seen->out, data, len);
 	return 0;
@@ -32,13 +30,11 @@ static int on_data(void *ctx, const char *data, size_t len, int64_t time_ms, str
 
 static void on_gap(void *ctx, const struct podlog_gap *gap)
 {
-	(void)gap;
 	((struct seen *)ctx)->n_gaps++;
 }
 
 static void on_remark(void *ctx, const char *text, size_t len)
 {
-	(void)text;
 	BUG_ON(len == 0 || len > 256);
 	((struct seen *)ctx)->n_remarks++;
 }

@@ -48,8 +48,6 @@ static void on_restart(void *ctx, int64_t step)
 static void on_plugin(
 	void *ctx, const char *tag, const char *plugin, const void *content, size_t len)
 {
-	(void)content;
-	(void)len;
 	if (!str_eq(plugin, "scalars"))
 		map_put(ctx, tag, ctx);
 }

@@ -15,7 +15,6 @@ enum { STREAMS = 4, SEEN_MAX = 1 << 20 };
 static int on_reply(void *ctx, uint32_t id, const struct spdy_field *fields, size_t n, bool is_end,
 	struct err *err)
 {
-	(void)err;
 	BUG_ON(id % 2 == 0 || id >= 2 * STREAMS || n > SPDY_FIELDS_MAX);
 	buf_addf(ctx, "r%u,%d", id, is_end);
 	for (size_t i = 0; i < n; i++)
@@ -26,7 +25,6 @@ static int on_reply(void *ctx, uint32_t id, const struct spdy_field *fields, siz
 static int on_data(
 	void *ctx, uint32_t id, const void *data, size_t len, bool is_end, struct err *err)
 {
-	(void)err;
 	BUG_ON(id % 2 == 0 || id >= 2 * STREAMS);
 	/* The pieces differ, their bytes and their end do not. */
 	for (size_t i = 0; i < len; i++)
@@ -38,14 +36,12 @@ static int on_data(
 
 static int on_reset(void *ctx, uint32_t id, uint32_t status, struct err *err)
 {
-	(void)err;
 	buf_addf(ctx, "x%u,%u", id, status);
 	return 0;
 }
 
 static int on_goaway(void *ctx, uint32_t last_id, struct err *err)
 {
-	(void)err;
 	buf_addf(ctx, "g%u", last_id);
 	return 0;
 }

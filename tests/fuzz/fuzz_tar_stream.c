@@ -18,7 +18,6 @@ static int on_member(void *ctx, const struct tar_member *member, struct err *err
 {
 	struct seen *seen = ctx;
 
-	(void)err;
 	BUG_ON(seen->in_file);
 	BUG_ON(member->mode > 07777 || !member->path || !member->target);
 	seen->in_file = member->kind == TAR_FILE;
@@ -31,8 +30,6 @@ static int on_data(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct seen *seen = ctx;
 
-	(void)data;
-	(void)err;
 	BUG_ON(!seen->in_file || len > seen->left);
 	seen->left -= len;
 	seen->sum += len;
@@ -43,7 +40,6 @@ static int on_end(void *ctx, struct err *err)
 {
 	struct seen *seen = ctx;
 
-	(void)err;
 	BUG_ON(!seen->in_file || seen->left);
 	seen->in_file = 0;
 	return 0;

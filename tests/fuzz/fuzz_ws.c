@@ -29,7 +29,6 @@ static int on_data(void *ctx, int opcode, const void *data, size_t len, bool is_
 {
 	struct heard *heard = ctx;
 
-	(void)err;
 	BUG_ON(opcode != 1 && opcode != 2);
 	BUG_ON(is_start == heard->in_message || heard->n_closes > 0);
 	heard->in_message = !is_end;

@@ -68,7 +68,6 @@ static inline int fix_setup(void **state)
 	const char *tmp = getenv("TMPDIR");
 	char name[PATH_MAX];
 
-	(void)state;
 	snprintf(name, sizeof(name), "%s/dlrun-test-XXXXXX", str_empty(tmp) ? "/tmp" : tmp);
 	if (!mkdtemp(name) || !realpath(name, fix_dir))
 		return -1;
@@ -86,7 +85,6 @@ static inline int fix_setup(void **state)
 
 static inline int fix_teardown(void **state)
 {
-	(void)state;
 	return fs_remove_tree(AT_FDCWD, fix_dir, NULL);
 }
 

@@ -93,7 +93,6 @@ static inline int result_note(void *ctx, struct http_response *response, struct 
 	struct result *result = ctx;
 	const struct err *error = &response->error;
 
-	(void)err;
 	result->n_done++;
 	result->call = NULL;
 	result->status = response->status;

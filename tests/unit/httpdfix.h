@@ -109,7 +109,6 @@ static inline int peer_dispatch(void *ctx, short revents, struct err *err)
 {
 	struct peer *peer = ctx;
 
-	(void)err;
 	if (revents & POLLOUT)
 		peer_write(peer);
 	if ((revents & ~POLLOUT) && !peer->is_paused)
@@ -173,7 +172,6 @@ static inline int limit_due(void *ctx, struct err *err)
 {
 	struct runtime *runtime = ctx;
 
-	(void)err;
 	runtime->too_late = true;
 	loop_stop(runtime->loop);
 	return 0;
@@ -194,7 +192,6 @@ static inline int settle_due(void *ctx, struct err *err)
 {
 	struct runtime *runtime = ctx;
 
-	(void)err;
 	runtime->is_settled = true;
 	loop_stop(runtime->loop);
 	return 0;
@@ -273,7 +270,6 @@ static inline int on_connect(void *ctx, int fd, struct err *err)
 
 static inline void on_why(void *ctx, char **ret_what, char **ret_hint)
 {
-	(void)ctx;
 	*ret_what = mem_strdup("nothing listens at <6006>");
 	*ret_hint = mem_strdup("wait & see");
 }
@@ -286,17 +282,12 @@ static inline void on_free(void *ctx)
 static inline void query_handshake(struct runtime *runtime, struct httpd_exchange *exchange,
 	const struct httpd_request *request)
 {
-	(void)runtime;
-	(void)request;
 	httpd_respond(exchange, 200, NULL, "hello", 5);
 }
 
 static inline void query_nothing(struct runtime *runtime, struct httpd_exchange *exchange,
 	const struct httpd_request *request)
 {
-	(void)runtime;
-	(void)exchange;
-	(void)request;
 }
 
 static inline void query_relay(struct runtime *runtime, struct httpd_exchange *exchange,
@@ -310,7 +301,6 @@ static inline void query_relay(struct runtime *runtime, struct httpd_exchange *e
 		.any_origin = runtime->any_origin,
 		.strip = runtime->strip};
 
-	(void)request;
 	httpd_relay(exchange, &route);
 }
 

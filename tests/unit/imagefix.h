@@ -26,7 +26,6 @@ static char root[256];
 
 static inline int make_root(void **state)
 {
-	(void)state;
 	const char *tmp = getenv("TMPDIR");
 
 	snprintf(root, sizeof(root), "%s/dlrun-test-XXXXXX", str_empty(tmp) ? "/tmp" : tmp);
@@ -35,7 +34,6 @@ static inline int make_root(void **state)
 
 static inline int remove_root(void **state)
 {
-	(void)state;
 	return fs_remove_tree(AT_FDCWD, root, NULL);
 }
 

@@ -122,7 +122,6 @@ static inline void waited_done(struct waited *waited)
 
 static inline int stop(void *ctx, struct err *err)
 {
-	(void)err;
 	loop_stop(ctx);
 	return 0;
 }

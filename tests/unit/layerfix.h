@@ -31,7 +31,6 @@ static int root_fd;
 
 static inline int make_root(void **state)
 {
-	(void)state;
 	const char *tmp = getenv("TMPDIR");
 
 	snprintf(root, sizeof(root), "%s/dlrun-test-XXXXXX", str_empty(tmp) ? "/tmp" : tmp);
@@ -43,7 +42,6 @@ static inline int make_root(void **state)
 
 static inline int remove_root(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	close(root_fd);
@@ -137,7 +135,6 @@ static inline const char *tree_content(const struct tree *tree, const char *path
 
 static inline int tree_open(void *ctx, const struct entry *entry, int *ret_fd, struct err *err)
 {
-	(void)err;
 	*ret_fd = file_of(tree_content(ctx, entry->path), entry->size);
 	return 0;
 }

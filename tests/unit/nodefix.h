@@ -34,7 +34,6 @@ static inline int on_waited(void *ctx, int status, struct err *error, struct err
 {
 	struct waited *waited = ctx;
 
-	(void)err;
 	waited->is_done = true;
 	waited->status = status;
 	err_move(&waited->error, error);
@@ -44,7 +43,6 @@ static inline int on_waited(void *ctx, int status, struct err *error, struct err
 
 static inline int on_too_late(void *ctx, struct err *err)
 {
-	(void)ctx;
 	return err_set(err, E_IO, "too late");
 }
 
@@ -84,7 +82,6 @@ static inline struct channel *open_fake(void *ctx, const char *command,
 
 	const char *const *argv = fake_script ? script : shell;
 
-	(void)ctx;
 	n_opened++;
 	if (pty) {
 		struct child child = {0};

@@ -146,7 +146,6 @@ static inline int outcome_note(
 	struct outcome *outcome = ctx;
 	AUTO_ERR struct err own = {0};
 
-	(void)err;
 	outcome->n_done++;
 	outcome->ms = clock_ms() - outcome->began_ms;
 	assert_true(!response == !!error);

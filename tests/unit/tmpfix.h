@@ -16,14 +16,12 @@ static inline int make_tmp(void **state)
 {
 	const char *base = getenv("TMPDIR");
 
-	(void)state;
 	tmp = mem_printf("%s/dlrun-test-XXXXXX", base ? base : "/tmp");
 	return mkdtemp(tmp) ? 0 : -1;
 }
 
 static inline int remove_tmp(void **state)
 {
-	(void)state;
 	int r = fs_remove_tree(AT_FDCWD, tmp, NULL);
 	free(tmp);
 	return r;

@@ -4,11 +4,9 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -496,23 +494,6 @@ int doctor_program(const struct doctor *doctor, struct doctor_row *row, struct e
  * gpu
  */
 
-static void list_gpus(const struct gpu_list *list, struct doctor_row *row)
-{
-	AUTO_BUF struct buf found = buf_with(LINE_BYTES);
-
-	buf_addf(&found, "%zu", list->n);
-	for (size_t i = 0; i < list->n && i < GPUS_SHOWN; i++) {
-		const struct gpu *gpu = &list->v[i];
-		char size[16];
-		buf_addf(&found, "%s %u %s %s%s", i ? "," : ":", gpu->index, gpu->model,
-			gpu->memory_bytes ? str_size(gpu->memory_bytes, size) : "",
-			gpu->used ? " (in use)" : "");
-	}
-	if (list->n > GPUS_SHOWN)
-		buf_adds(&found, " and more");
-	doctor_found(row, "%s", found.data);
-}
-
 int doctor_gpu(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	const char *path = variable(doctor, "PATH");
@@ -530,10 +511,23 @@ int doctor_gpu(const struct doctor *doctor, struct doctor_row *row, struct err *
 			error.n_evidence ? error.evidence[0] : "");
 		return 0;
 	}
-	if (list.n)
-		list_gpus(&list, row);
-	else
+	if (list.n) {
+		AUTO_BUF struct buf found = buf_with(LINE_BYTES);
+
+		buf_addf(&found, "%zu", list.n);
+		for (size_t i = 0; i < list.n && i < GPUS_SHOWN; i++) {
+			const struct gpu *gpu = &list.v[i];
+			char size[16];
+			buf_addf(&found, "%s %u %s %s%s", i ? "," : ":", gpu->index, gpu->model,
+				gpu->memory_bytes ? str_size(gpu->memory_bytes, size) : "",
+				gpu->used ? " (in use)" : "");
+		}
+		if (list.n > GPUS_SHOWN)
+			buf_adds(&found, " and more");
+		doctor_found(row, "%s", found.data);
+	} else {
 		doctor_found(row, "none, though there is a tool that lists them");
+	}
 	return 0;
 }
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +6,6 @@
 #include "base/loop/proc.h"
 #include "base/loop/loop.h"
 #include "base/os/env.h"
-#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -87,17 +85,6 @@ static bool doctor_remote_has_clusters(const struct target_list *list)
  * kubeconfig
  */
 
-static void doctor_remote_add_files(const struct kubeconfig *kubeconfig, struct buf *line)
-{
-	AUTO_STRV struct strv files = {0};
-
-	kubeconfig_files(kubeconfig, &files);
-	for (size_t i = 0; i < files.n; i++)
-		buf_addf(line, "%s%s", i ? ", " : "", files.v[i]);
-	if (files.n == 0)
-		buf_adds(line, "none, this is a pod");
-}
-
 int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_TARGET_LIST struct target_list list = {0};
@@ -115,7 +102,13 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 			blame_error(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, &error);
 		return 0;
 	}
-	doctor_remote_add_files(kubeconfig, &line);
+	AUTO_STRV struct strv files = {0};
+
+	kubeconfig_files(kubeconfig, &files);
+	for (size_t i = 0; i < files.n; i++)
+		buf_addf(&line, "%s%s", i ? ", " : "", files.v[i]);
+	if (files.n == 0)
+		buf_adds(&line, "none, this is a pod");
 	kubeconfig_contexts(kubeconfig, &contexts);
 	const char *current = kubeconfig_current(kubeconfig);
 	buf_addf(&line, ": %zu %s, %s%s", contexts.n, contexts.n == 1 ? "context" : "contexts",
@@ -161,15 +154,6 @@ static void describe_server(const struct subject *about, struct doctor_row *row)
 			access->context, access->kube_namespace);
 		doctor_blame(row, DOCTOR_PROBLEM, fix, "the cluster has no namespace %s",
 			access->kube_namespace);
-	}
-}
-
-static void describe_warnings(const struct subject *about, struct doctor_row *row)
-{
-	for (size_t i = 0; i < about->access->warnings.n; i++) {
-		struct doctor_row *more = doctor_row_add(row, "cluster-safety");
-		doctor_found(more, "%s: not safe", about->item->name);
-		doctor_blame(more, DOCTOR_WARNING, NULL, "%s", about->access->warnings.v[i]);
 	}
 }
 
@@ -286,14 +270,6 @@ static void blame_pull_secret(const struct subject *about, struct doctor_row *ro
 	}
 }
 
-static void blame_queue(const struct subject *about, struct doctor_row *row)
-{
-	if (about->poll->queue_status == 404)
-		doctor_blame(row, DOCTOR_PROBLEM, "kubectl get localqueues",
-			"namespace %s has no queue %s", about->access->kube_namespace,
-			about->poll->queue);
-}
-
 static const char *pull_secret_state(const struct kube_poll *poll)
 {
 	return poll->pull_secret_status == 404   ? ", which is missing"
@@ -328,7 +304,10 @@ static void describe_pods(const struct subject *about, struct doctor_row *row)
 	if (r < 0)
 		blame_error(row, DOCTOR_WARNING, &error);
 	blame_pull_secret(about, row);
-	blame_queue(about, row);
+	if (about->poll->queue_status == 404)
+		doctor_blame(row, DOCTOR_PROBLEM, "kubectl get localqueues",
+			"namespace %s has no queue %s", about->access->kube_namespace,
+			about->poll->queue);
 }
 
 /*
@@ -345,7 +324,11 @@ static void describe_cluster(
 	describe_server(&about, next_row(row));
 	if (!cluster)
 		return;
-	describe_warnings(&about, row);
+	for (size_t i = 0; i < about.access->warnings.n; i++) {
+		struct doctor_row *more = doctor_row_add(row, "cluster-safety");
+		doctor_found(more, "%s: not safe", about.item->name);
+		doctor_blame(more, DOCTOR_WARNING, NULL, "%s", about.access->warnings.v[i]);
+	}
 	describe_login(&about, doctor_row_add(row, "cluster-login"));
 	if (!item->poll.reached)
 		return;
@@ -401,15 +384,6 @@ static bool doctor_remote_find_hosts(
 	return false;
 }
 
-static void blame_tools(const struct node_facts *facts, struct doctor_row *row)
-{
-	for (size_t i = 0; i < facts->missing.n; i++) {
-		const char *needed = node_tool_needed(facts->missing.v[i]);
-		doctor_blame(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, NULL,
-			"%s is missing there", needed ? needed : facts->missing.v[i]);
-	}
-}
-
 static void describe_host(
 	const struct target_item *item, const struct node_probe *probe, struct doctor_row *row)
 {
@@ -426,7 +400,11 @@ static void describe_host(
 	doctor_found(row, "%s: %s answers after %lld ms: %s; programs are started by %s%s%s",
 		item->name, probe->host, (long long)probe->response_ms, text, probe->facts->launch,
 		why ? "; " : "", why ? why : "");
-	blame_tools(probe->facts, row);
+	for (size_t i = 0; i < probe->facts->missing.n; i++) {
+		const char *needed = node_tool_needed(probe->facts->missing.v[i]);
+		doctor_blame(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, NULL,
+			"%s is missing there", needed ? needed : probe->facts->missing.v[i]);
+	}
 	if (str_eq(probe->facts->launch, "nohup"))
 		doctor_blame(row, DOCTOR_WARNING, NULL,
 			"there is no setsid: programs may end with the login");
@@ -656,20 +634,6 @@ static void describe_repository(const struct probe *probe, struct doctor_row *ro
 	doctor_remote_add_text(line, text.data);
 }
 
-static int probe_registries(
-	struct push_checks *checks, const struct strv *repositories, struct err *err)
-{
-	checks->probes = mem_alloc(repositories->n, sizeof(*checks->probes));
-	checks->n = repositories->n;
-	checks->wait.loop = checks->client.options.loop;
-	for (size_t i = 0; i < checks->n; i++) {
-		checks->probes[i] =
-			(struct probe){.checks = checks, .repository = repositories->v[i]};
-		start_probe(&checks->probes[i]);
-	}
-	return loop_wait_run(&checks->wait, err);
-}
-
 int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
 	struct config *config = doctor_remote_load_config(doctor, row);
@@ -685,8 +649,17 @@ int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct 
 		return 0;
 	}
 	int r = registry_query_init(&checks.client, doctor->session, REGISTRIES_MS, err);
-	if (r == 0)
-		r = probe_registries(&checks, &repositories, err);
+	if (r == 0) {
+		checks.probes = mem_alloc(repositories.n, sizeof(*checks.probes));
+		checks.n = repositories.n;
+		checks.wait.loop = checks.client.options.loop;
+		for (size_t i = 0; i < checks.n; i++) {
+			checks.probes[i] =
+				(struct probe){.checks = &checks, .repository = repositories.v[i]};
+			start_probe(&checks.probes[i]);
+		}
+		r = loop_wait_run(&checks.wait, err);
+	}
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < checks.n; i++)

@@ -280,25 +280,6 @@ static void report_error(const struct report *report, const struct err *error)
  * Sections
  */
 
-static void report_system(const struct report *report, const char *version)
-{
-	const struct session_env *env = &report->doctor->session->env;
-	AUTO_BUF struct buf text = {0};
-	struct utsname name;
-
-	report_head(report, "System");
-	report_line(report, "dlrun %s", version);
-	if (uname(&name) == 0)
-		report_line(report, "%s %s %s", name.sysname, name.release, name.machine);
-	if (fs_read("/etc/os-release", FILE_MAX, &text, NULL, NULL) == 0) {
-		const char *pretty = strstr(text.data, "PRETTY_NAME=");
-		if (pretty)
-			report_line(report, "%.*s", (int)strcspn(pretty, "\n"), pretty);
-	}
-	report_line(report, "%ld CPUs, %s", sysconf(_SC_NPROCESSORS_ONLN),
-		env->inside_run ? "inside of a run" : "outside of any run");
-}
-
 static void report_libraries(const struct report *report)
 {
 	static const char *const files[] = {
@@ -454,7 +435,21 @@ void doctor_report(const struct doctor *doctor, const char *version, const struc
 		"Read this before you send it: it names hosts, registries, targets and runs.\n"
 		"It holds no environment, no login, no command; what looked like a secret is "
 		"\"(hidden)\".\n");
-	report_system(&report, version);
+	const struct session_env *env = &report.doctor->session->env;
+	AUTO_BUF struct buf text = {0};
+	struct utsname name;
+
+	report_head(&report, "System");
+	report_line(&report, "dlrun %s", version);
+	if (uname(&name) == 0)
+		report_line(&report, "%s %s %s", name.sysname, name.release, name.machine);
+	if (fs_read("/etc/os-release", FILE_MAX, &text, NULL, NULL) == 0) {
+		const char *pretty = strstr(text.data, "PRETTY_NAME=");
+		if (pretty)
+			report_line(&report, "%.*s", (int)strcspn(pretty, "\n"), pretty);
+	}
+	report_line(&report, "%ld CPUs, %s", sysconf(_SC_NPROCESSORS_ONLN),
+		env->inside_run ? "inside of a run" : "outside of any run");
 	report_libraries(&report);
 	report_config(&report);
 	report_targets(&report);

@@ -364,20 +364,6 @@ static bool keeps_tree(const struct run *run)
 	return !target_ops_recorded(run)->needs_image && !json_get_str(target, "runtime");
 }
 
-/* Of a run's secrets those that have a value here. */
-static int forward_read_secrets(
-	struct session *session, const struct run *run, struct strv *ret, struct err *err)
-{
-	AUTO_STRV struct strv names = {0}, missing = {0};
-
-	int r = words_get(run->spec, "secrets", &names, err);
-	if (r == 0 && names.n > 0)
-		r = secrets_again(session, run, &names, ret, &missing, err);
-	if (ret->n > 0)
-		os_protect_memory();
-	return r;
-}
-
 int run_exec(struct session *session, const struct run *run,
 	const struct target_exec_request *request, int *ret_status, const volatile int *interrupted,
 	struct err *err)
@@ -395,8 +381,16 @@ int run_exec(struct session *session, const struct run *run,
 	struct target_exec_request inside = *request;
 	AUTO_ERR struct err error = {0};
 	int r = forward_check_rank(run, request->rank, err);
-	if (r == 0)
-		r = forward_read_secrets(session, run, &secrets, err);
+	if (r == 0) {
+		/* Of a run's secrets those that have a value here. */
+		AUTO_STRV struct strv names = {0}, missing = {0};
+
+		r = words_get(run->spec, "secrets", &names, err);
+		if (r == 0 && names.n > 0)
+			r = secrets_again(session, run, &names, &secrets, &missing, err);
+		if (secrets.n > 0)
+			os_protect_memory();
+	}
 	if (r == 0)
 		r = target_open_run(session, run, &target, err);
 	if (r < 0)

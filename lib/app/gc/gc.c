@@ -307,18 +307,6 @@ static int gc_spares(struct gc *gc, struct err *err)
  * Images
  */
 
-/* Names of images of runs that are no more. Others are their users'. */
-static int find_stale(const struct gc *gc, struct strv *ret, struct err *err)
-{
-	AUTO_STRV struct strv names = {0};
-
-	int r = layout_names(gc->layout, &names, err);
-	for (size_t i = 0; r == 0 && i < names.n; i++)
-		if (run_id_is_valid(names.v[i]) && !has_row(gc, names.v[i]))
-			strv_add(ret, names.v[i]);
-	return r;
-}
-
 static int gc_blobs(struct gc *gc, struct err *err)
 {
 	AUTO_STRV struct strv stale = {0}, keep = {0};
@@ -331,7 +319,13 @@ static int gc_blobs(struct gc *gc, struct err *err)
 	vec_foreach (struct run *, run, &gc->runs)
 		if (run_image_digest(*run))
 			strv_add(&keep, run_image_digest(*run));
-	int r = find_stale(gc, &stale, err);
+	/* Names of images of runs that are no more. Others are their users'. */
+	AUTO_STRV struct strv names = {0};
+
+	int r = layout_names(gc->layout, &names, err);
+	for (size_t i = 0; r == 0 && i < names.n; i++)
+		if (run_id_is_valid(names.v[i]) && !has_row(gc, names.v[i]))
+			strv_add(&stale, names.v[i]);
 	if (r < 0)
 		return r;
 	r = (gc->dry_run ? layout_gc_preview : layout_gc)(
@@ -442,21 +436,6 @@ static void gc_find_stat_cache(const struct gc *gc, const char *root, struct map
 	map_put(ret, path, ret);
 }
 
-/* Of the directories below the tree whose data was sent with a run, as image_data.c knows them. */
-static void gc_find_data(
-	const struct gc *gc, const struct run *run, const char *root, struct map *ret)
-{
-	const struct json *item = json_first(json_get(run->spec, "data"));
-
-	for (; item; item = json_next(item)) {
-		AUTO_FREE char *path = words_get_one(item, "path");
-		AUTO_FREE char *dir = path ? fs_join(root, path) : NULL;
-		AUTO_FREE char *real = dir ? realpath(dir, NULL) : NULL;
-		if (real && str_eq(json_get_str(item, "from"), RUNTIME_SYNC))
-			gc_find_stat_cache(gc, real, ret);
-	}
-}
-
 /* Find the stat caches of the trees of runs, as far as these trees still exist. */
 static void find_trees(const struct gc *gc, struct map *ret)
 {
@@ -466,7 +445,17 @@ static void find_trees(const struct gc *gc, struct map *ret)
 		if (!root || stat(root, &st) < 0)
 			continue;
 		gc_find_stat_cache(gc, root, ret);
-		gc_find_data(gc, *run, root, ret);
+		/* Of the directories below the tree whose data was sent with a run, as image_data.c
+		 * knows them. */
+		const struct json *item = json_first(json_get((*run)->spec, "data"));
+
+		for (; item; item = json_next(item)) {
+			AUTO_FREE char *path = words_get_one(item, "path");
+			AUTO_FREE char *dir = path ? fs_join(root, path) : NULL;
+			AUTO_FREE char *real = dir ? realpath(dir, NULL) : NULL;
+			if (real && str_eq(json_get_str(item, "from"), RUNTIME_SYNC))
+				gc_find_stat_cache(gc, real, ret);
+		}
 	}
 }
 
@@ -640,13 +629,6 @@ int gc_setups(struct session *session, int64_t keep_ms, int64_t now_ms, bool dry
  * All of it
  */
 
-static int load_layout(struct gc *gc, struct err *err)
-{
-	AUTO_FREE char *dir = dirs_layout(&gc->session->dirs);
-
-	return gc_is_missing(dir) ? 0 : session_layout(gc->session, &gc->layout, err);
-}
-
 /* Refresh unfinished runs: some may have ended unnoticed. */
 static void refresh(struct gc *gc)
 {
@@ -658,15 +640,6 @@ static void refresh(struct gc *gc)
 		r = runs_refresh(gc->session, &runs, REFRESH_MS, &err);
 	if (r < 0)
 		log_note("%s", err.message);
-}
-
-static int gc_load_runs(struct gc *gc, struct err *err)
-{
-	refresh(gc);
-	int r = store_list(gc->store, &(struct store_filter){0}, &gc->runs, err);
-	vec_foreach (struct run *, run, &gc->runs)
-		map_put(&gc->ids, run_id(*run), *run);
-	return r;
 }
 
 static void run_steps(struct gc *gc, struct err *err)
@@ -700,14 +673,20 @@ int gc_local(struct session *session, int64_t keep_ms, bool dry_run, struct gc_r
 
 	*ret = (struct gc_report){0};
 	int r = session_store(session, &gc.store, err);
-	if (r == 0)
-		r = load_layout(&gc, err);
+	if (r == 0) {
+		AUTO_FREE char *dir = dirs_layout(&gc.session->dirs);
+
+		r = gc_is_missing(dir) ? 0 : session_layout(gc.session, &gc.layout, err);
+	}
 	if (r < 0)
 		return r;
 	gc.alone = session_lock(session, true, ALONE_MS, &lock_fd, &busy) == 0;
 	if (!gc.alone)
 		log_note("what no run names is left alone: %s", busy.message);
-	r = gc_load_runs(&gc, err);
+	refresh(&gc);
+	r = store_list(gc.store, &(struct store_filter){0}, &gc.runs, err);
+	vec_foreach (struct run *, run, &gc.runs)
+		map_put(&gc.ids, run_id(*run), *run);
 	if (r == 0)
 		run_steps(&gc, &error);
 	map_done(&gc.ids);
@@ -736,25 +715,12 @@ static int on_cleaned(void *ctx, int status, struct err *error, struct err *err 
 	return 0;
 }
 
-static int clean_host(struct session *session, struct node_host *host, int64_t keep_ms,
-	bool dry_run, struct node_freed *ret, struct err *err)
+int gc_node(struct session *session, const char *name, int64_t keep_ms, bool dry_run,
+	struct node_freed *ret, struct err *err)
 {
-	struct host_cleaning cleaning = {.wait = {.loop = session_loop(session), .n_open = 1}};
-	struct node_call *call = node_gc(
-		host->node, keep_ms / 1000, GC_NODE_BYTES, dry_run, ret, on_cleaned, &cleaning);
-	int r = loop_wait_run(&cleaning.wait, err);
+	AUTO(target_free_auto) struct target *target = NULL;
 
-	if (cleaning.wait.n_open > 0)
-		node_cancel(call);
-	else if (cleaning.status < 0)
-		r = err_move(err, &cleaning.err);
-	err_done(&cleaning.err);
-	return r;
-}
-
-static int gc_open_target(
-	struct session *session, const char *name, struct target **ret, struct err *err)
-{
+	*ret = (struct node_freed){0};
 	struct config *config;
 	int r = session_config(session, &config, err);
 
@@ -769,16 +735,7 @@ static int gc_open_target(
 	}
 	AUTO_FREE char *whole =
 		definition || target_node_is(name) ? mem_strdup(name) : mem_printf("ssh:%s", name);
-	return target_open(session, whole, ret, err);
-}
-
-int gc_node(struct session *session, const char *name, int64_t keep_ms, bool dry_run,
-	struct node_freed *ret, struct err *err)
-{
-	AUTO(target_free_auto) struct target *target = NULL;
-
-	*ret = (struct node_freed){0};
-	int r = gc_open_target(session, name, &target, err);
+	r = target_open(session, whole, &target, err);
 	if (r < 0)
 		return r;
 	const struct target_node *node = target_node_of(target);
@@ -786,8 +743,19 @@ int gc_node(struct session *session, const char *name, int64_t keep_ms, bool dry
 		struct node_freed freed = {0};
 		struct node_host *host;
 		r = node_open(session, node->hosts.v[i], node->root, &host, err);
-		if (r == 0)
-			r = clean_host(session, host, keep_ms, dry_run, &freed, err);
+		if (r == 0) {
+			struct host_cleaning cleaning = {
+				.wait = {.loop = session_loop(session), .n_open = 1}};
+			struct node_call *call = node_gc(host->node, keep_ms / 1000, GC_NODE_BYTES,
+				dry_run, &freed, on_cleaned, &cleaning);
+			r = loop_wait_run(&cleaning.wait, err);
+
+			if (cleaning.wait.n_open > 0)
+				node_cancel(call);
+			else if (cleaning.status < 0)
+				r = err_move(err, &cleaning.err);
+			err_done(&cleaning.err);
+		}
 		ret->layers_bytes += freed.layers_bytes;
 		ret->trees_bytes += freed.trees_bytes;
 		ret->data_bytes += freed.data_bytes;

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "app/runs/refresh.h"
@@ -228,16 +227,6 @@ static char *gc_registry_environment(const struct run *run)
 	return key ? image_environment_tag(key) : NULL;
 }
 
-static void gc_registry_add_run(struct cleaning *cleaning, const struct run *run)
-{
-	AUTO_FREE char *environment = gc_registry_environment(run);
-
-	gc_registry_add_image(cleaning, run, run_image_digest(run));
-	gc_registry_add_image(cleaning, run, run_attempt_image_digest(run));
-	if (environment)
-		gc_registry_add_tag(cleaning, run, environment);
-}
-
 /* A row that is left out of the list may need any image. Others may come and go meanwhile. */
 static int gc_registry_list_runs(struct cleaning *cleaning, struct err *err)
 {
@@ -272,8 +261,14 @@ static int gc_registry_load_runs(struct cleaning *cleaning, struct err *err)
 	/* Runs that have ended unnoticed no longer need anything. */
 	if (runs_refresh(cleaning->session, &cleaning->runs, REFRESH_MS, &error) < 0)
 		log_note("%s", error.message);
-	vec_foreach (struct run *, run, &cleaning->runs)
-		gc_registry_add_run(cleaning, *run);
+	vec_foreach (struct run *, run, &cleaning->runs) {
+		AUTO_FREE char *environment = gc_registry_environment(*run);
+
+		gc_registry_add_image(cleaning, *run, run_image_digest(*run));
+		gc_registry_add_image(cleaning, *run, run_attempt_image_digest(*run));
+		if (environment)
+			gc_registry_add_tag(cleaning, *run, environment);
+	}
 	return 0;
 }
 
@@ -532,15 +527,6 @@ static bool gc_registry_is_deleted(int status)
 	return (status >= 200 && status < 300) || status == 404;
 }
 
-static int fail_unsupported(const struct cleaning *cleaning, int status, struct err *err)
-{
-	err_set(err, E_REGISTRY_UNSUPPORTED, "registry %s does not let images be deleted",
-		cleaning->ref.host);
-	err_evidence(err, "status %d for DELETE", status);
-	return err_hint(err,
-		"give the registry a rule of its own that lets tags " GC_TAG_PREFIX "* expire");
-}
-
 /* First the tag, for registries that know how; then the image, which takes all its tags along, so
  * that it is left alone when they are not all known. 0: it stays. */
 static int delete_image(
@@ -559,7 +545,11 @@ static int delete_image(
 		return r;
 	if (gc_registry_is_deleted(by_tag.status) || gc_registry_is_deleted(by_digest.status))
 		return 1;
-	return fail_unsupported(cleaning, by_digest.status, err);
+	err_set(err, E_REGISTRY_UNSUPPORTED, "registry %s does not let images be deleted",
+		cleaning->ref.host);
+	err_evidence(err, "status %d for DELETE", by_digest.status);
+	return err_hint(err,
+		"give the registry a rule of its own that lets tags " GC_TAG_PREFIX "* expire");
 }
 
 /* The next push must not take for granted that it is there. */

@@ -153,20 +153,6 @@ char *init_image(const struct init_project *project)
 	return TAKE(whole);
 }
 
-static void init_add_image(
-	const struct init_project *project, const struct init_answers *answers, struct buf *out)
-{
-	AUTO_FREE char *image = init_image(project), *from = text_shown(project->image_from);
-	AUTO_FREE char *value = project->image ? text_scalar(image ? image : project->image) : NULL;
-
-	if (project->image)
-		init_add_line(out, image && init_has_clusters(answers), "image", value,
-			"%s: what the program runs in on a cluster", from);
-	else if (init_has_clusters(answers))
-		init_add_line(out, false, "image", "docker.io/library/python:3.12",
-			"what the program runs in on a cluster");
-}
-
 static void init_add_data(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {
@@ -248,16 +234,6 @@ static void init_add_cluster(
 	init_add_line(out, false, "    queue", "gpu", "of Kueue, if the cluster has it");
 }
 
-static void add_clusters(const struct init_answers *answers, struct buf *out)
-{
-	AUTO_FREE char *first = text_scalar(answers->clusters->v[0].name);
-
-	init_add_line(out, true, "target", first, "where runs go; dlrun submit -t local: here");
-	init_add_line(out, true, "targets", "", "each key of a target: dlrun help dlrun.yaml");
-	vec_foreach (const struct init_cluster, cluster, answers->clusters)
-		init_add_cluster(cluster, answers, out);
-}
-
 void init_text(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {
@@ -284,12 +260,28 @@ void init_text(
 	init_add_data(project, answers, out);
 	init_add_line(out, true, "outputs", outputs,
 		"written to the storage of results: while the program runs");
-	init_add_image(project, answers, out);
-	if (init_has_clusters(answers))
-		add_clusters(answers, out);
-	else
+	AUTO_FREE char *image = init_image(project), *from = text_shown(project->image_from);
+	AUTO_FREE char *value = project->image ? text_scalar(image ? image : project->image) : NULL;
+
+	if (project->image)
+		init_add_line(out, image && init_has_clusters(answers), "image", value,
+			"%s: what the program runs in on a cluster", from);
+	else if (init_has_clusters(answers))
+		init_add_line(out, false, "image", "docker.io/library/python:3.12",
+			"what the program runs in on a cluster");
+	if (init_has_clusters(answers)) {
+		AUTO_FREE char *first = text_scalar(answers->clusters->v[0].name);
+
+		init_add_line(
+			out, true, "target", first, "where runs go; dlrun submit -t local: here");
+		init_add_line(
+			out, true, "targets", "", "each key of a target: dlrun help dlrun.yaml");
+		vec_foreach (const struct init_cluster, cluster, answers->clusters)
+			init_add_cluster(cluster, answers, out);
+	} else {
 		init_add_place(&project->contexts, "kube", "dlrun init --target kube writes it",
 			"the kubeconfig", out);
+	}
 	init_add_place(&project->hosts, "ssh", "an SSH host", "~/.ssh/config", out);
 }
 

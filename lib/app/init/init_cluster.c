@@ -51,25 +51,6 @@ static bool is_taken(const struct init_cluster_list *list, const char *name)
 	return false;
 }
 
-static char *free_name(const struct init_cluster_list *list, const char *context)
-{
-	AUTO_FREE char *wanted = init_target_name(context ? context : "cluster");
-	char *name = mem_strdup(wanted);
-
-	for (int i = 2; is_taken(list, name); i++)
-		REPLACE(name, mem_printf("%.30s-%d", wanted, i));
-	return name;
-}
-
-static int init_cluster_fail_form(const char *text, struct err *err)
-{
-	AUTO_FREE char *shown = str_shown(text);
-
-	err_set(err, E_USAGE, "--target %s: init writes clusters, kube[:CONTEXT[/NAMESPACE]]",
-		shown);
-	return err_hint(err, "dlrun init --target kube");
-}
-
 static int fail_context(const struct strv *names, const char *context, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(context);
@@ -107,13 +88,22 @@ int init_cluster_add(
 	AUTO_FREE char *context = NULL, *kube_namespace = NULL;
 	struct init_cluster *cluster;
 
-	if (!kube_name_is(text))
-		return init_cluster_fail_form(text, err);
+	if (!kube_name_is(text)) {
+		AUTO_FREE char *shown = str_shown(text);
+
+		err_set(err, E_USAGE,
+			"--target %s: init writes clusters, kube[:CONTEXT[/NAMESPACE]]", shown);
+		return err_hint(err, "dlrun init --target kube");
+	}
 	kube_name_split(session, text, &context, &kube_namespace);
 	int r = check_context(session, &context, err);
 	if (r < 0)
 		return r;
-	char *name = free_name(list, context);
+	AUTO_FREE char *wanted = init_target_name(context ? context : "cluster");
+	char *name = mem_strdup(wanted);
+
+	for (int i = 2; is_taken(list, name); i++)
+		REPLACE(name, mem_printf("%.30s-%d", wanted, i));
 	cluster = vec_push(list);
 	cluster->name = name;
 	cluster->context = TAKE(context);

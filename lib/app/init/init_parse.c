@@ -249,22 +249,17 @@ static void on_from(struct docker *docker, const struct strv *words)
 	strv_add_take(&docker->stages, base);
 }
 
-static void split_words(char *line, struct strv *ret)
-{
-	char *save = NULL;
-
-	for (char *word = strtok_r(line, " \t\r", &save); word && ret->n < INIT_NAMES_MAX;
-		word = strtok_r(NULL, " \t\r", &save))
-		strv_add(ret, word);
-}
-
 static void on_instruction(struct docker *docker)
 {
 	AUTO_STRV struct strv words = {0};
 
 	if (docker->line.full || !str_is_utf8(docker->line.data, docker->line.len))
 		return;
-	split_words(docker->line.data, &words);
+	char *save = NULL;
+
+	for (char *word = strtok_r(docker->line.data, " \t\r", &save);
+		word && words.n < INIT_NAMES_MAX; word = strtok_r(NULL, " \t\r", &save))
+		strv_add(&words, word);
 	if (words.n == 0)
 		return;
 	if (strcasecmp(words.v[0], "FROM") == 0)

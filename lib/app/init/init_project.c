@@ -317,22 +317,6 @@ static void choose_python_image(struct init_project *project)
 		set_python_image(project, PYTHON_MINOR, "Python without packages");
 }
 
-static void find_image(struct init_project *project)
-{
-	static const char *const files[] = {"Dockerfile", "Containerfile"};
-
-	for (size_t i = 0; i < ARRAY_LEN(files) && !project->image; i++) {
-		AUTO_BUF struct buf text = {0};
-		if (!init_project_read_file(project->dir, files[i], &text))
-			continue;
-		project->image = init_docker_base(text.data, text.len);
-		if (project->image)
-			project->image_from = mem_printf("last FROM of %s", files[i]);
-	}
-	if (!project->image)
-		find_python_image(project);
-}
-
 /*
  * Contexts and hosts
  */
@@ -627,14 +611,6 @@ static struct init_project *new_project(const struct tree_place *place)
 	return project;
 }
 
-/* An empty tree has nothing that could be missed. */
-static void init_project_note_failure(struct init_project *project, const struct err *err)
-{
-	if (err->id != E_SNAPSHOT_EMPTY)
-		strv_addf(&project->notes, "what git ignores could not be looked at: %s",
-			err->message);
-}
-
 /* A file further up counts no more where this one lies. */
 static void note_shadowed(struct init_project *project)
 {
@@ -662,15 +638,30 @@ int init_project_read(struct session *session, struct init_project **ret, struct
 	if (r < 0)
 		return r;
 	AUTO_INIT_PROJECT struct init_project *project = new_project(place);
-	if (file_list_take(session, true, &file_list, &error) < 0)
-		init_project_note_failure(project, &error);
+	if (file_list_take(session, true, &file_list, &error) < 0) {
+		/* An empty tree has nothing that could be missed. */
+		if (error.id != E_SNAPSHOT_EMPTY)
+			strv_addf(&project->notes, "what git ignores could not be looked at: %s",
+				error.message);
+	}
 	note_shadowed(project);
 	init_project_find_name(project);
 	find_env(project, file_list, path);
 	project->env_active = !str_empty(env_get(session->env.env, "VIRTUAL_ENV")) ||
 			      !str_empty(env_get(session->env.env, "CONDA_PREFIX"));
 	find_commands(project, path);
-	find_image(project);
+	static const char *const files[] = {"Dockerfile", "Containerfile"};
+
+	for (size_t i = 0; i < ARRAY_LEN(files) && !project->image; i++) {
+		AUTO_BUF struct buf text = {0};
+		if (!init_project_read_file(project->dir, files[i], &text))
+			continue;
+		project->image = init_docker_base(text.data, text.len);
+		if (project->image)
+			project->image_from = mem_printf("last FROM of %s", files[i]);
+	}
+	if (!project->image)
+		find_python_image(project);
 	find_outputs(project, file_list);
 	init_project_find_data(project, file_list);
 	find_contexts(session, project);

@@ -80,22 +80,6 @@ static char *recipe_user(
 	return mem_strdup(session->env.user ? session->env.user : "root");
 }
 
-static void recipe_add_keys(const char *home, struct strv *ret)
-{
-	static const char *const names[] = {
-		".ssh/id_ed25519.pub", ".ssh/id_ecdsa.pub", ".ssh/id_rsa.pub"};
-
-	for (size_t i = 0; home && i < ARRAY_LEN(names); i++) {
-		AUTO_FREE char *path = fs_join(home, names[i]);
-		AUTO_BUF struct buf text = {0};
-		if (fs_read_regular(path, RECIPE_KEY_MAX, &text, NULL, NULL, NULL) < 0)
-			continue;
-		AUTO_FREE char *line = mem_strndup(text.data, strcspn(text.data, "\r\n"));
-		if (*line)
-			strv_add(ret, line);
-	}
-}
-
 static void recipe_set(struct session *session, struct recipe *recipe)
 {
 	static const char *const packages[] = {"tar", "gzip", "coreutils", "util-linux", "git"};
@@ -103,7 +87,18 @@ static void recipe_set(struct session *session, struct recipe *recipe)
 	const char *runtime = json_get_str(recipe->definition, "runtime");
 
 	recipe->user = recipe_user(session, recipe->name, recipe->definition);
-	recipe_add_keys(session->dirs.home, &recipe->keys);
+	static const char *const names[] = {
+		".ssh/id_ed25519.pub", ".ssh/id_ecdsa.pub", ".ssh/id_rsa.pub"};
+
+	for (size_t i = 0; session->dirs.home && i < ARRAY_LEN(names); i++) {
+		AUTO_FREE char *path = fs_join(session->dirs.home, names[i]);
+		AUTO_BUF struct buf text = {0};
+		if (fs_read_regular(path, RECIPE_KEY_MAX, &text, NULL, NULL, NULL) < 0)
+			continue;
+		AUTO_FREE char *line = mem_strndup(text.data, strcspn(text.data, "\r\n"));
+		if (*line)
+			strv_add(&recipe->keys, line);
+	}
 	for (size_t i = 0; i < ARRAY_LEN(packages); i++)
 		strv_add(&recipe->packages, packages[i]);
 	strv_add(&recipe->groups, "video");
@@ -208,17 +203,6 @@ static void recipe_add_pair(struct recipe *recipe, const char *key, const char *
 	buf_addc(recipe->out, '\n');
 }
 
-static void recipe_add_linger(struct recipe *recipe)
-{
-	AUTO_FREE char *mark = mem_printf("/var/lib/systemd/linger/%s", recipe->user);
-
-	recipe_add_task(recipe, "Runs go on when the login ends", "command");
-	buf_adds(recipe->out, "        argv: [loginctl, enable-linger, ");
-	recipe_scalar(recipe, recipe->user);
-	buf_adds(recipe->out, "]\n");
-	recipe_add_pair(recipe, "creates", mark);
-}
-
 static void recipe_ansible(struct recipe *recipe)
 {
 	struct buf *out = recipe->out;
@@ -237,7 +221,13 @@ static void recipe_ansible(struct recipe *recipe)
 		buf_adds(out, "        shell: /bin/bash\n        groups: ");
 		recipe_list(recipe, &recipe->groups);
 		buf_adds(out, "\n        append: true\n");
-		recipe_add_linger(recipe);
+		AUTO_FREE char *mark = mem_printf("/var/lib/systemd/linger/%s", recipe->user);
+
+		recipe_add_task(recipe, "Runs go on when the login ends", "command");
+		buf_adds(recipe->out, "        argv: [loginctl, enable-linger, ");
+		recipe_scalar(recipe, recipe->user);
+		buf_adds(recipe->out, "]\n");
+		recipe_add_pair(recipe, "creates", mark);
 	}
 	recipe_add_task(recipe, "Limits", "copy");
 	buf_adds(out, "        dest: " RECIPE_LIMITS_FILE "\n        mode: \"0644\"\n");
@@ -294,25 +284,6 @@ static const char *recipe_effect(const char *effect)
 						    : "NO_SCHEDULE";
 }
 
-static void recipe_add_taints(struct recipe *recipe, const struct json *tolerations)
-{
-	const struct json *item = tolerations ? json_first(tolerations) : NULL;
-
-	buf_adds(recipe->out, "    taints = [\n");
-	for (; item; item = json_next(item)) {
-		const char *key = json_get_str(item, "key"), *value = json_get_str(item, "value");
-		if (str_empty(key))
-			continue;
-		buf_adds(recipe->out, "      { key = ");
-		recipe_hcl(recipe, key);
-		buf_adds(recipe->out, ", value = ");
-		recipe_hcl(recipe, value ? value : "");
-		buf_addf(recipe->out, ", effect = \"%s\" },\n",
-			recipe_effect(json_get_str(item, "effect")));
-	}
-	buf_adds(recipe->out, "    ]\n");
-}
-
 static void recipe_add_taint_tags(struct recipe *recipe, const struct json *tolerations)
 {
 	const struct json *item = tolerations ? json_first(tolerations) : NULL;
@@ -345,7 +316,21 @@ static void recipe_add_group(struct recipe *recipe, const char *name, const stru
 		buf_addc(out, '\n');
 	}
 	buf_adds(out, "    }\n");
-	recipe_add_taints(recipe, tolerations);
+	const struct json *item = tolerations ? json_first(tolerations) : NULL;
+
+	buf_adds(recipe->out, "    taints = [\n");
+	for (; item; item = json_next(item)) {
+		const char *key = json_get_str(item, "key"), *value = json_get_str(item, "value");
+		if (str_empty(key))
+			continue;
+		buf_adds(recipe->out, "      { key = ");
+		recipe_hcl(recipe, key);
+		buf_adds(recipe->out, ", value = ");
+		recipe_hcl(recipe, value ? value : "");
+		buf_addf(recipe->out, ", effect = \"%s\" },\n",
+			recipe_effect(json_get_str(item, "effect")));
+	}
+	buf_adds(recipe->out, "    ]\n");
 	buf_adds(out, "    tags = {\n");
 	recipe_add_tag(recipe, "enabled", "", "true");
 	for (label = labels ? json_first(labels) : NULL; label; label = json_next(label))

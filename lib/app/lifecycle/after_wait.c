@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include "app/lifecycle/restart.h"
 #include "app/runs/held.h"
@@ -222,15 +221,6 @@ static bool after_is_deserted(const struct after_waiter *waiter)
 	return poll(&out, 1, 0) > 0 && out.revents & (POLLERR | POLLHUP | POLLNVAL);
 }
 
-/* Parts of check->pending, which has nothing then. */
-static void after_split(struct after_waiter *waiter, struct run_list *here, struct run_list *away)
-{
-	vec_foreach (struct run *, run, &waiter->check.pending) {
-		struct run_list *list = after_is_here(*run) ? here : away;
-		*vec_push(list) = TAKE(*run);
-	}
-}
-
 static int after_round(struct after_waiter *waiter, struct err *err)
 {
 	AUTO(run_list_done) struct run_list here = {0}, away = {0};
@@ -238,7 +228,11 @@ static int after_round(struct after_waiter *waiter, struct err *err)
 		clock_ms() + AFTER_LOOK_MS + AFTER_LOOK_EACH_MS * (int64_t)waiter->check.pending.n;
 	int r = 0;
 
-	after_split(waiter, &here, &away);
+	/* Parts of check->pending, which has nothing then. */
+	vec_foreach (struct run *, run, &waiter->check.pending) {
+		struct run_list *list = after_is_here(*run) ? &here : &away;
+		*vec_push(list) = TAKE(*run);
+	}
 	if (away.n)
 		r = after_poll_lock(waiter, err);
 	if (r == 0 && waiter->poll_fd >= 0 && clock_ms() >= waiter->poll_ms)

@@ -24,17 +24,6 @@ static void calls_on_done(struct target_call *call, int status, struct err *err)
 	loop_wait_done(one->wait);
 }
 
-static void calls_start(
-	const struct calls *calls, size_t i, struct loop_wait *wait, struct calls_one *one)
-{
-	*one = (struct calls_one){.wait = wait};
-	one->call = (struct target_call){
-		.deadline_ms = clock_ms() + calls->timeout_ms, .done = calls_on_done};
-	one->status = calls->start(calls->ctx, i, &one->call, &one->err);
-	if (one->status == 0)
-		wait->n_open++;
-}
-
 /* Operations from `first` on. */
 static int calls_run_some(
 	struct loop *loop, const struct calls *calls, size_t first, size_t n, struct err *err)
@@ -42,8 +31,15 @@ static int calls_run_some(
 	AUTO_FREE struct calls_one *ones = mem_alloc(n, sizeof(*ones));
 	struct loop_wait wait = {.loop = loop, .interrupted = calls->interrupted};
 
-	for (size_t i = 0; i < n; i++)
-		calls_start(calls, first + i, &wait, &ones[i]);
+	for (size_t i = 0; i < n; i++) {
+		struct calls_one *one = &ones[i];
+		*one = (struct calls_one){.wait = &wait};
+		one->call = (struct target_call){
+			.deadline_ms = clock_ms() + calls->timeout_ms, .done = calls_on_done};
+		one->status = calls->start(calls->ctx, first + i, &one->call, &one->err);
+		if (one->status == 0)
+			wait.n_open++;
+	}
 	wait.deadline_ms = clock_ms() + calls->timeout_ms + LATE_MS;
 	int r = loop_wait_run(&wait, err);
 	for (size_t i = 0; i < n; i++) {

@@ -7,7 +7,6 @@
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"
-#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

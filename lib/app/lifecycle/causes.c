@@ -99,9 +99,13 @@ void causes_sort(struct causes *causes)
 	vec_sort(causes, causes_compare);
 }
 
-/* "tiger-3, tiger-9 and 4 more"; members of a study by name, others by id. */
-static void causes_add_names(const struct cause *cause, struct buf *out)
+void cause_text(const struct cause *cause, struct buf *out)
 {
+	buf_addf(out, "%zu %s", cause->runs.n, run_state_name(cause->state));
+	if (!cause->text)
+		return;
+	buf_addf(out, ": %s (", cause->text);
+	/* "tiger-3, tiger-9 and 4 more"; members of a study by name, others by id. */
 	for (size_t i = 0; i < cause->runs.n && i < NAMES_SHOWN; i++) {
 		const struct run *run = cause->runs.v[i];
 
@@ -110,15 +114,6 @@ static void causes_add_names(const struct cause *cause, struct buf *out)
 	}
 	if (cause->runs.n > NAMES_SHOWN)
 		buf_addf(out, " and %zu more", cause->runs.n - NAMES_SHOWN);
-}
-
-void cause_text(const struct cause *cause, struct buf *out)
-{
-	buf_addf(out, "%zu %s", cause->runs.n, run_state_name(cause->state));
-	if (!cause->text)
-		return;
-	buf_addf(out, ": %s (", cause->text);
-	causes_add_names(cause, out);
 	buf_addc(out, ')');
 }
 

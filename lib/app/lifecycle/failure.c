@@ -427,14 +427,6 @@ static void find_unframed(const struct strv *lines, struct raised *ret)
 	}
 }
 
-static void find_raised(
-	const struct failure_facts *facts, const struct strv *lines, struct raised *ret)
-{
-	find_framed(facts, lines, ret);
-	if (ret->text ? is_wrapper(ret->text) : !ret->file)
-		find_unframed(lines, ret);
-}
-
 /*
  * Signals
  */
@@ -648,7 +640,9 @@ bool failure_find(const struct failure_facts *facts, const char *output, size_t 
 	struct finding finding = {0};
 
 	failure_split(output, len, &lines);
-	find_raised(facts, &lines, &raised);
+	find_framed(facts, &lines, &raised);
+	if (raised.text ? is_wrapper(raised.text) : !raised.file)
+		find_unframed(&lines, &raised);
 	if (raised.text && (!word || word->sig == SIGABRT)) {
 		print_raised(facts, &lines, &raised, reason, hint);
 		return reason->len > 0;

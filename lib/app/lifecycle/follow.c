@@ -13,7 +13,6 @@
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/record/results.h"
 #include "core/store/store.h"
 #include "core/target/target.h"
@@ -119,14 +118,6 @@ enum {
  * followed ends with it, so this is only for `wait` and `cancel`.
  */
 
-static bool all_ended(const struct run_list *runs)
-{
-	vec_foreach (struct run *, run, runs)
-		if (!run_state_is_final(run_state(*run)))
-			return false;
-	return true;
-}
-
 /* Restore the last known state: an unknown state may be known now. */
 static void restore_last_state(struct run *run)
 {
@@ -189,7 +180,10 @@ static bool follow_is_over(const struct waiting *waiting)
 		return true;
 	if (waiting->until_sent && !run_is_held(waiting->runs->v[0]))
 		return true;
-	return all_ended(waiting->runs);
+	vec_foreach (struct run *, run, waiting->runs)
+		if (!run_state_is_final(run_state(*run)))
+			return false;
+	return true;
 }
 
 /* Do not retry a run that failed before the first poll: as far as is known, its user gave it up. */
@@ -211,19 +205,6 @@ static int start_anew(struct waiting *waiting, struct run *run, bool *seen, stru
 	return r == -ERR_BUG ? err_move(err, &error) : 0;
 }
 
-static void report_state(const struct waiting *waiting, enum run_state before)
-{
-	const struct run *run = waiting->runs->v[0];
-	enum run_state state = run_state(run);
-	const char *why = json_get_str(run->doc, "text");
-	AUTO_FREE char *text =
-		mem_printf("%s%s%s", run_state_name(state), why ? ": " : "", why ? why : "");
-
-	if (waiting->reports_state && waiting->notice && state != before &&
-		!run_state_is_final(state))
-		waiting->notice(waiting->ctx, text);
-}
-
 static int follow_poll(struct waiting *waiting, bool *seen, struct err *err)
 {
 	struct run_list *runs = waiting->runs;
@@ -234,8 +215,17 @@ static int follow_poll(struct waiting *waiting, bool *seen, struct err *err)
 		seen[i] = seen[i] || !run_state_is_final(run_state(runs->v[i]));
 	}
 	int r = runs_refresh(waiting->session, runs, QUERY_MS, err);
-	if (r == 0)
-		report_state(waiting, before);
+	if (r == 0) {
+		const struct run *run = waiting->runs->v[0];
+		enum run_state state = run_state(run);
+		const char *why = json_get_str(run->doc, "text");
+		AUTO_FREE char *text = mem_printf(
+			"%s%s%s", run_state_name(state), why ? ": " : "", why ? why : "");
+
+		if (waiting->reports_state && waiting->notice && state != before &&
+			!run_state_is_final(state))
+			waiting->notice(waiting->ctx, text);
+	}
 	for (size_t i = 0; r == 0 && i < runs->n; i++)
 		r = start_anew(waiting, runs->v[i], &seen[i], err);
 	return r;
@@ -272,10 +262,15 @@ static bool results_cost_requests(const struct run *run)
 	       !results_is_valid(json_get(run->doc, RESULTS_MEMBER));
 }
 
-/* Members report what they have made. Where many have not, as they were killed, the requests for
- * each are left to those who ask for one. */
-static void list_results(struct session *session, const struct run_list *runs)
+static void keep_ended(struct waiting *waiting)
 {
+	struct session *session = waiting->session;
+	const struct run_list *runs = waiting->runs;
+
+	runs_keep(session, runs, KEEP_MS);
+	take_runs(session, runs, waiting->interrupted, waiting->notice, waiting->ctx);
+	/* Members report what they have made. Where many have not, as they were killed, the
+	 * requests for each are left to those who ask for one. */
 	struct run_list wanted = {0};
 	size_t n = 0;
 
@@ -286,16 +281,6 @@ static void list_results(struct session *session, const struct run_list *runs)
 			*vec_push(&wanted) = *run;
 	runs_results(session, &wanted, false, RESULTS_MS);
 	vec_done(&wanted);
-}
-
-static void keep_ended(struct waiting *waiting)
-{
-	struct session *session = waiting->session;
-	const struct run_list *runs = waiting->runs;
-
-	runs_keep(session, runs, KEEP_MS);
-	take_runs(session, runs, waiting->interrupted, waiting->notice, waiting->ctx);
-	list_results(session, runs);
 }
 
 static int wait_for_ends(struct waiting *waiting, struct err *err)
@@ -336,16 +321,6 @@ int runs_watch(struct session *session, struct run_list *runs, const struct watc
  * The log
  */
 
-/* Save now what the target still has of an ended run: it will not be there for long. */
-static void keep_first(struct session *session, const struct run *run, int number)
-{
-	struct run *one[] = {(struct run *)run};
-	const struct run_list runs = {.v = one, .n = 1, .cap = 1};
-
-	if (run_state_is_final(run_state(run)) && number == run_attempts(run))
-		runs_keep(session, &runs, KEEP_MS);
-}
-
 static int read_attempt(struct session *session, const struct run *run, int number,
 	const struct follow_options *options, const struct target_log_events *events,
 	struct err *err)
@@ -364,18 +339,14 @@ static int read_attempt(struct session *session, const struct run *run, int numb
 	/* A run that never came to a target has said nothing. */
 	if (!handle)
 		return 0;
-	keep_first(session, run, number);
+	/* Save now what the target still has of an ended run: it will not be there for long. */
+	struct run *one[] = {(struct run *)run};
+	const struct run_list runs = {.v = one, .n = 1, .cap = 1};
+
+	if (run_state_is_final(run_state(run)) && number == run_attempts(run))
+		runs_keep(session, &runs, KEEP_MS);
 	int r = target_open_run(session, run, &target, err);
 	return r < 0 ? r : target_logs(target, handle, &request, token, options->interrupted, err);
-}
-
-static void report_attempt(
-	const struct target_log_events *events, const struct run *run, int number)
-{
-	AUTO_FREE char *text = mem_printf("%s: attempt %d", run_id(run), number);
-
-	if (events->notice)
-		events->notice(events->ctx, text);
 }
 
 /* The run goes on, and ends, without what may not be read. */
@@ -467,7 +438,10 @@ int run_follow(struct session *session, struct run *run, const struct follow_opt
 			r = wait_for_next(session, run, number, unread, &each, events, err);
 		if (r < 0 || !each.follow || run_attempts(run) <= number)
 			return r;
-		report_attempt(events, run, ++number);
+		AUTO_FREE char *text = mem_printf("%s: attempt %d", run_id(run), ++number);
+
+		if (events->notice)
+			events->notice(events->ctx, text);
 		each.tail_lines = -1;
 	}
 }

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "app/lifecycle/failure.h"
-#include "app/lifecycle/why.h"
 #include "app/transfer/outputs.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"

@@ -87,18 +87,6 @@ static int remove_hold(struct removal *removal, const char *dir, const char *nam
 	return r < 0 ? err_move(err, &error) : 0;
 }
 
-static int hold_attempts(
-	struct removal *removal, const struct run *run, int64_t deadline_ms, struct err *err)
-{
-	int r = 0;
-
-	for (int i = 1; r == 0 && i <= run_attempts(run); i++) {
-		AUTO_FREE char *dir = dirs_attempt(&removal->session->dirs, removal->id, i);
-		r = remove_hold(removal, dir, ATTEMPT_LOCK, deadline_ms, err);
-	}
-	return r;
-}
-
 /* The state in the store may be outdated, since a full disk prevents updates: refresh it. */
 static int check_now(struct session *session, struct run *now, struct err *err)
 {
@@ -159,7 +147,12 @@ static void remove_mirror(const struct removal *removal, bool scalars_only)
 static int remove_begin(struct removal *removal, struct err *err)
 {
 	AUTO_ERR struct err error = {0};
-	int r = hold_attempts(removal, removal->run, removal->deadline_ms, err);
+	int r = 0;
+
+	for (int i = 1; r == 0 && i <= run_attempts(removal->run); i++) {
+		AUTO_FREE char *dir = dirs_attempt(&removal->session->dirs, removal->id, i);
+		r = remove_hold(removal, dir, ATTEMPT_LOCK, removal->deadline_ms, err);
+	}
 
 	/* A ref that cannot be removed for lack of space is removed once there is space. */
 	if (r == 0 && remove_ref(removal->run, &error) < 0) {
@@ -309,22 +302,6 @@ static void remove_on_done(void *ctx, size_t i, int status, struct err *err)
 	err_prefix(attempt->err, "removing %s", attempt->removal->id);
 }
 
-/* Errors go to those of the runs. */
-static int remove_forget(struct session *session, struct remove_attempts *attempts, struct err *err)
-{
-	const struct calls calls = {.n = attempts->n,
-		.timeout_ms = FORGET_MS,
-		.start = remove_on_start,
-		.done = remove_on_done,
-		.ctx = attempts};
-	int r = calls_run(session_loop(session), &calls, err);
-
-	vec_foreach (struct remove_attempt, attempt, attempts)
-		target_free(attempt->target);
-	remove_attempts_done(attempts);
-	return r;
-}
-
 /* A run that waits would not learn how this one has ended. */
 static int remove_check_waiting(
 	const struct run_list *unfinished, const struct run *run, struct err *err)
@@ -379,7 +356,17 @@ static int remove_some(struct session *session, struct run *const *runs, size_t 
 		if (r == 0)
 			remove_add_attempts(&removals[i], &errs[i], &attempts);
 	}
-	r = remove_forget(session, &attempts, err);
+	/* Errors go to those of the runs. */
+	const struct calls calls = {.n = attempts.n,
+		.timeout_ms = FORGET_MS,
+		.start = remove_on_start,
+		.done = remove_on_done,
+		.ctx = &attempts};
+	r = calls_run(session_loop(session), &calls, err);
+
+	vec_foreach (struct remove_attempt, attempt, &attempts)
+		target_free(attempt->target);
+	remove_attempts_done(&attempts);
 	if (r == 0)
 		remove_all_here(session, removals, n, errs);
 	for (size_t i = 0; i < n; i++)

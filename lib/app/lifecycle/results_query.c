@@ -12,7 +12,6 @@
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/record/observed.h"
 #include "core/record/params.h"
 #include "core/record/results.h"

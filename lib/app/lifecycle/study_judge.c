@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "app/lifecycle/cancel.h"
 #include "app/lifecycle/restart.h"
@@ -153,19 +152,6 @@ static int judge_write(const struct study_judge *judge, struct err *err)
  * The curves
  */
 
-static void judge_find_curve(struct study_judge *judge, size_t index)
-{
-	const struct series *series = judge->members[index].series;
-
-	judge->curves[index] = (struct stop_curve){0};
-	for (size_t i = 0; i < series_count(series); i++) {
-		struct series_curve curve;
-		series_get(series, i, &curve);
-		if (str_eq(curve.tag, judge->rule.metric) && curve.n > judge->curves[index].n)
-			judge->curves[index] = (struct stop_curve){curve.points, curve.n};
-	}
-}
-
 /* The copy of event files that are elsewhere may lie at another place than before. */
 static int judge_poll(struct study_judge *judge, size_t index, struct err *err)
 {
@@ -181,22 +167,14 @@ static int judge_poll(struct study_judge *judge, size_t index, struct err *err)
 		member->series = series_new(member->dir);
 	}
 	int r = series_poll(member->series, &is_new, err);
-	judge_find_curve(judge, index);
-	return r;
-}
+	const struct series *series = judge->members[index].series;
 
-static int judge_poll_all(struct study_judge *judge, const struct run_list *runs, struct err *err)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < judge->n; i++)
-		judge->members[i].run = NULL;
-	for (size_t i = 0; r == 0 && i < runs->n; i++) {
-		int64_t index = run_member_index(runs->v[i]);
-		if (index < 0 || (size_t)index >= judge->n)
-			continue;
-		judge->members[index].run = runs->v[i];
-		r = judge_poll(judge, (size_t)index, err);
+	judge->curves[index] = (struct stop_curve){0};
+	for (size_t i = 0; i < series_count(series); i++) {
+		struct series_curve curve;
+		series_get(series, i, &curve);
+		if (str_eq(curve.tag, judge->rule.metric) && curve.n > judge->curves[index].n)
+			judge->curves[index] = (struct stop_curve){curve.points, curve.n};
 	}
 	return r;
 }
@@ -271,7 +249,17 @@ int study_judge_members(struct study_judge *judge, const struct run_list *runs,
 	int fd = -1;
 	size_t before = 0;
 
-	int r = judge_poll_all(judge, runs, err);
+	int r = 0;
+
+	for (size_t i = 0; i < judge->n; i++)
+		judge->members[i].run = NULL;
+	for (size_t i = 0; r == 0 && i < runs->n; i++) {
+		int64_t index = run_member_index(runs->v[i]);
+		if (index < 0 || (size_t)index >= judge->n)
+			continue;
+		judge->members[index].run = runs->v[i];
+		r = judge_poll(judge, (size_t)index, err);
+	}
 	if (r < 0)
 		return r;
 	if (fs_lock(judge->lock, true, 0, &fd, &busy) < 0)

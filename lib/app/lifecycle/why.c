@@ -322,13 +322,6 @@ static bool lifecycle_why_add_excluded(const struct dirs *dirs, const struct run
 	return true;
 }
 
-static bool lifecycle_why_has_secrets(const struct run *run)
-{
-	AUTO_STRV struct strv names = {0};
-
-	return words_get(run->spec, "secrets", &names, NULL) < 0 || names.n > 0;
-}
-
 /* ": ModuleNotFoundError: No module named 'x' (train.py:3)". What the target itself knows of the
  * reason goes before what the output looks like. */
 static bool add_failure(const struct run *run, const char *tree, const struct buf *tail,
@@ -345,7 +338,9 @@ static bool add_failure(const struct run *run, const char *tree, const struct bu
 	};
 	AUTO_BUF struct buf reason = {0}, next = {0};
 
-	facts.is_private = lifecycle_why_has_secrets(run);
+	AUTO_STRV struct strv names = {0};
+
+	facts.is_private = words_get(run->spec, "secrets", &names, NULL) < 0 || names.n > 0;
 	run_get_exit(run, &facts.exit);
 	buf_init(&reason, REASON_MAX);
 	buf_init(&next, REASON_MAX);

@@ -397,24 +397,6 @@ static int proxy_on_listed(void *ctx, int status, struct err *err UNUSED)
 	return 0;
 }
 
-static int proxy_list_runs(struct proxy *proxy, struct err *err)
-{
-	const struct store_filter filter = {.limit = PROXY_LISTED};
-	struct store *store;
-
-	run_list_done(&proxy->listed);
-	int r = session_store(proxy->session, &store, err);
-	if (r == 0)
-		r = store_list(store, &filter, &proxy->listed, err);
-	proxy->listed_cut = proxy->listed.n == PROXY_LISTED;
-	if (r == 0 && proxy->listed_cut)
-		r = proxy_add_unfinished(store, &proxy->listed, err);
-	if (r == 0)
-		proxy->listing = refresh_start(
-			proxy->session, &proxy->listed, LIST_MS, proxy_on_listed, proxy);
-	return r;
-}
-
 /*
  * Requests
  */
@@ -496,18 +478,6 @@ static void respond_own(struct request *request)
 		request_refuse(request, 404, "there is no such page", NULL);
 }
 
-static void respond_run(struct request *request)
-{
-	AUTO_FREE char *path = mem_strndup(request->target, strcspn(request->target, "?"));
-
-	if (str_eq(path, HTML_STYLE_PATH))
-		respond_style(request);
-	else if (str_eq(path, "/"))
-		show_run(request);
-	else
-		request_refuse(request, 404, "there is no such page", NULL);
-}
-
 static void go_to_run(struct request *request)
 {
 	if (request->place->is_removed) {
@@ -519,7 +489,14 @@ static void go_to_run(struct request *request)
 	} else if (request->name.kind == PROXY_FILES) {
 		send_file(request);
 	} else {
-		respond_run(request);
+		AUTO_FREE char *path = mem_strndup(request->target, strcspn(request->target, "?"));
+
+		if (str_eq(path, HTML_STYLE_PATH))
+			respond_style(request);
+		else if (str_eq(path, "/"))
+			show_run(request);
+		else
+			request_refuse(request, 404, "there is no such page", NULL);
 	}
 }
 
@@ -621,8 +598,21 @@ static int proxy_on_turn(void *ctx, struct err *err)
 	struct proxy *proxy = ctx;
 	int r = places_refresh(proxy, err);
 
-	if (r == 0 && !proxy->listing && requests_wait_for(proxy, NULL))
-		r = proxy_list_runs(proxy, err);
+	if (r == 0 && !proxy->listing && requests_wait_for(proxy, NULL)) {
+		const struct store_filter filter = {.limit = PROXY_LISTED};
+		struct store *store;
+
+		run_list_done(&proxy->listed);
+		r = session_store(proxy->session, &store, err);
+		if (r == 0)
+			r = store_list(store, &filter, &proxy->listed, err);
+		proxy->listed_cut = proxy->listed.n == PROXY_LISTED;
+		if (r == 0 && proxy->listed_cut)
+			r = proxy_add_unfinished(store, &proxy->listed, err);
+		if (r == 0)
+			proxy->listing = refresh_start(
+				proxy->session, &proxy->listed, LIST_MS, proxy_on_listed, proxy);
+	}
 	places_tidy(proxy, false);
 	curves_tidy(proxy, false);
 	proxy_turn_at(proxy, clock_ms() + TURN_MS);

@@ -172,23 +172,6 @@ static int index_compare_ranked(const void *a_ptr, const void *b_ptr)
 	return a->at < b->at ? -1 : a->at > b->at;
 }
 
-static void index_rank(const struct run_list *runs, struct columns *columns)
-{
-	struct VEC_OF(struct index_ranked) ranked = {0};
-
-	vec_foreach (struct column, column, columns) {
-		struct index_ranked *each = vec_push(&ranked);
-
-		*each = (struct index_ranked){.column = *column, .at = ranked.n};
-		vec_foreach (struct run *, run, runs)
-			each->n += column_member(column, *run) != NULL;
-	}
-	vec_sort(&ranked, index_compare_ranked);
-	for (size_t i = 0; i < ranked.n; i++)
-		columns->v[i] = ranked.v[i].column;
-	vec_done(&ranked);
-}
-
 /* Columns that tell these runs apart, those of at most metrics_max metrics (0: of all). */
 static void index_compare(const struct proxy_runs *runs, size_t metrics_max, struct columns *ret)
 {
@@ -217,22 +200,21 @@ static void index_add_own(
 		AUTO_FREE char *name = mem_printf(PARAMS "%s", json_key(first));
 		index_push(&params, name);
 	}
-	index_rank(runs, &params);
+	struct VEC_OF(struct index_ranked) ranked = {0};
+
+	vec_foreach (struct column, column, &params) {
+		struct index_ranked *each = vec_push(&ranked);
+
+		*each = (struct index_ranked){.column = *column, .at = ranked.n};
+		vec_foreach (struct run *, run, runs)
+			each->n += column_member(column, *run) != NULL;
+	}
+	vec_sort(&ranked, index_compare_ranked);
+	for (size_t i = 0; i < ranked.n; i++)
+		params.v[i] = ranked.v[i].column;
+	vec_done(&ranked);
 	ret->more_metrics = index_take(all, COMPARE_METRICS, PROXY_COLUMNS_MAX, ret);
 	ret->more_params = index_take(&params, COMPARE_PARAMS, PROXY_COLUMNS_MAX, ret);
-}
-
-/* Columns of the view; what is none of them is told in *err. */
-static void index_add_named(
-	const struct proxy_view *view, struct index_columns *ret, struct err *err)
-{
-	for (size_t i = 0; i < view->columns.n; i++) {
-		AUTO_ERR struct err failure = {0};
-
-		if (columns_parse(view->columns.v[i], &ret->shown, &failure) < 0 &&
-			!err_is_set(err))
-			err_move(err, &failure);
-	}
 }
 
 static bool index_is_empty(const struct run_list *runs, const struct column *column, int64_t now_ms)
@@ -277,7 +259,14 @@ static void index_columns_make(const struct proxy_runs *shown, const struct colu
 	ret->more_params = ret->more_metrics = 0;
 	strv_done(&ret->folded);
 	ret->folded = (struct strv){0};
-	index_add_named(view, ret, err);
+	/* Columns of the view; what is none of them is told in *err. */
+	for (size_t i = 0; i < view->columns.n; i++) {
+		AUTO_ERR struct err failure = {0};
+
+		if (columns_parse(view->columns.v[i], &ret->shown, &failure) < 0 &&
+			!err_is_set(err))
+			err_move(err, &failure);
+	}
 }
 
 static void index_add_metric(struct strv *metrics, const char *column)
@@ -624,20 +613,6 @@ static void index_add_groups(struct buf *out, const struct proxy_page_index *pag
 	buf_adds(out, "</select></label>\n");
 }
 
-static void index_add_offered(
-	struct buf *out, const struct proxy_view *view, const struct strv *offered)
-{
-	buf_adds(out, "<details id=\"columns\"><summary>Columns</summary><fieldset>"
-		      "<legend>none chosen: those that are not empty, and what differs</legend>\n");
-	for (size_t i = 0; i < offered->n; i++) {
-		html_addf(out, "<label><input type=\"checkbox\" name=\"columns\" value=\"%s\"",
-			offered->v[i]);
-		buf_adds(out, strv_find(&view->columns, offered->v[i]) >= 0 ? " checked>" : ">");
-		html_addf(out, "%s</label>\n", offered->v[i]);
-	}
-	buf_adds(out, "</fieldset></details>\n");
-}
-
 static void index_add_bar(
 	struct buf *out, const struct proxy_page_index *page, const struct strv *offered)
 {
@@ -653,7 +628,15 @@ static void index_add_bar(
 		html_addf(out, "<input type=\"hidden\" name=\"sort\" value=\"%s\">\n", view->sort);
 	buf_adds(out, "<button>Show</button>\n<button formaction=\"" PROXY_COMPARE_PATH
 		      "\">Compare chosen</button>\n<a href=\"/\">all runs</a>\n");
-	index_add_offered(out, view, offered);
+	buf_adds(out, "<details id=\"columns\"><summary>Columns</summary><fieldset>"
+		      "<legend>none chosen: those that are not empty, and what differs</legend>\n");
+	for (size_t i = 0; i < offered->n; i++) {
+		html_addf(out, "<label><input type=\"checkbox\" name=\"columns\" value=\"%s\"",
+			offered->v[i]);
+		buf_adds(out, strv_find(&view->columns, offered->v[i]) >= 0 ? " checked>" : ">");
+		html_addf(out, "%s</label>\n", offered->v[i]);
+	}
+	buf_adds(out, "</fieldset></details>\n");
 	buf_adds(out, "</div>\n");
 }
 
@@ -689,18 +672,6 @@ static void index_add_form(struct buf *out, const char *prefix, const struct pro
 	buf_adds(out, "</code>");
 }
 
-static void index_add_charts(struct buf *out, const struct proxy_page_index *page)
-{
-	if (page->n_charts) {
-		buf_adds(out, "<h2>Curves</h2>\n<div class=\"plots\">\n");
-		for (size_t i = 0; i < page->n_charts; i++)
-			svg_draw_part(&page->charts[i], out);
-		buf_adds(out, "</div>\n");
-	}
-	for (size_t i = 0; page->notes && i < page->notes->n; i++)
-		html_addf(out, "<p class=\"note\">%s</p>\n", page->notes->v[i]);
-}
-
 static void index_add_all(struct buf *out, const struct proxy_page_index *page)
 {
 	const struct proxy_view *view = page->view;
@@ -715,7 +686,14 @@ static void index_add_all(struct buf *out, const struct proxy_page_index *page)
 	index_columns_make(&shown, &all, view, page->now_ms, &columns, &problem);
 	html_addf(out, "<form method=\"get\" action=\"%s\">\n", view->path);
 	index_add_bar(out, page, &columns.offered);
-	index_add_charts(out, page);
+	if (page->n_charts) {
+		buf_adds(out, "<h2>Curves</h2>\n<div class=\"plots\">\n");
+		for (size_t i = 0; i < page->n_charts; i++)
+			svg_draw_part(&page->charts[i], out);
+		buf_adds(out, "</div>\n");
+	}
+	for (size_t i = 0; page->notes && i < page->notes->n; i++)
+		html_addf(out, "<p class=\"note\">%s</p>\n", page->notes->v[i]);
 	if (page->media)
 		proxy_media_add(page->media, out);
 	if (is_study)

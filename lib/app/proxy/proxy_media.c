@@ -153,22 +153,6 @@ static void media_divide(const struct media_files *files, struct media_rows *ret
  * The table
  */
 
-/* The numbers of a path tell its step. */
-static void media_add_step(struct buf *out, const char *path)
-{
-	const char *ending = strrchr(path, '.');
-	bool is_first = true;
-
-	for (const char *at = path; at < ending; at++) {
-		if (!media_is_digit(*at))
-			continue;
-		if ((at == path || !media_is_digit(at[-1])) && !is_first)
-			buf_addc(out, ' ');
-		buf_addc(out, *at);
-		is_first = false;
-	}
-}
-
 static void media_add_figure(struct buf *out, const struct run *run, const struct media_file *media)
 {
 	static const char *const markup[] = {
@@ -190,26 +174,19 @@ static void media_add_figure(struct buf *out, const struct run *run, const struc
 		html_addf(out, "<a href=\"%s\">", url.data);
 	html_addf(out, markup[media->show], url.data, file->path, run_id(run));
 	buf_adds(out, media->show == PROXY_IMAGE ? "</a><figcaption>" : "<figcaption>");
-	media_add_step(out, file->path);
+	/* The numbers of a path tell its step. */
+	const char *ending = strrchr(file->path, '.');
+	bool is_first = true;
+
+	for (const char *at = file->path; at < ending; at++) {
+		if (!media_is_digit(*at))
+			continue;
+		if ((at == file->path || !media_is_digit(at[-1])) && !is_first)
+			buf_addc(out, ' ');
+		buf_addc(out, *at);
+		is_first = false;
+	}
 	buf_adds(out, "</figcaption></figure>\n");
-}
-
-/* The files of a run in the row, from *at on. */
-static void media_add_cell(struct buf *out, const struct proxy_media_list *list, size_t run,
-	const struct media_files *files, size_t end, size_t *at)
-{
-	size_t max = PROXY_MEDIA_STEPS / list->n, n = 0;
-
-	if (max < PROXY_MEDIA_STEPS_MIN)
-		max = PROXY_MEDIA_STEPS_MIN;
-	buf_adds(out, "<td><div class=\"steps\">");
-	for (; *at < end && files->v[*at].run == run; (*at)++)
-		if (n++ < max)
-			media_add_figure(out, list->v[run].run, &files->v[*at]);
-	buf_adds(out, "</div>");
-	if (n > max)
-		buf_addf(out, "<p class=\"note\">and %zu before</p>", n - max);
-	buf_adds(out, "</td>");
 }
 
 static void media_add_row(struct buf *out, const struct proxy_media_list *list,
@@ -218,8 +195,21 @@ static void media_add_row(struct buf *out, const struct proxy_media_list *list,
 	size_t at = row->first;
 
 	html_addf(out, "<tr><th scope=\"row\" title=\"%s\">%s</th>", row->name, row->name);
-	for (size_t i = 0; i < list->n; i++)
-		media_add_cell(out, list, i, files, row->first + row->n, &at);
+	for (size_t i = 0; i < list->n; i++) {
+		/* The files of a run in the row, from at on. */
+		size_t max = PROXY_MEDIA_STEPS / list->n, n = 0;
+
+		if (max < PROXY_MEDIA_STEPS_MIN)
+			max = PROXY_MEDIA_STEPS_MIN;
+		buf_adds(out, "<td><div class=\"steps\">");
+		for (; at < row->first + row->n && files->v[at].run == i; at++)
+			if (n++ < max)
+				media_add_figure(out, list->v[i].run, &files->v[at]);
+		buf_adds(out, "</div>");
+		if (n > max)
+			buf_addf(out, "<p class=\"note\">and %zu before</p>", n - max);
+		buf_adds(out, "</td>");
+	}
 	buf_adds(out, "</tr>\n");
 }
 

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "app/proxy/html.h"
 #include "app/proxy/proxy_cell.h"
@@ -39,30 +38,6 @@ enum { URLS_MAX = 16 << 10 };
  * The record
  */
 
-static void add_why(struct buf *out, const struct proxy_page_run *page)
-{
-	html_addf(out, "<p>%s</p>\n", page->why);
-	if (*page->why_hint)
-		html_addf(out, "<p class=\"note\"><code>%s</code></p>\n", page->why_hint);
-}
-
-static void proxy_page_add_facts(struct buf *out, const struct run *run, int64_t now_ms)
-{
-	static const char *const names[] = {"command", "target", "submitted", "started", "ended",
-		"duration", "attempts", "exit", "group", "tags", "note", "parent", "commit", "cpu",
-		"memory", "gpu", "gpu-memory", "energy"};
-
-	buf_adds(out, "<div class=\"scroll\"><table>\n");
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		AUTO_FREE char *text = cell_column(run, names[i], now_ms);
-
-		if (*text)
-			html_addf(out, "<tr><th>%s</th><td class=\"wrap\">%s</td></tr>\n", names[i],
-				text);
-	}
-	buf_adds(out, "</table></div>\n");
-}
-
 static void add_params(struct buf *out, const struct run *run)
 {
 	const struct json *params = json_get(run->doc, "params");
@@ -94,17 +69,6 @@ static void proxy_page_add_metrics(struct buf *out, const struct run *run)
 			json_key(m), value, step);
 	}
 	buf_adds(out, "</table></div>\n");
-}
-
-static void proxy_page_add_links(struct buf *out, const struct run *run)
-{
-	for (const struct json *m = json_first(json_get(run->doc, "links")); m; m = json_next(m)) {
-		const char *url = json_str(m);
-
-		if (url && (str_starts(url, "https://") || str_starts(url, "http://")))
-			html_addf(out, "<p><a rel=\"noopener noreferrer\" href=\"%s\">%s</a></p>\n",
-				url, url);
-	}
 }
 
 /* "actors.0 to actors.11: 6006": the ports of each role's first rank. */
@@ -238,21 +202,6 @@ static char *file_url(const struct proxy_page_run *page, const struct outputs_fi
 	return cell_url(page->run, PROXY_FILES, 0, target.data, page->here);
 }
 
-static void add_preview(
-	struct buf *out, const struct proxy_page_run *page, const struct shown *shown)
-{
-	static const char *const markup[] = {
-		[PROXY_IMAGE] = "<a href=\"%s\"><img loading=\"lazy\" alt=\"\" src=\"%s\"></a>",
-		[PROXY_VIDEO] = "<video controls preload=\"metadata\" src=\"%s\"></video>",
-		[PROXY_AUDIO] = "<audio controls preload=\"none\" src=\"%s\"></audio>",
-	};
-	AUTO_FREE char *url = file_url(page, shown->file);
-
-	buf_adds(out, "<figure>");
-	html_addf(out, markup[shown->show], url, url);
-	html_addf(out, "<figcaption>%s</figcaption></figure>\n", shown->file->path);
-}
-
 static void add_previews(struct buf *out, const struct proxy_page_run *page)
 {
 	struct shown_list shown = {0};
@@ -260,39 +209,22 @@ static void add_previews(struct buf *out, const struct proxy_page_run *page)
 	proxy_page_choose(page->files, false, &shown);
 	if (shown.n)
 		buf_adds(out, "<div class=\"shown\">\n");
-	vec_foreach (struct shown, one, &shown)
-		add_preview(out, page, one);
+	vec_foreach (struct shown, one, &shown) {
+		static const char *const markup[] = {
+			[PROXY_IMAGE] =
+				"<a href=\"%s\"><img loading=\"lazy\" alt=\"\" src=\"%s\"></a>",
+			[PROXY_VIDEO] = "<video controls preload=\"metadata\" src=\"%s\"></video>",
+			[PROXY_AUDIO] = "<audio controls preload=\"none\" src=\"%s\"></audio>",
+		};
+		AUTO_FREE char *url = file_url(page, one->file);
+
+		buf_adds(out, "<figure>");
+		html_addf(out, markup[one->show], url, url);
+		html_addf(out, "<figcaption>%s</figcaption></figure>\n", one->file->path);
+	}
 	if (shown.n)
 		buf_adds(out, "</div>\n");
 	vec_done(&shown);
-}
-
-static void add_texts(struct buf *out, const struct proxy_page_run *page)
-{
-	struct shown_list shown = {0};
-
-	proxy_page_choose(page->files, true, &shown);
-	vec_foreach (struct shown, one, &shown) {
-		AUTO_FREE char *url = file_url(page, one->file);
-		html_addf(out,
-			"<details><summary>%s</summary><iframe sandbox=\"\" loading=\"lazy\" "
-			"referrerpolicy=\"origin\" src=\"%s\"></iframe></details>\n",
-			one->file->path, url);
-	}
-	vec_done(&shown);
-}
-
-static void proxy_page_add_file(
-	struct buf *out, const struct proxy_page_run *page, const struct outputs_file *file)
-{
-	AUTO_FREE char *url = file_url(page, file);
-	char size[16], time[CLOCK_TEXT_SIZE];
-
-	clock_format(file->mtime_ns / 1000000, time);
-	html_addf(out,
-		"<tr><td class=\"wrap\"><a href=\"%s\">%s</a></td><td class=\"n\">%s</td>"
-		"<td>%s</td></tr>\n",
-		url, file->path, str_size(file->size, size), time);
 }
 
 static void proxy_page_add_list(struct buf *out, const struct proxy_page_run *page)
@@ -300,17 +232,27 @@ static void proxy_page_add_list(struct buf *out, const struct proxy_page_run *pa
 	size_t n = page->files->n < PROXY_FILES_SHOWN ? page->files->n : PROXY_FILES_SHOWN;
 
 	buf_adds(out, "<div class=\"scroll\"><table>\n");
-	for (size_t i = 0; i < n; i++)
-		proxy_page_add_file(out, page, &page->files->v[i]);
+	for (size_t i = 0; i < n; i++) {
+		const struct outputs_file *file = &page->files->v[i];
+		AUTO_FREE char *url = file_url(page, file);
+		char size[16], time[CLOCK_TEXT_SIZE];
+
+		clock_format(file->mtime_ns / 1000000, time);
+		html_addf(out,
+			"<tr><td class=\"wrap\"><a href=\"%s\">%s</a></td><td class=\"n\">%s</td>"
+			"<td>%s</td></tr>\n",
+			url, file->path, str_size(file->size, size), time);
+	}
 	buf_adds(out, "</table></div>\n");
 	if (n < page->files->n || page->files_cut)
 		buf_addf(out, "<p class=\"note\">%zu of %s%zu files</p>\n", n,
 			page->files_cut ? "more than " : "", page->files->n);
 }
 
-/* Of storage that is not looked into by itself: as it was at the end. */
-static void proxy_page_add_summary(struct buf *out, const struct proxy_page_run *page)
+static void proxy_page_add_files(struct buf *out, const struct proxy_page_run *page)
 {
+	buf_adds(out, "<h2 id=\"files\">Files</h2>\n");
+	/* Of storage that is not looked into by itself: as it was at the end. */
 	AUTO_JSON struct json *listed =
 		page->files->n ? results_json(page->files, page->files_cut) : NULL;
 	AUTO_STRV struct strv words = {0};
@@ -320,15 +262,19 @@ static void proxy_page_add_summary(struct buf *out, const struct proxy_page_run 
 		html_addf(out, i ? " &middot; %s" : "<p>%s", words.v[i]);
 	if (words.n)
 		buf_adds(out, "</p>\n");
-}
-
-static void proxy_page_add_files(struct buf *out, const struct proxy_page_run *page)
-{
-	buf_adds(out, "<h2 id=\"files\">Files</h2>\n");
-	proxy_page_add_summary(out, page);
 	if (page->files->n && !page->is_far) {
 		add_previews(out, page);
-		add_texts(out, page);
+		struct shown_list shown = {0};
+
+		proxy_page_choose(page->files, true, &shown);
+		vec_foreach (struct shown, one, &shown) {
+			AUTO_FREE char *url = file_url(page, one->file);
+			html_addf(out,
+				"<details><summary>%s</summary><iframe sandbox=\"\" loading=\"lazy\" "
+				"referrerpolicy=\"origin\" src=\"%s\"></iframe></details>\n",
+				one->file->path, url);
+		}
+		vec_done(&shown);
 	}
 	if (page->files->n)
 		proxy_page_add_list(out, page);
@@ -359,14 +305,34 @@ void proxy_page_run(const struct proxy_page_run *page, struct buf *out)
 	html_addf(out, "</p>\n<h1>%s ", run_id(run));
 	cell_state(out, run, now_ms);
 	buf_adds(out, "</h1>\n");
-	add_why(out, page);
-	proxy_page_add_links(out, run);
+	html_addf(out, "<p>%s</p>\n", page->why);
+	if (*page->why_hint)
+		html_addf(out, "<p class=\"note\"><code>%s</code></p>\n", page->why_hint);
+	for (const struct json *m = json_first(json_get(run->doc, "links")); m; m = json_next(m)) {
+		const char *url = json_str(m);
+
+		if (url && (str_starts(url, "https://") || str_starts(url, "http://")))
+			html_addf(out, "<p><a rel=\"noopener noreferrer\" href=\"%s\">%s</a></p>\n",
+				url, url);
+	}
 	proxy_page_add_ports(out, page);
 	proxy_page_add_metrics(out, run);
 	add_params(out, run);
 	add_log(out, page);
 	proxy_page_add_files(out, page);
 	buf_adds(out, "<h2>Record</h2>\n");
-	proxy_page_add_facts(out, run, now_ms);
+	static const char *const names[] = {"command", "target", "submitted", "started", "ended",
+		"duration", "attempts", "exit", "group", "tags", "note", "parent", "commit", "cpu",
+		"memory", "gpu", "gpu-memory", "energy"};
+
+	buf_adds(out, "<div class=\"scroll\"><table>\n");
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		AUTO_FREE char *text = cell_column(run, names[i], now_ms);
+
+		if (*text)
+			html_addf(out, "<tr><th>%s</th><td class=\"wrap\">%s</td></tr>\n", names[i],
+				text);
+	}
+	buf_adds(out, "</table></div>\n");
 	html_end(out);
 }

@@ -238,16 +238,6 @@ static struct run *read_row(struct store *store, struct place *place)
 	return run;
 }
 
-static void proxy_place_take_run(struct place *place, struct run *run)
-{
-	place->refreshed_ms = clock_ms();
-	forwarder_take(place->forwarder, run);
-	if (!run_state_is_final(proxy_place_state_of(place)))
-		place->ended_ms = 0;
-	else if (!place->ended_ms)
-		place->ended_ms = place->refreshed_ms;
-}
-
 static int proxy_place_on_refreshed(void *ctx, int status, struct err *err UNUSED)
 {
 	struct place_refresh *batch = ctx;
@@ -256,19 +246,18 @@ static int proxy_place_on_refreshed(void *ctx, int status, struct err *err UNUSE
 	if (status < 0)
 		return status;
 	for (size_t i = 0; i < batch->places.n; i++) {
-		proxy_place_take_run(batch->places.v[i], TAKE(batch->runs.v[i]));
+		struct place *place = batch->places.v[i];
+		struct run *run = TAKE(batch->runs.v[i]);
+		place->refreshed_ms = clock_ms();
+		forwarder_take(place->forwarder, run);
+		if (!run_state_is_final(proxy_place_state_of(place)))
+			place->ended_ms = 0;
+		else if (!place->ended_ms)
+			place->ended_ms = place->refreshed_ms;
 		requests_go_on(batch->proxy, batch->places.v[i]);
 	}
 	place_refresh_free(batch);
 	return 0;
-}
-
-static void place_refresh_add(struct place_refresh *batch, struct place *place, struct run *run)
-{
-	*vec_push(&batch->runs) = run;
-	*vec_push(&batch->places) = place;
-	place->users++;
-	place->refresh = batch;
 }
 
 static void place_refresh_begin(
@@ -300,7 +289,10 @@ int places_refresh(struct proxy *proxy, struct err *err)
 		}
 		struct place_refresh *batch =
 			later && !is_waited_for ? later : mem_alloc(1, sizeof(*batch));
-		place_refresh_add(batch, place, run);
+		*vec_push(&batch->runs) = run;
+		*vec_push(&batch->places) = place;
+		place->users++;
+		place->refresh = batch;
 		if (is_waited_for)
 			place_refresh_begin(proxy, batch, URGENT_MS);
 		else
@@ -375,17 +367,6 @@ static struct place_port *proxy_place_port_of(struct place *place, int rank, uin
 	return found;
 }
 
-/* Refuse with the sentence of `dlrun why`: no program is there to respond. */
-static void refuse_state(struct request *request)
-{
-	AUTO_BUF struct buf sentence = {0}, hint = {0};
-
-	buf_init(&sentence, SENTENCE_MAX);
-	buf_init(&hint, SENTENCE_MAX);
-	run_why(place_run(request->place), &sentence, &hint);
-	request_refuse(request, 503, sentence.data, hint.len ? hint.data : NULL);
-}
-
 /* The rank that a name means: a role's is told by "-N" behind its name, else it is 0. */
 static int proxy_place_rank(
 	const struct run *run, const struct proxy_name *name, int *ret, struct err *err)
@@ -419,7 +400,13 @@ void place_relay(struct request *request)
 	int rank = 0;
 
 	if (!may_relay_to(place) || !run_handle(place_run(place))) {
-		refuse_state(request);
+		/* Refuse with the sentence of `dlrun why`: no program is there to respond. */
+		AUTO_BUF struct buf sentence = {0}, hint = {0};
+
+		buf_init(&sentence, SENTENCE_MAX);
+		buf_init(&hint, SENTENCE_MAX);
+		run_why(place_run(request->place), &sentence, &hint);
+		request_refuse(request, 503, sentence.data, hint.len ? hint.data : NULL);
 		return;
 	}
 	int r = forwarder_check(place->forwarder, &error);

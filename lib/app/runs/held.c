@@ -348,32 +348,11 @@ static int64_t kick_pause_ms(const char *path)
 	return ms;
 }
 
-/* The pause after this kick: twice the one before, which sent nothing. */
-static int write_kicked(const char *path, struct err *err)
-{
-	bool is_first = access(path, F_OK) < 0;
-	int64_t ms = is_first ? KICK_MS : kick_pause_ms(path) * 2;
-	AUTO_FREE char *text = mem_printf("%lld", (long long)(ms > KICK_MAX_MS ? KICK_MAX_MS : ms));
-
-	return fs_replace(path, text, strlen(text), 0600, FS_SYNC_NONE, err);
-}
-
 void held_kick_soon(const struct dirs *dirs)
 {
 	AUTO_FREE char *dir = held_dir(dirs), *kicked = fs_join(dir, KICKED);
 
 	unlink(kicked);
-}
-
-static bool was_kicked(const char *path, int64_t pause_ms)
-{
-	struct stat st;
-	int64_t age_ms;
-
-	if (stat(path, &st) < 0)
-		return false;
-	age_ms = clock_wall_ms() - (int64_t)st.st_mtime * 1000;
-	return age_ms >= 0 && age_ms < pause_ms;
 }
 
 /* Whether the mark of a run names others that it waits for. */
@@ -398,7 +377,13 @@ static bool held_is_too_early(const struct dirs *dirs, const char *kicked)
 
 	if (pause_ms > KICK_AFTER_MS && held_any_after(dirs))
 		pause_ms = KICK_AFTER_MS;
-	return was_kicked(kicked, pause_ms);
+	struct stat st;
+	int64_t age_ms;
+
+	if (stat(kicked, &st) < 0)
+		return false;
+	age_ms = clock_wall_ms() - (int64_t)st.st_mtime * 1000;
+	return age_ms >= 0 && age_ms < pause_ms;
 }
 
 void held_kick(struct session *session)
@@ -415,7 +400,12 @@ void held_kick(struct session *session)
 		!held_any(&session->dirs, NULL) || held_is_too_early(&session->dirs, kicked) ||
 		fs_is_locked(lock))
 		return;
-	int r = write_kicked(kicked, &err);
+	/* The pause after this kick: twice the one before, which sent nothing. */
+	bool is_first = access(kicked, F_OK) < 0;
+	int64_t ms = is_first ? KICK_MS : kick_pause_ms(kicked) * 2;
+	AUTO_FREE char *text = mem_printf("%lld", (long long)(ms > KICK_MAX_MS ? KICK_MAX_MS : ms));
+
+	int r = fs_replace(kicked, text, strlen(text), 0600, FS_SYNC_NONE, &err);
 	if (r == 0)
 		r = background_start(session, argv, &sender, &err);
 	if (r < 0)

@@ -75,18 +75,6 @@ static int refresh_find(
 	return r;
 }
 
-static int insert(struct store *store, struct run *run, struct err *err)
-{
-	AUTO_ERR struct err error = {0};
-
-	json_remove(run->doc, "adopted");
-	int r = store_insert(store, run, &error);
-	/* Another process has inserted it meanwhile. */
-	if (r < 0 && error.id != E_RUN_NAME)
-		return err_move(err, &error);
-	return 0;
-}
-
 int adopt_own(struct session *session, struct run *run, struct err *err)
 {
 	const struct json *adopted = json_get(run->doc, "adopted");
@@ -101,7 +89,16 @@ int adopt_own(struct session *session, struct run *run, struct err *err)
 		return err_hint(err, "dlrun show %s:%s", run_target(run), run_id(run));
 	}
 	int r = session_store(session, &store, err);
-	return r < 0 ? r : insert(store, run, err);
+	if (r < 0)
+		return r;
+	AUTO_ERR struct err error = {0};
+
+	json_remove(run->doc, "adopted");
+	r = store_insert(store, run, &error);
+	/* Another process has inserted it meanwhile. */
+	if (r < 0 && error.id != E_RUN_NAME)
+		return err_move(err, &error);
+	return 0;
 }
 
 static int by_age(const void *a, const void *b)
@@ -592,19 +589,6 @@ static void refresh_query_all(struct refresh *refresh, struct run_list *runs, in
 	}
 }
 
-/* Calls that are still in flight have not answered in time. */
-static void take_responses(struct refresh *refresh)
-{
-	for (size_t i = 0; i < refresh->n_queries; i++) {
-		struct query *query = &refresh->queries[i];
-
-		if (query->call.private)
-			query->result = err_set(&query->err, E_TARGET_SILENT,
-				"target %s did not answer in time", run_target(query->run));
-		refresh_take_response(refresh, query);
-	}
-}
-
 /* Merge once more: a submit that finishes after the first merge, but before the store knows of the
  * end, leaves its final facts to us. */
 static int write_late(struct refresh *refresh, struct store *store, struct err *err)
@@ -645,7 +629,15 @@ static int refresh_on_end(void *ctx, struct err *err)
 	refresh_done_fn *done = refresh->done;
 	void *done_ctx = refresh->ctx;
 
-	take_responses(refresh);
+	/* Calls that are still in flight have not answered in time. */
+	for (size_t i = 0; i < refresh->n_queries; i++) {
+		struct query *query = &refresh->queries[i];
+
+		if (query->call.private)
+			query->result = err_set(&query->err, E_TARGET_SILENT,
+				"target %s did not answer in time", run_target(query->run));
+		refresh_take_response(refresh, query);
+	}
 	int r = refresh->changed.n == 0 ? 0 : write_changes(refresh, err);
 	if (refresh->changed.n)
 		held_kick_ended(refresh->session, &refresh->changed);

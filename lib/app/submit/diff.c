@@ -46,22 +46,6 @@ static bool same_words(const struct strv *a, const struct strv *b)
 	return true;
 }
 
-static int submit_diff_add_command(
-	struct json *facts, const struct run *a, const struct run *b, struct err *err)
-{
-	AUTO_STRV struct strv words_a = {0}, words_b = {0};
-
-	int r = words_get(a->doc, "command", &words_a, err);
-	if (r == 0)
-		r = words_get(b->doc, "command", &words_b, err);
-	if (r < 0)
-		return r;
-	if (!same_words(&words_a, &words_b) ||
-		json_get_bool(a->doc, "shell", false) != json_get_bool(b->doc, "shell", false))
-		set_fact(facts, "command", command_of(a), command_of(b));
-	return 0;
-}
-
 static bool same_value(const struct json *a, const struct json *b)
 {
 	AUTO_BUF struct buf text_a = buf_with(VALUE_MAX), text_b = buf_with(VALUE_MAX);
@@ -114,20 +98,6 @@ int run_env_add(const struct run *run, struct json *env, struct err *err)
 	return r;
 }
 
-static int submit_diff_add_env(
-	struct json *facts, const struct run *a, const struct run *b, struct err *err)
-{
-	AUTO_JSON struct json *env_a = json_object();
-	AUTO_JSON struct json *env_b = json_object();
-
-	int r = run_env_add(a, env_a, err);
-	if (r == 0)
-		r = run_env_add(b, env_b, err);
-	if (r == 0)
-		submit_diff_add_members(facts, "env", env_a, env_b);
-	return r;
-}
-
 /* The tree has none, nor has an image in the place of a run. */
 static bool has_command(const struct run *run)
 {
@@ -137,10 +107,16 @@ static bool has_command(const struct run *run)
 static int add_run_facts(
 	struct json *facts, const struct run *a, const struct run *b, struct err *err)
 {
-	int r = submit_diff_add_command(facts, a, b, err);
+	AUTO_STRV struct strv words_a = {0}, words_b = {0};
 
+	int r = words_get(a->doc, "command", &words_a, err);
+	if (r == 0)
+		r = words_get(b->doc, "command", &words_b, err);
 	if (r < 0)
 		return r;
+	if (!same_words(&words_a, &words_b) ||
+		json_get_bool(a->doc, "shell", false) != json_get_bool(b->doc, "shell", false))
+		set_fact(facts, "command", command_of(a), command_of(b));
 	submit_diff_add_members(
 		facts, "params", json_get(a->doc, "params"), json_get(b->doc, "params"));
 	submit_diff_add_members(facts, "tags", json_get(a->doc, "tags"), json_get(b->doc, "tags"));
@@ -148,7 +124,15 @@ static int add_run_facts(
 	if (has_command(b))
 		submit_diff_add_members(facts, "data", json_get(a->doc, RUNTIME_DATA),
 			json_get(b->doc, RUNTIME_DATA));
-	return submit_diff_add_env(facts, a, b, err);
+	AUTO_JSON struct json *env_a = json_object();
+	AUTO_JSON struct json *env_b = json_object();
+
+	r = run_env_add(a, env_a, err);
+	if (r == 0)
+		r = run_env_add(b, env_b, err);
+	if (r == 0)
+		submit_diff_add_members(facts, "env", env_a, env_b);
+	return r;
 }
 
 /*
@@ -338,26 +322,19 @@ static int add_entries(struct session *session, const struct run *a, const struc
  * All of it
  */
 
-static int submit_diff_fill(struct session *session, const struct run *a, const struct run *b,
-	struct diff_report *report, struct err *err)
-{
-	int r = b && has_command(a) && has_command(b) ? add_run_facts(report->facts, a, b, err) : 0;
-
-	if (r == 0)
-		r = add_base(session, report->facts, a, b, err);
-	if (r == 0)
-		r = add_entries(session, a, b, report, err);
-	if (r == 0)
-		compare_files(report);
-	return r;
-}
-
 int runs_diff(struct session *session, const struct run *a, const struct run *b,
 	struct diff_report *ret, struct err *err)
 {
 	AUTO(diff_report_done) struct diff_report report = {.facts = json_object()};
 
-	int r = submit_diff_fill(session, a, b, &report, err);
+	int r = b && has_command(a) && has_command(b) ? add_run_facts(report.facts, a, b, err) : 0;
+
+	if (r == 0)
+		r = add_base(session, report.facts, a, b, err);
+	if (r == 0)
+		r = add_entries(session, a, b, &report, err);
+	if (r == 0)
+		compare_files(&report);
 	if (r < 0)
 		return r;
 	*ret = report;

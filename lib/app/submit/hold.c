@@ -10,7 +10,6 @@
 #include "app/submit/place_impl.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
-#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/image/code.h"
 
@@ -110,15 +109,6 @@ static void hold_set(const struct submit *submit, const struct err *cause, struc
 		held_set_after(run, &submit->spec.after);
 }
 
-static void hold_set_phases(const struct submit *submit, struct run *run)
-{
-	struct json *phases = json_sub(run->doc, "phases_ms");
-
-	json_set_int(phases, "snapshot", submit->snapshot_ms);
-	json_set_int(phases, "pack", submit->pack_ms);
-	json_set_int(phases, "total", clock_ms() - submit->begun_ms);
-}
-
 struct hold_change {
 	struct submit *submit;
 	const struct err *cause;
@@ -187,7 +177,11 @@ int submit_hold(struct submit *submit, const struct err *cause, struct err *err)
 		r = hold_rows(submit, cause, err);
 	if (r < 0)
 		return r;
-	hold_set_phases(submit, submit->run);
+	struct json *phases = json_sub(submit->run->doc, "phases_ms");
+
+	json_set_int(phases, "snapshot", submit->snapshot_ms);
+	json_set_int(phases, "pack", submit->pack_ms);
+	json_set_int(phases, "total", clock_ms() - submit->begun_ms);
 	auto_fd(&submit->gc_fd);
 	submit->gc_fd = -1;
 	submit_set_warnings(submit, submit->run);

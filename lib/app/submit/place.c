@@ -101,14 +101,6 @@ static void place_refuse(struct place_trial *trial, struct err *err)
 	err_move(&trial->error, err);
 }
 
-static void place_answer(struct place_trial *trial, int status, struct err *err)
-{
-	if (status < 0)
-		place_refuse(trial, err);
-	else
-		trial->state = trial->room.is_now ? RUN_PLACE_NOW : RUN_PLACE_LATER;
-}
-
 static void place_on_room(struct target_call *call, int status, struct err *err)
 {
 	struct place_trial *trial = CONTAINER_OF(call, struct place_trial, call);
@@ -116,7 +108,10 @@ static void place_on_room(struct target_call *call, int status, struct err *err)
 	bool is_open;
 
 	trial->is_open = false;
-	place_answer(trial, status, err);
+	if (status < 0)
+		place_refuse(trial, err);
+	else
+		trial->state = trial->room.is_now ? RUN_PLACE_NOW : RUN_PLACE_LATER;
 	loop_wait_done(wait);
 	place_best(trial->choice, &is_open);
 	if (!is_open) {
@@ -297,21 +292,6 @@ static void place_decide(struct place_trial *trial, const struct place_trial *ch
 		run_place_decide(trial->place, trial->state, text, clock_wall_ms());
 }
 
-/* A place that has refused the run does so for ever; one that was silent does not answer now. */
-static void place_remember(struct place_trial *trial, const struct strv *silent)
-{
-	const struct run_place *place = trial->place;
-
-	if (place->state == RUN_PLACE_REFUSED) {
-		trial->state = RUN_PLACE_REFUSED;
-		err_set(&trial->error, E_RUN_START, "%s",
-			place->text ? place->text : "refused the run");
-	} else if (silent && strv_find(silent, place->target) >= 0) {
-		trial->state = RUN_PLACE_SILENT;
-		err_set(&trial->error, E_TARGET_SILENT, "no answer a moment ago");
-	}
-}
-
 static void place_add_silent(const struct place_choice *choice, struct strv *silent)
 {
 	for (size_t i = 0; silent && i < choice->n; i++) {
@@ -412,7 +392,19 @@ int place_choose(struct submit *submit, const struct submit *common, place_prepa
 		choice.trials[i] = (struct place_trial){.choice = &choice,
 			.place = &submit->places.v[i],
 			.was_left = submit->places.v[i].state == RUN_PLACE_LEFT};
-		place_remember(&choice.trials[i], silent);
+		/* A place that has refused the run does so for ever; one that was silent does not
+		 * answer now. */
+		struct place_trial *trial = &choice.trials[i];
+		const struct run_place *place = trial->place;
+
+		if (place->state == RUN_PLACE_REFUSED) {
+			trial->state = RUN_PLACE_REFUSED;
+			err_set(&trial->error, E_RUN_START, "%s",
+				place->text ? place->text : "refused the run");
+		} else if (silent && strv_find(silent, place->target) >= 0) {
+			trial->state = RUN_PLACE_SILENT;
+			err_set(&trial->error, E_TARGET_SILENT, "no answer a moment ago");
+		}
 	}
 	int r = place_ask_all(&choice, common, prepare, err);
 	if (r < 0)
@@ -433,15 +425,6 @@ int place_choose(struct submit *submit, const struct submit *common, place_prepa
  * Of a new run
  */
 
-static void place_report(const struct submit *submit)
-{
-	const struct submit_events *events = submit->events;
-	AUTO_FREE char *text = run_places_text(&submit->places);
-
-	if (events && events->places)
-		events->places(events->ctx, text);
-}
-
 int submit_check_places(struct submit *submit, bool *ret_silent, struct err *err)
 {
 	const struct strv *waits = submit->options->waits;
@@ -459,7 +442,11 @@ int submit_check_places(struct submit *submit, bool *ret_silent, struct err *err
 	r = place_choose(submit, &common, submit_check, NULL, &silence);
 	if (r < 0 && silence.code != ERR_NET)
 		return err_move(err, &silence);
-	place_report(submit);
+	const struct submit_events *events = submit->events;
+	AUTO_FREE char *text = run_places_text(&submit->places);
+
+	if (events && events->places)
+		events->places(events->ctx, text);
 	/* The choice is no part of the time that the snapshot takes. */
 	submit->begun_ms = clock_ms();
 	int checked = submit_check(submit, err);

@@ -13,7 +13,6 @@
 #include "app/runs/deliver.h"
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
-#include "app/submit/hold_impl.h"
 #include "app/submit/place_impl.h"
 #include "app/submit/spill_impl.h"
 #include "base/os/fs.h"
@@ -117,38 +116,9 @@ int queue_list(struct session *session, struct run_list *ret, struct err *err)
 	return held_any(&session->dirs, NULL) ? runs_unfinished(session, run_is_held, ret, err) : 0;
 }
 
-static int drop_marks(struct session *session, struct err *err)
-{
-	AUTO_STRV struct strv ids = {0};
-	struct store *store;
-
-	held_any(&session->dirs, &ids);
-	int r = session_store(session, &store, err);
-	for (size_t i = 0; r == 0 && i < ids.n; i++)
-		drop_mark(session, store, ids.v[i]);
-	return r;
-}
-
 /*
  * Members of a study
  */
-
-/* The rows of the run and, behind it, of all other members of its study that have not ended. */
-static int send_list_members(
-	struct store *store, const struct run *run, struct run_list *ret, struct err *err)
-{
-	const struct store_filter filter = {.unfinished_only = true, .group = run_study(run)};
-	AUTO(run_list_done) struct run_list all = {0};
-
-	int r = store_list(store, &filter, &all, err);
-	if (r == 0)
-		*vec_push(ret) = run_copy(run);
-	for (size_t i = all.n; r == 0 && i-- > 0;)
-		if (str_eq(run_study(all.v[i]), filter.group) &&
-			!str_eq(run_id(all.v[i]), run_id(run)))
-			*vec_push(ret) = TAKE(all.v[i]);
-	return r;
-}
 
 /* The row of run, and those of the other members: all or none. members: as they are then. */
 static int send_change_members(struct session *session, struct run *run, store_change_fn *fn,
@@ -157,8 +127,21 @@ static int send_change_members(struct session *session, struct run *run, store_c
 	struct store *store;
 	int r = session_store(session, &store, err);
 
-	if (r == 0)
-		r = send_list_members(store, run, members, err);
+	if (r == 0) {
+		/* The rows of the run and, behind it, of all other members of its study that have
+		 * not ended. */
+		const struct store_filter filter = {
+			.unfinished_only = true, .group = run_study(run)};
+		AUTO(run_list_done) struct run_list all = {0};
+
+		r = store_list(store, &filter, &all, err);
+		if (r == 0)
+			*vec_push(members) = run_copy(run);
+		for (size_t i = all.n; r == 0 && i-- > 0;)
+			if (str_eq(run_study(all.v[i]), filter.group) &&
+				!str_eq(run_id(all.v[i]), run_id(run)))
+				*vec_push(members) = TAKE(all.v[i]);
+	}
 	if (r == 0)
 		r = store_change_all(store, members, fn, ctx, err);
 	if (r == 0)
@@ -207,27 +190,18 @@ static bool send_is_whole(const struct submit *submit)
  * Opening
  */
 
-/* Without the tree its settings are not known: the run stays until the tree is back. */
-static int send_dir(
-	const struct session *session, const struct run *run, char **ret, struct err *err)
-{
-	int r = after_submit_dir(run, ret, err);
-
-	if (r < 0)
-		return err_hint(err, "dlrun cancel %s", run_id(run));
-	if (!*ret)
-		*ret = mem_strdup(session->dirs.home ? session->dirs.home : "/");
-	return 0;
-}
-
 static int send_open_session(
 	struct sending *sending, struct session *session, const struct run *run, struct err *err)
 {
 	struct session_env env = session->env;
 
-	int r = send_dir(session, run, &sending->cwd, err);
+	/* Without the tree its settings are not known: the run stays until the tree is back. */
+	int r = after_submit_dir(run, &sending->cwd, err);
+
 	if (r < 0)
-		return r;
+		return err_hint(err, "dlrun cancel %s", run_id(run));
+	if (!sending->cwd)
+		sending->cwd = mem_strdup(session->dirs.home ? session->dirs.home : "/");
 	env.cwd = sending->cwd;
 	env.shell_dir = env.git_dir = env.git_work_tree = NULL;
 	env.must_count = env.has_terminal = false;
@@ -272,13 +246,6 @@ static int send_check_known(const struct submit *submit, const char *known, stru
 	return err_hint(err, "kubectl config get-contexts");
 }
 
-static int send_check_place(const struct submit *submit, struct err *err)
-{
-	const char *known = json_get_str(json_get(submit->run->doc, RUN_HELD), "place");
-
-	return send_check_known(submit, known, err);
-}
-
 /* Hosts of a pool are chosen when it is sent; a cluster is the one of the submit, whatever the
  * current context is. */
 static int send_open_target(struct submit *submit, struct err *err)
@@ -290,7 +257,11 @@ static int send_open_target(struct submit *submit, struct err *err)
 	int r = is_chosen ? target_open_run(submit->session, submit->run, &submit->target, err)
 			  : target_open(
 				    submit->session, run_target(submit->run), &submit->target, err);
-	return r < 0 ? r : send_check_place(submit, err);
+	if (r < 0)
+		return r;
+	const char *known = json_get_str(json_get(submit->run->doc, RUN_HELD), "place");
+
+	return send_check_known(submit, known, err);
 }
 
 /* The row, as it is now; not its target. */
@@ -406,16 +377,6 @@ static int send_change_cancelled(void *ctx UNUSED, struct run *run, struct err *
 		return 0;
 	held_end(run);
 	return 1;
-}
-
-static int send_end(struct submit *submit, struct err *err)
-{
-	struct session *session = submit->session;
-	int r = run_change_row(session, submit->run, send_change_cancelled, NULL, err);
-
-	if (r == 0)
-		held_unmark(&session->dirs, submit->id);
-	return r;
 }
 
 /*
@@ -662,20 +623,6 @@ static void send_move(const struct submit *submit, const struct spec *spec, stru
 		json_set_int(json_sub(run->doc, "resources"), "gpus", submit->spec.runtime.gpus);
 }
 
-/* The record alone has them: no terminal shows a run while it is sent. */
-static void send_add_warnings(const struct submit *submit, struct run *run)
-{
-	AUTO_STRV struct strv warnings = {0};
-
-	words_get(run->doc, "warnings", &warnings, NULL);
-	vec_foreach (char *const, text, &submit->warnings)
-		if (strv_find(&warnings, *text) < 0)
-			strv_add(&warnings, *text);
-	struct json *array = json_array();
-	json_add_strv(array, &warnings);
-	json_set(run->doc, "warnings", array);
-}
-
 static void send_set_row(
 	const struct submit *submit, const struct spec *spec, const char *handle, struct run *run)
 {
@@ -688,7 +635,16 @@ static void send_set_row(
 	run_set_state(run, RUN_QUEUED);
 	if (submit->places.n)
 		send_move(submit, spec, run);
-	send_add_warnings(submit, run);
+	/* The record alone has them: no terminal shows a run while it is sent. */
+	AUTO_STRV struct strv warnings = {0};
+
+	words_get(run->doc, "warnings", &warnings, NULL);
+	vec_foreach (char *const, text, &submit->warnings)
+		if (strv_find(&warnings, *text) < 0)
+			strv_add(&warnings, *text);
+	struct json *array = json_array();
+	json_add_strv(array, &warnings);
+	json_set(run->doc, "warnings", array);
 	if (target->ops->describe)
 		target->ops->describe(target, json_sub(run->doc, "target"));
 	if (submit->reused.image)
@@ -721,56 +677,33 @@ static int send_member_spec(
 	return 0;
 }
 
-/* A member that is to be cancelled stays, and ends when the others have been sent. */
-static int send_change_member(const struct submit *submit, struct run *run, struct err *err)
-{
-	AUTO_SPEC struct spec spec = {0};
-	char handle[TARGET_HANDLE_SIZE] = "";
-
-	if (!run_is_held(run) || run_cancelling(run) || !send_is_first_attempt(run))
-		return 0;
-	int r = send_member_spec(submit, run, &spec, err);
-	if (r == 0 && !run_handle(run))
-		r = submit->target->ops->prepare(
-			submit->target, run_id(run), 1, &spec, handle, err);
-	if (r < 0)
-		return r;
-	send_set_row(submit, &spec, handle, run);
-	return 1;
-}
-
 static int send_change_row(void *ctx, struct run *run, struct err *err)
 {
 	const struct submit *submit = ctx;
 
-	if (!str_eq(run_id(run), submit->id))
-		return send_change_member(submit, run, err);
+	if (!str_eq(run_id(run), submit->id)) {
+		/* A member that is to be cancelled stays, and ends when the others have been
+		 * sent. */
+		AUTO_SPEC struct spec spec = {0};
+		char handle[TARGET_HANDLE_SIZE] = "";
+
+		if (!run_is_held(run) || run_cancelling(run) || !send_is_first_attempt(run))
+			return 0;
+		int r = send_member_spec(submit, run, &spec, err);
+		if (r == 0 && !run_handle(run))
+			r = submit->target->ops->prepare(
+				submit->target, run_id(run), 1, &spec, handle, err);
+		if (r < 0)
+			return r;
+		send_set_row(submit, &spec, handle, run);
+		return 1;
+	}
 	if (!run_is_held(run))
 		return err_set(err, E_RUN_ENDED, "%s was ended by another dlrun", run_id(run));
 	if (run_cancelling(run))
 		return err_set(err, E_RUN_ENDED, "%s was cancelled", run_id(run));
 	send_set_row(submit, &submit->spec, submit->handle, run);
 	return 1;
-}
-
-/* Members that have ended, were removed, or are to be cancelled. */
-static void send_set_left_out(struct sending *sending, const struct run_list *members)
-{
-	size_t size = (size_t)sending->submit.spec.study.size;
-
-	REPLACE(sending->left_out, mem_alloc(size + 1, sizeof(bool)));
-	sending->n = 0;
-	memset(sending->left_out, true, size);
-	vec_foreach (struct run *, run, members) {
-		int64_t index = json_get_int(json_get((*run)->doc, "study"), "index", -1);
-		if (!run_is_held(*run) || run_is_unsent(*run) || run_cancelling(*run) ||
-			index < 0 || (size_t)index >= size || !sending->left_out[index])
-			continue;
-		sending->left_out[index] = false;
-		sending->n++;
-	}
-	if (sending->n == size)
-		free(TAKE(sending->left_out));
 }
 
 /* Durable before the target is told. */
@@ -789,8 +722,24 @@ static int send_write_row(struct sending *sending, struct err *err)
 		return r;
 	/* Elsewhere each is started by itself from now on. */
 	sending->is_whole = send_is_together(submit);
-	if (sending->is_whole)
-		send_set_left_out(sending, &members);
+	if (sending->is_whole) {
+		/* Members that have ended, were removed, or are to be cancelled. */
+		size_t size = (size_t)sending->submit.spec.study.size;
+
+		REPLACE(sending->left_out, mem_alloc(size + 1, sizeof(bool)));
+		sending->n = 0;
+		memset(sending->left_out, true, size);
+		vec_foreach (struct run *, run, &members) {
+			int64_t index = json_get_int(json_get((*run)->doc, "study"), "index", -1);
+			if (!run_is_held(*run) || run_is_unsent(*run) || run_cancelling(*run) ||
+				index < 0 || (size_t)index >= size || !sending->left_out[index])
+				continue;
+			sending->left_out[index] = false;
+			sending->n++;
+		}
+		if (sending->n == size)
+			free(TAKE(sending->left_out));
+	}
 	return 0;
 }
 
@@ -854,10 +803,15 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 	if (r <= 0)
 		return r;
 	/* The others go without it. */
-	if (cancelled)
+	if (cancelled) {
 		sending->is_whole = false;
-	if (cancelled)
-		return send_end(submit, err);
+		struct session *session = submit->session;
+		r = run_change_row(session, submit->run, send_change_cancelled, NULL, err);
+
+		if (r == 0)
+			held_unmark(&session->dirs, submit->id);
+		return r;
+	}
 	r = send_secrets(submit, err);
 	if (r < 0)
 		return r;
@@ -1155,5 +1109,14 @@ int queue_send(struct session *session, const struct queue_events *events,
 		r = send_each(&turn, runs.v[i], err);
 	if (turn.is_any_sent)
 		held_kick_soon(&session->dirs);
-	return r < 0 ? r : drop_marks(session, err);
+	if (r < 0)
+		return r;
+	AUTO_STRV struct strv ids = {0};
+	struct store *store;
+
+	held_any(&session->dirs, &ids);
+	r = session_store(session, &store, err);
+	for (size_t i = 0; r == 0 && i < ids.n; i++)
+		drop_mark(session, store, ids.v[i]);
+	return r;
 }

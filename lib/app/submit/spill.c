@@ -145,21 +145,6 @@ static int spill_change_stay(void *ctx, struct run *run, struct err *err UNUSED)
 	return 1;
 }
 
-static void spill_hold(struct run *run)
-{
-	const struct json *moves = json_get(run->doc, RUN_MOVES);
-	const struct json *moving = json_get(run->doc, RUN_MOVING);
-	const char *why = json_get_str(moving, "text");
-	bool is_refused = json_get_bool(moving, "refused", false);
-
-	if (moves)
-		json_set(run->doc, RUN_HELD, json_clone(moves));
-	spill_decide(
-		run, is_refused ? RUN_PLACE_REFUSED : RUN_PLACE_LEFT, json_get_str(moving, "left"));
-	held_set_room(run, why ? why : "without room", json_get_str(moving, "to"));
-	json_set(run->doc, "ranks", json_null());
-}
-
 static int spill_change_go(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct spilling *spilling = ctx;
@@ -172,7 +157,17 @@ static int spill_change_go(void *ctx, struct run *run, struct err *err UNUSED)
 		held_end(run);
 		return 1;
 	}
-	spill_hold(run);
+	const struct json *moves = json_get(run->doc, RUN_MOVES);
+	const struct json *moving = json_get(run->doc, RUN_MOVING);
+	const char *why = json_get_str(moving, "text");
+	bool is_refused = json_get_bool(moving, "refused", false);
+
+	if (moves)
+		json_set(run->doc, RUN_HELD, json_clone(moves));
+	spill_decide(
+		run, is_refused ? RUN_PLACE_REFUSED : RUN_PLACE_LEFT, json_get_str(moving, "left"));
+	held_set_room(run, why ? why : "without room", json_get_str(moving, "to"));
+	json_set(run->doc, "ranks", json_null());
 	json_remove(run->doc, RUN_MOVING);
 	return 1;
 }
@@ -180,14 +175,6 @@ static int spill_change_go(void *ctx, struct run *run, struct err *err UNUSED)
 /*
  * The move
  */
-
-/* The tree of what was taken back. Its directory there stays: a start that is still on its way
- * finds that it is not to begin. */
-static void spill_forget(struct spilling *spilling)
-{
-	if (!spilling->target->ops->needs_image)
-		target_forget(spilling->target, spilling->handle, false, SPILL_FORGET_MS, NULL);
-}
 
 /* Not of an answer that came too late: that may be the run's own fault. */
 static void spill_note_silent(struct spilling *spilling, const struct err *why)
@@ -219,8 +206,13 @@ static int spill_finish(struct spilling *spilling, struct err *err)
 	spilling->stays = mem_strdup(r < 0 ? why.message : "it begins there");
 	r = run_change_row(
 		session, run, is_taken ? spill_change_go : spill_change_stay, spilling, err);
-	if (r == 0 && is_taken)
-		spill_forget(spilling);
+	if (r == 0 && is_taken) {
+		/* The tree of what was taken back. Its directory there stays: a start that is still
+		 * on its way finds that it is not to begin. */
+		if (!spilling->target->ops->needs_image)
+			target_forget(
+				spilling->target, spilling->handle, false, SPILL_FORGET_MS, NULL);
+	}
 	if (r == 0 && run_is_held(run) && events->moved)
 		events->moved(events->ctx, run, json_get_str(run->doc, "text"));
 	return r;
@@ -253,21 +245,6 @@ int spill_refused(struct session *session, struct run *run, struct target *targe
 	r = spill_finish(&spilling, err);
 	spilling.target = NULL;
 	return r < 0 ? r : 1;
-}
-
-static void spill_set_why(struct spilling *spilling, const struct run_place *place)
-{
-	char time[32];
-	int64_t ms = clock_wall_ms() - place->at_ms;
-
-	/* Whole minutes of what is longer. */
-	if (ms >= 60000)
-		ms -= ms % 60000;
-	else if (ms >= 1000)
-		ms -= ms % 1000;
-	duration_text(ms, time);
-	spilling->why = mem_printf("%s in %s without room", time, place->target);
-	spilling->left = mem_printf("%s without room", time);
 }
 
 static bool spill_is_due(const struct run *run, const struct run_place *place)
@@ -388,10 +365,21 @@ static int spill_begin_place(struct spilling *spilling, struct err *err)
 	const struct run_place *place = run_places_find(&places, run_target(run));
 	if (!place)
 		return 0;
-	if (spill_is_due(run, place))
-		spill_set_why(spilling, place);
-	else if (!spill_is_never(spilling, place))
+	if (spill_is_due(run, place)) {
+		char time[32];
+		int64_t ms = clock_wall_ms() - place->at_ms;
+
+		/* Whole minutes of what is longer. */
+		if (ms >= 60000)
+			ms -= ms % 60000;
+		else if (ms >= 1000)
+			ms -= ms % 1000;
+		duration_text(ms, time);
+		spilling->why = mem_printf("%s in %s without room", time, place->target);
+		spilling->left = mem_printf("%s without room", time);
+	} else if (!spill_is_never(spilling, place)) {
 		return 0;
+	}
 	if (!run_cancelling(run)) {
 		int r = spilling->find(
 			spilling->session, run, spilling->all->places, &spilling->to, err);

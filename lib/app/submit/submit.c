@@ -3,8 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "app/environment/image_data.h"
 #include "app/environment/environment.h"
@@ -301,16 +299,6 @@ static int preview_objects(struct submit *submit, struct submit_preview *ret, st
 	return r < 0 ? r : target->ops->preview(target, &job, &ret->objects, &ret->notes, err);
 }
 
-/* The first member. */
-static int preview_study(struct submit *submit, struct err *err)
-{
-	struct study *study = submit->study;
-
-	snprintf(study->id, sizeof(study->id), "%s", submit->id);
-	submit_set_study(submit);
-	return submit_begin_study(submit, err);
-}
-
 int submit_preview(struct session *session, const struct submit_options *options, bool objects,
 	struct submit_preview *ret, struct err *err)
 {
@@ -330,8 +318,14 @@ int submit_preview(struct session *session, const struct submit_options *options
 	if (r < 0)
 		return r;
 	snprintf(submit.id, sizeof(submit.id), "%s-" NO_ID, submit.name);
-	if (submit.study)
-		r = preview_study(&submit, err);
+	if (submit.study) {
+		/* The first member. */
+		struct study *study = submit.study;
+
+		snprintf(study->id, sizeof(study->id), "%s", submit.id);
+		submit_set_study(&submit);
+		r = submit_begin_study(&submit, err);
+	}
 	if (r < 0)
 		return r;
 	submit.run = submit_new_run(&submit);
@@ -376,35 +370,6 @@ static char *record_message(const struct run *run)
 	return buf_take(&out);
 }
 
-static void finish_warn(struct run *run, const struct submit_events *events, const char *text)
-{
-	const struct json *before = json_get(run->doc, "warnings");
-	struct json *warnings = before ? json_clone(before) : json_array();
-
-	json_add_str(warnings, text);
-	json_set(run->doc, "warnings", warnings);
-	if (events && events->warning)
-		events->warning(events->ctx, text);
-}
-
-static void submit_write_record(struct snapshot *snapshot, struct run *run)
-{
-	AUTO_FREE char *message = record_message(run);
-	struct json *json = json_sub(run->doc, "snapshot");
-	AUTO(record_done) struct record record = {0};
-	struct record_request request = {
-		.snapshot = snapshot,
-		.run_id = run_id(run),
-		.message = message,
-		.wall_ms = run_submitted_ms(run),
-	};
-
-	record_write(&request, &record);
-	json_set_str(json, "ref", record.commit ? record.ref : NULL);
-	json_set_str(json, "record", record.commit);
-	json_set_str(json, "record_why", record.why);
-}
-
 static int merge_row(void *ctx, struct run *run, struct err *err UNUSED)
 {
 	const struct session *session = ctx;
@@ -433,14 +398,35 @@ void submit_finish(struct session *session, struct run *run, const struct submit
 	AUTO_ERR struct err err = {0};
 
 	excluded_write(&session->dirs, run, session->submitted, NULL);
-	if (session->submitted)
-		submit_write_record(session->submitted, run);
+	if (session->submitted) {
+		AUTO_FREE char *message = record_message(run);
+		struct json *json = json_sub(run->doc, "snapshot");
+		AUTO(record_done) struct record record = {0};
+		struct record_request request = {
+			.snapshot = session->submitted,
+			.run_id = run_id(run),
+			.message = message,
+			.wall_ms = run_submitted_ms(run),
+		};
+
+		record_write(&request, &record);
+		json_set_str(json, "ref", record.commit ? record.ref : NULL);
+		json_set_str(json, "record", record.commit);
+		json_set_str(json, "record_why", record.why);
+	}
 	int r = finish_write(&session->dirs, run, &err);
 	if (r == 0)
 		r = merge_ended(session, run_id(run), &err);
 	session_end_submit(session);
-	if (r < 0)
-		finish_warn(run, events, err.message);
+	if (r < 0) {
+		const struct json *before = json_get(run->doc, "warnings");
+		struct json *warnings = before ? json_clone(before) : json_array();
+
+		json_add_str(warnings, err.message);
+		json_set(run->doc, "warnings", warnings);
+		if (events && events->warning)
+			events->warning(events->ctx, err.message);
+	}
 	/* A place has refused it. */
 	if (held_is_for_room(run)) {
 		held_kick_soon(&session->dirs);

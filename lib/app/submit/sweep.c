@@ -16,7 +16,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/context/secrets.h"
-#include "core/image/code.h"
 #include "core/store/store.h"
 #include "targets/targets.h"
 
@@ -54,22 +53,19 @@ static int sweep_check_cancelled(const struct sweep *sweep, struct err *err)
 	return err_set(err, E_RUN_ENDED, "%s was cancelled while its runs were made", id);
 }
 
-static int sweep_mark(const struct sweep *sweep, struct err *err)
-{
-	AUTO_AFTER struct after_list after = {0};
-	int r = after_of(sweep->first, &after, err);
-
-	return r < 0 ? r : held_mark_after(&sweep->session->dirs, sweep->study->id, &after, err);
-}
-
 static int sweep_make_member(struct sweep *sweep, size_t index, struct err *err)
 {
 	struct submit *submit = &sweep->submit;
 	bool is_held = run_is_held(sweep->first);
 	int r = sweep_check_cancelled(sweep, err);
 
-	if (r == 0 && is_held)
-		r = sweep_mark(sweep, err);
+	if (r == 0 && is_held) {
+		AUTO_AFTER struct after_list after = {0};
+
+		r = after_of(sweep->first, &after, err);
+		if (r == 0)
+			r = held_mark_after(&sweep->session->dirs, sweep->study->id, &after, err);
+	}
 	if (r == 0)
 		r = submit_insert_member(submit, sweep->first, index, err);
 	/* The others wait here, too. */
@@ -223,19 +219,6 @@ static int sweep_list(struct sweep *sweep, struct run_list *ret, struct err *err
 	return r;
 }
 
-/* A member whose start was cut short is only known as such by its target. */
-static int sweep_refresh(struct sweep *sweep, const struct run_list *members, struct err *err)
-{
-	struct run_list made = {0};
-
-	vec_foreach (struct run *, run, members)
-		if (*run)
-			*vec_push(&made) = *run;
-	int r = runs_refresh(sweep->session, &made, REFRESH_MS, err);
-	vec_done(&made);
-	return r;
-}
-
 static int sweep_find_code(struct sweep *sweep, const struct run_list *members, struct err *err)
 {
 	for (size_t i = 0; i < members->n; i++)
@@ -327,8 +310,16 @@ int sweep_make_missing(struct session *session, struct study *study,
 		r = study_set_cancelled(&session->dirs, study->id, false, err);
 	if (r == 0)
 		r = sweep_list(&sweep, &members, err);
-	if (r == 0)
-		r = sweep_refresh(&sweep, &members, err);
+	if (r == 0) {
+		/* A member whose start was cut short is only known as such by its target. */
+		struct run_list made = {0};
+
+		vec_foreach (struct run *, run, &members)
+			if (*run)
+				*vec_push(&made) = *run;
+		r = runs_refresh(sweep.session, &made, REFRESH_MS, err);
+		vec_done(&made);
+	}
 	if (r == 0)
 		r = sweep_find_code(&sweep, &members, err);
 	if (r == 0)

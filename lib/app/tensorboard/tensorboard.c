@@ -8,7 +8,6 @@
 #include "app/tensorboard/tensorboard_link.h"
 #include "app/tensorboard/tensorboard_remote.h"
 #include "app/transfer/mirror_files.h"
-#include "base/data/json.h"
 #include "base/loop/loop.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -267,16 +266,6 @@ static int check_runs(struct view *view, struct err *err)
 	return link_runs(view, err);
 }
 
-static void notify_mirrored(const struct view *view)
-{
-	struct mirror_state *states = mem_alloc(view->runs->n, sizeof(*states));
-
-	for (size_t i = 0; i < view->runs->n; i++)
-		mirror_get(view->mirror, i, &states[i]);
-	view->options.mirrored(view->options.ctx, states, view->runs->n);
-	free(states);
-}
-
 static size_t count_unseen(const struct view *view)
 {
 	size_t n = 0;
@@ -309,7 +298,12 @@ static int tensorboard_find_files(struct view *view, struct err *err)
 	}
 	/* TensorBoard would look for files missing at its start only five seconds later. */
 	if (has_files(view)) {
-		notify_mirrored(view);
+		struct mirror_state *states = mem_alloc(view->runs->n, sizeof(*states));
+
+		for (size_t i = 0; i < view->runs->n; i++)
+			mirror_get(view->mirror, i, &states[i]);
+		view->options.mirrored(view->options.ctx, states, view->runs->n);
+		free(states);
 		return start_local(view, err);
 	}
 	if (nothing_can_come(view, &error))
@@ -322,51 +316,14 @@ static void tensorboard_on_polled(void *ctx, size_t run UNUSED)
 	tensorboard_wake(ctx);
 }
 
-static int open_mirror(struct view *view, struct err *err)
-{
-	const struct mirror_options options = {.scalars_only = view->options.scalars_only,
-		.polled = tensorboard_on_polled,
-		.ctx = view};
-	size_t index;
-
-	int r = mirror_open(view->session, &options, &view->mirror, err);
-	for (size_t i = 0; r == 0 && i < view->runs->n; i++)
-		r = mirror_add(view->mirror, view->runs->v[i], &index, err);
-	return r;
-}
-
 /*
  * TensorBoard
  */
-
-static int tensorboard_find_program(struct view *view, struct err *err)
-{
-	const struct tree_place *place = NULL;
-
-	(void)session_place(view->session, &place, NULL);
-	const struct tensorboard_search search = {.env = view->session->env.env,
-		.tree = place ? place->root : NULL,
-		.home = view->session->dirs.home,
-		.plot = tensorboard_id_of(view, 0)};
-	return tensorboard_find(&search, &view->program, err);
-}
 
 static int poll_tensorboard(struct view *view, struct err *err)
 {
 	return view->remote ? tensorboard_remote_poll(view->remote, err)
 			    : tensorboard_local_poll(view->local, err);
-}
-
-static int fail_slow(const struct view *view, struct err *err)
-{
-	char time[32];
-
-	err_set(err, E_TENSORBOARD_START, "TensorBoard did not answer within %s",
-		duration_text(RESPONSE_MS, time));
-	if (view->program.path)
-		err_evidence(err, "from %s", view->program.path);
-	return err_hint(
-		err, "dlrun tensorboard -v %s   # shows its messages", tensorboard_id_of(view, 0));
 }
 
 /*
@@ -429,8 +386,16 @@ static int tensorboard_await_response(struct view *view, struct err *err)
 {
 	int r = poll_tensorboard(view, err);
 
-	if (r == 0 && tensorboard_step_ms(view) > RESPONSE_MS)
-		return fail_slow(view, err);
+	if (r == 0 && tensorboard_step_ms(view) > RESPONSE_MS) {
+		char time[32];
+
+		err_set(err, E_TENSORBOARD_START, "TensorBoard did not answer within %s",
+			duration_text(RESPONSE_MS, time));
+		if (view->program.path)
+			err_evidence(err, "from %s", view->program.path);
+		return err_hint(err, "dlrun tensorboard -v %s   # shows its messages",
+			tensorboard_id_of(view, 0));
+	}
 	if (r == 0 && tensorboard_is_slow(view))
 		tensorboard_print(view, "waiting for TensorBoard to answer");
 	if (r <= 0)
@@ -462,9 +427,24 @@ static int start_local(struct view *view, struct err *err)
 
 static int show_here(struct view *view, struct err *err)
 {
-	int r = tensorboard_find_program(view, err);
-	if (r == 0)
-		r = open_mirror(view, err);
+	const struct tree_place *place = NULL;
+
+	(void)session_place(view->session, &place, NULL);
+	const struct tensorboard_search search = {.env = view->session->env.env,
+		.tree = place ? place->root : NULL,
+		.home = view->session->dirs.home,
+		.plot = tensorboard_id_of(view, 0)};
+	int r = tensorboard_find(&search, &view->program, err);
+	if (r == 0) {
+		const struct mirror_options options = {.scalars_only = view->options.scalars_only,
+			.polled = tensorboard_on_polled,
+			.ctx = view};
+		size_t index;
+
+		r = mirror_open(view->session, &options, &view->mirror, err);
+		for (size_t i = 0; r == 0 && i < view->runs->n; i++)
+			r = mirror_add(view->mirror, view->runs->v[i], &index, err);
+	}
 	if (r == 0)
 		r = tensorboard_dir_make(view->session->dirs.runtime, &view->dir, err);
 	return r < 0 ? r : tensorboard_begin(view, tensorboard_find_files);

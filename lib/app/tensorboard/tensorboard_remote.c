@@ -14,7 +14,6 @@
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/config/ports.h"
 
 enum {
@@ -123,23 +122,6 @@ static void add_candidate(struct tensorboard_remote *remote, uint16_t port)
 			return;
 	candidate = &remote->candidates[remote->n_candidates++];
 	*candidate = (struct candidate){.remote = remote, .port = port};
-}
-
-static void tensorboard_remote_find(struct tensorboard_remote *remote)
-{
-	struct ports ports;
-
-	ports_from_json(json_get(remote->options.run->doc, "ports"), &ports);
-	for (size_t i = 0; i < ports.n; i++)
-		add_candidate(remote, ports.v[i]);
-	add_candidate(remote, PORT);
-	for (size_t i = 0; i < remote->n_candidates; i++) {
-		struct candidate *candidate = &remote->candidates[i];
-		const struct tensorboard_link link = {connect_candidate, candidate};
-
-		candidate->probe = tensorboard_probe_start(
-			remote->loop, &link, "", candidate->port, FIND_MS, on_candidate, candidate);
-	}
 }
 
 static bool found_nothing(const struct tensorboard_remote *remote)
@@ -269,7 +251,19 @@ int tensorboard_remote_open(const struct tensorboard_remote_options *options,
 		r = forwarder_check(remote->forwarder, err);
 	if (r < 0)
 		return r;
-	tensorboard_remote_find(remote);
+	struct ports ports;
+
+	ports_from_json(json_get(remote->options.run->doc, "ports"), &ports);
+	for (size_t i = 0; i < ports.n; i++)
+		add_candidate(remote, ports.v[i]);
+	add_candidate(remote, PORT);
+	for (size_t i = 0; i < remote->n_candidates; i++) {
+		struct candidate *candidate = &remote->candidates[i];
+		const struct tensorboard_link link = {connect_candidate, candidate};
+
+		candidate->probe = tensorboard_probe_start(
+			remote->loop, &link, "", candidate->port, FIND_MS, on_candidate, candidate);
+	}
 	*ret = TAKE(remote);
 	return 0;
 }

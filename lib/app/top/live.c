@@ -174,18 +174,6 @@ static void query_host(struct live_place *place)
  * A cluster
  */
 
-static void show_nodes(struct live_place *place)
-{
-	struct kube_node_list nodes = {0};
-
-	machine_list_done(&place->shown);
-	kube_nodes_of(place->responses[LIVE_NODES], place->responses[LIVE_PODS],
-		place->responses[LIVE_METRICS], &nodes);
-	for (size_t i = 0; i < nodes.n && i < MACHINES_MAX; i++)
-		machine_from_kube(&nodes.v[i], show_one(place, nodes.v[i].name));
-	vec_done(&nodes);
-}
-
 static int live_take_list(
 	struct live_place *place, enum live_list list, struct kube_response *response)
 {
@@ -197,8 +185,16 @@ static int live_take_list(
 		show_error(place, "", &response->error);
 	if (--place->n_open > 0)
 		return 0;
-	if (place->responses[LIVE_NODES])
-		show_nodes(place);
+	if (place->responses[LIVE_NODES]) {
+		struct kube_node_list nodes = {0};
+
+		machine_list_done(&place->shown);
+		kube_nodes_of(place->responses[LIVE_NODES], place->responses[LIVE_PODS],
+			place->responses[LIVE_METRICS], &nodes);
+		for (size_t i = 0; i < nodes.n && i < MACHINES_MAX; i++)
+			machine_from_kube(&nodes.v[i], show_one(place, nodes.v[i].name));
+		vec_done(&nodes);
+	}
 	live_end(place, CLUSTER_AGAIN_MS);
 	return 0;
 }
@@ -284,26 +280,6 @@ static void live_find_gpus(struct live *live, struct machine *machine)
 	live->meter = gpu_meter_new(&spec);
 }
 
-static void add_gpu(struct live *live, size_t i, struct machine *machine)
-{
-	const struct gpu *known = &live->gpus.v[i];
-	struct machine_gpu *gpu = vec_push(&machine->gpus);
-	struct gpu_reading reading;
-
-	gpu_meter_read(live->meter, i, &reading);
-	*gpu = (struct machine_gpu){
-		.index = known->index,
-		.used = known->used,
-		.busy = reading.busy,
-		.power_w = reading.power_w,
-		.memory_bytes = known->memory_bytes ? (int64_t)known->memory_bytes : -1,
-		.memory_used_bytes = reading.memory_bytes,
-	};
-	snprintf(gpu->vendor, sizeof(gpu->vendor), "%s",
-		known->vendor == GPU_NVIDIA ? "nvidia" : "amd");
-	snprintf(gpu->model, sizeof(gpu->model), "%s", known->model);
-}
-
 static void set_holder(struct live *live, const struct run *run, struct machine *machine)
 {
 	AUTO_FREE char *dir = dirs_attempt(&live->session->dirs, run_id(run), run_attempts(run));
@@ -336,8 +312,24 @@ static void live_local(struct live *live, const struct live_place *place,
 	if (load.memory_bytes >= load.memory_free_bytes && load.memory_free_bytes >= 0)
 		ret->memory_used_bytes = load.memory_bytes - load.memory_free_bytes;
 	live_find_gpus(live, ret);
-	for (size_t i = 0; i < live->gpus.n; i++)
-		add_gpu(live, i, ret);
+	for (size_t i = 0; i < live->gpus.n; i++) {
+		const struct gpu *known = &live->gpus.v[i];
+		struct machine_gpu *gpu = vec_push(&ret->gpus);
+		struct gpu_reading reading;
+
+		gpu_meter_read(live->meter, i, &reading);
+		*gpu = (struct machine_gpu){
+			.index = known->index,
+			.used = known->used,
+			.busy = reading.busy,
+			.power_w = reading.power_w,
+			.memory_bytes = known->memory_bytes ? (int64_t)known->memory_bytes : -1,
+			.memory_used_bytes = reading.memory_bytes,
+		};
+		snprintf(gpu->vendor, sizeof(gpu->vendor), "%s",
+			known->vendor == GPU_NVIDIA ? "nvidia" : "amd");
+		snprintf(gpu->model, sizeof(gpu->model), "%s", known->model);
+	}
 	vec_foreach (struct run *, run, runs)
 		if (live->gpus.n && live_is_here(*run))
 			set_holder(live, *run, ret);

@@ -367,21 +367,6 @@ int attempt_end_write(
 	return write_json(dir, ATTEMPT_EXIT, json, STATE_MAX, FS_SYNC_FILE, err);
 }
 
-/* The last sample may be missing, or older than the kernel's accounting at the end. */
-static struct json *observed_at_end(const char *dir, const struct json *usage)
-{
-	struct json *observed = attempt_observed(dir);
-	const struct json *item =
-		usage && json_kind(usage) == JSON_OBJECT ? json_first(usage) : NULL;
-
-	if (item && !observed)
-		observed = json_object();
-	for (; item; item = json_next(item))
-		if (json_kind(item) != JSON_NULL)
-			json_set(json_sub(observed, "usage"), json_key(item), json_clone(item));
-	return observed;
-}
-
 bool attempt_end_read(const char *dir, struct target_status *ret)
 {
 	AUTO_JSON struct json *json = NULL;
@@ -397,7 +382,18 @@ bool attempt_end_read(const char *dir, struct target_status *ret)
 	ret->text = mem_strdup(json_get_str(json, "text"));
 	ret->started_ms = json_get_int(json, "started_ms", 0);
 	ret->ended_ms = json_get_int(json, "ended_ms", 0);
-	ret->observed = observed_at_end(dir, json_get(json, "usage"));
+	/* The last sample may be missing, or older than the kernel's accounting at the end. */
+	const struct json *usage = json_get(json, "usage");
+	ret->observed = attempt_observed(dir);
+	const struct json *item =
+		usage && json_kind(usage) == JSON_OBJECT ? json_first(usage) : NULL;
+
+	if (item && !ret->observed)
+		ret->observed = json_object();
+	for (; item; item = json_next(item))
+		if (json_kind(item) != JSON_NULL)
+			json_set(
+				json_sub(ret->observed, "usage"), json_key(item), json_clone(item));
 	const struct json *ranks = json_get(json, "ranks");
 	ret->ranks = ranks ? json_clone(ranks) : NULL;
 	return true;
@@ -786,17 +782,6 @@ char *attempt_sibling(const char *dir, int number)
 	return mem_printf("%.*s%d", len, dir, number);
 }
 
-static int make_rank_dirs(const char *dir, int nodes, struct err *err)
-{
-	int r = 0;
-
-	for (int i = 1; r == 0 && i < nodes; i++) {
-		AUTO_FREE char *rank = mem_printf("%s/" ATTEMPT_RANKS "/%d", dir, i);
-		r = fs_mkdirs(rank, 0700, err);
-	}
-	return r;
-}
-
 int attempt_write_hosts(const char *path, int nodes, struct err *err)
 {
 	AUTO_BUF struct buf lines = buf_with(JOB_MAX);
@@ -813,8 +798,10 @@ int attempt_make_dirs(const char *dir, const char *outputs, int nodes, struct er
 	int r = fs_mkdirs(files, 0700, err);
 	if (r == 0 && outputs)
 		r = fs_mkdirs(outputs, 0700, err);
-	if (r == 0)
-		r = make_rank_dirs(dir, nodes, err);
+	for (int i = 1; r == 0 && i < nodes; i++) {
+		AUTO_FREE char *rank = mem_printf("%s/" ATTEMPT_RANKS "/%d", dir, i);
+		r = fs_mkdirs(rank, 0700, err);
+	}
 	return r < 0 ? r : attempt_write_hosts(hosts, nodes, err);
 }
 
@@ -844,16 +831,6 @@ void attempt_next_done(struct attempt_next *next)
 	*next = (struct attempt_next){0};
 }
 
-static int fill_next(const struct attempt_job *job, const char *dir, struct err *err)
-{
-	AUTO_FREE char *exit_path = fs_join(dir, ATTEMPT_EXIT);
-
-	/* The attempt was given up before it was locked: it can never begin. */
-	if (access(exit_path, F_OK) == 0)
-		return err_set(err, E_RUN_ENDED, "attempt %d has ended already", job->attempt);
-	return attempt_job_write(dir, job, err);
-}
-
 int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err)
 {
 	AUTO(attempt_job_done) struct attempt_job job = {0};
@@ -877,7 +854,12 @@ int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err
 		return r;
 	next.number = job.attempt;
 	next.dir = TAKE(at);
-	r = fill_next(&job, next.dir, err);
+	AUTO_FREE char *exit_path = fs_join(next.dir, ATTEMPT_EXIT);
+
+	/* The attempt was given up before it was locked: it can never begin. */
+	if (access(exit_path, F_OK) == 0)
+		return err_set(err, E_RUN_ENDED, "attempt %d has ended already", job.attempt);
+	r = attempt_job_write(next.dir, &job, err);
 	if (r < 0)
 		return r;
 	*ret = next;
@@ -1051,22 +1033,6 @@ static int push_dir(struct fetching *fetching, const char *path, struct err *err
 	return 0;
 }
 
-static int attempt_fetch_dir(
-	struct fetching *fetching, const struct stat *st, bool wanted, struct err *err)
-{
-	int r = 0;
-
-	if (fetch_sink_is_in(fetching->sink, st))
-		return 0;
-	if (wanted)
-		r = fetch_sink_dir(fetching->sink, fetching->path, st->st_mode, err);
-	if (r < 0)
-		return r;
-	if (!wanted && !fetch_sink_leads_into(fetching->sink, fetching->path))
-		return 0;
-	return push_dir(fetching, fetching->path, err);
-}
-
 /* Sockets, pipes and devices stay where they are. */
 static int attempt_fetch_entry(struct fetching *fetching, const char *name, struct err *err)
 {
@@ -1086,8 +1052,19 @@ static int attempt_fetch_entry(struct fetching *fetching, const char *name, stru
 			fetch_sink_unread(fetching->sink, fetching->path, errno);
 		return 0;
 	}
-	if (S_ISDIR(st.st_mode))
-		return attempt_fetch_dir(fetching, &st, wanted, err);
+	if (S_ISDIR(st.st_mode)) {
+		int r = 0;
+
+		if (fetch_sink_is_in(fetching->sink, &st))
+			return 0;
+		if (wanted)
+			r = fetch_sink_dir(fetching->sink, fetching->path, st.st_mode, err);
+		if (r < 0)
+			return r;
+		if (!wanted && !fetch_sink_leads_into(fetching->sink, fetching->path))
+			return 0;
+		return push_dir(fetching, fetching->path, err);
+	}
 	if (wanted && S_ISREG(st.st_mode))
 		return start_copy(fetching, name, err);
 	return wanted && S_ISLNK(st.st_mode) ? attempt_copy_link(fetching, name, &st, err) : 0;

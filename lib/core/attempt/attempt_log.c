@@ -221,20 +221,6 @@ static int64_t tail_offset(int fd, int64_t lines)
 	return 0;
 }
 
-/* The start of the first line at or behind offset; offset itself if there is none near. */
-static int64_t attempt_log_line_start(int fd, int64_t offset)
-{
-	AUTO_FREE char *chunk = mem_alloc(LINE_POLL_MAX, 1);
-	char *newline;
-	ssize_t n;
-
-	if (offset == 0)
-		return 0;
-	n = attempt_log_read_at(fd, chunk, LINE_POLL_MAX, offset - 1);
-	newline = n > 0 ? memchr(chunk, '\n', (size_t)n) : NULL;
-	return newline ? offset + (newline - chunk) : offset;
-}
-
 /* The offset of output that came at since_ms or later. */
 static int64_t since_offset(const struct reading *reading, const char *marks_path)
 {
@@ -246,7 +232,16 @@ static int64_t since_offset(const struct reading *reading, const char *marks_pat
 	while (marks_reader_next(&marks, &mark) && mark.time_ms < reading->request.since_ms)
 		offset = mark.offset;
 	marks_reader_done(&marks);
-	return attempt_log_line_start(reading->fd, offset);
+	/* The start of the first line at or behind offset; offset itself if there is none near. */
+	AUTO_FREE char *chunk = mem_alloc(LINE_POLL_MAX, 1);
+	char *newline;
+	ssize_t n;
+
+	if (offset == 0)
+		return 0;
+	n = attempt_log_read_at(reading->fd, chunk, LINE_POLL_MAX, offset - 1);
+	newline = n > 0 ? memchr(chunk, '\n', (size_t)n) : NULL;
+	return newline ? offset + (newline - chunk) : offset;
 }
 
 static int64_t later(int64_t a, int64_t b)

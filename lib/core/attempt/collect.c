@@ -468,16 +468,6 @@ static void name_path(struct named *named, const char *path, uint64_t bytes)
 		strv_add(&named->paths, path);
 }
 
-static void cannot(struct collector *c, const char *path, int errnum)
-{
-	if (collect_is_fatal(errnum)) {
-		if (!c->fatal)
-			c->fatal = errnum;
-	} else {
-		name_path(&c->unread, path, 0);
-	}
-}
-
 /*
  * The mark
  */
@@ -776,21 +766,6 @@ static int by_dir(const void *a, const void *b)
 	return order ? order : strcmp(x->path, y->path);
 }
 
-static void collect_choose(struct collector *c)
-{
-	uint64_t left = c->job->spec.runtime.collect.size_bytes;
-
-	vec_sort(&c->found, collect_newest_first);
-	vec_foreach (struct found, found, &c->found) {
-		found->is_taken = found->bytes <= left;
-		if (found->is_taken)
-			left -= found->bytes;
-		else
-			name_path(&c->over, found->path, found->bytes);
-	}
-	vec_sort(&c->found, by_dir);
-}
-
 /*
  * Putting it in its places
  */
@@ -921,8 +896,14 @@ static void put_found(struct collector *c, const struct found *found)
 	int errnum = parent->errnum ? parent->errnum : collect_put_file(c, parent, found);
 
 	/* A file that has gone meanwhile is not an error. */
-	if (errnum && errnum != ENOENT)
-		cannot(c, found->path, errnum);
+	if (errnum && errnum != ENOENT) {
+		if (collect_is_fatal(errnum)) {
+			if (!c->fatal)
+				c->fatal = errnum;
+		} else {
+			name_path(&c->unread, found->path, 0);
+		}
+	}
 	if (errnum)
 		return;
 	if (is_moved)
@@ -1010,14 +991,6 @@ static void drop_removed(int tree_fd, int outputs_fd, int collected_fd, int dept
 	while (dir && (entry = readdir(dir)))
 		if (!str_eq(entry->d_name, ".") && !str_eq(entry->d_name, ".."))
 			drop_entry(tree_fd, outputs_fd, dirfd(dir), entry, depth);
-}
-
-static void drop_all_removed(const struct collect_place *place)
-{
-	int fd = openat(place->collected_fd, ".", DIR_FLAGS);
-
-	if (fd >= 0)
-		drop_removed(place->tree_fd, place->outputs_fd, fd, 0);
 }
 
 /*
@@ -1118,9 +1091,23 @@ int collect_results(
 	r = find_changed(&c, err);
 	if (r < 0)
 		return r;
-	if (when != COLLECT_EVENTS)
-		drop_all_removed(&c.place);
-	collect_choose(&c);
+	if (when != COLLECT_EVENTS) {
+		int fd = openat(c.place.collected_fd, ".", DIR_FLAGS);
+
+		if (fd >= 0)
+			drop_removed(c.place.tree_fd, c.place.outputs_fd, fd, 0);
+	}
+	uint64_t left = c.job->spec.runtime.collect.size_bytes;
+
+	vec_sort(&c.found, collect_newest_first);
+	vec_foreach (struct found, found, &c.found) {
+		found->is_taken = found->bytes <= left;
+		if (found->is_taken)
+			left -= found->bytes;
+		else
+			name_path(&c.over, found->path, found->bytes);
+	}
+	vec_sort(&c.found, by_dir);
 	vec_foreach (const struct found, found, &c.found)
 		if (found->is_taken && !c.fatal)
 			put_found(&c, found);
@@ -1170,16 +1157,6 @@ static int open_tree_dir(int fd, const char *name)
 	return collect_open_dir(fd, name, true);
 }
 
-static void restore_file(struct restore *restore, int from_fd, int to_fd, const char *name)
-{
-	int errnum = collect_link(restore->place, from_fd, name, to_fd, name);
-
-	if (errnum == EISDIR && fs_remove_tree(to_fd, name, NULL) == 0)
-		errnum = collect_link(restore->place, from_fd, name, to_fd, name);
-	if (errnum)
-		collect_note_failure(restore, errnum);
-}
-
 /* Takes from_fd. */
 static void restore_dir(struct restore *restore, int from_fd, int to_fd, int depth);
 
@@ -1191,7 +1168,12 @@ static void restore_entry(
 	if (fstatat(from_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return;
 	if (!S_ISDIR(st.st_mode)) {
-		restore_file(restore, from_fd, to_fd, name);
+		int errnum = collect_link(restore->place, from_fd, name, to_fd, name);
+
+		if (errnum == EISDIR && fs_remove_tree(to_fd, name, NULL) == 0)
+			errnum = collect_link(restore->place, from_fd, name, to_fd, name);
+		if (errnum)
+			collect_note_failure(restore, errnum);
 		return;
 	}
 	AUTO_FD int to = open_tree_dir(to_fd, name);

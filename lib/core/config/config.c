@@ -186,13 +186,6 @@ static int read_environment(struct config *config, const char *const *env, struc
 	return 0;
 }
 
-static void set_defaults(struct config *config)
-{
-	BUG_ON(config_keys_n > CONFIG_KEYS_MAX);
-	for (size_t i = 0; i < config_keys_n; i++)
-		config->values[i].text = mem_strdup(config_keys[i].fallback);
-}
-
 /* Load the project's file after the other files, which define what is safe. */
 static int load_project(struct config *config, const struct config_files *files, struct err *err)
 {
@@ -207,27 +200,22 @@ static int load_project(struct config *config, const struct config_files *files,
 		     : r;
 }
 
-static int config_do_load(struct config *config, const struct config_files *files, struct err *err)
+int config_load(const struct config_files *files, struct config **ret, struct err *err)
 {
+	AUTO_CONFIG struct config *config = mem_alloc(1, sizeof(*config));
 	int r = 0;
 
+	BUG_ON(config_keys_n > CONFIG_KEYS_MAX);
+	for (size_t i = 0; i < config_keys_n; i++)
+		config->values[i].text = mem_strdup(config_keys[i].fallback);
+	config->home = mem_strdup(env_get(files->env, "HOME"));
 	if (files->site)
 		r = config_read_file(config, CONFIG_FROM_SITE, files->site, err);
 	if (r == 0 && files->user)
 		r = config_read_file(config, CONFIG_FROM_USER, files->user, err);
 	if (r == 0 && files->project)
 		r = load_project(config, files, err);
-	return r < 0 || files->inside_run ? r : read_environment(config, files->env, err);
-}
-
-int config_load(const struct config_files *files, struct config **ret, struct err *err)
-{
-	AUTO_CONFIG struct config *config = mem_alloc(1, sizeof(*config));
-	int r;
-
-	set_defaults(config);
-	config->home = mem_strdup(env_get(files->env, "HOME"));
-	r = config_do_load(config, files, err);
+	r = r < 0 || files->inside_run ? r : read_environment(config, files->env, err);
 	if (r < 0)
 		return r;
 	*ret = TAKE(config);

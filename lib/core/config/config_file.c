@@ -25,33 +25,23 @@ int config_wrong_kind(struct err *err, const struct config_location *location, c
 		err, location, "%s must be %s, not %s", key, wanted, yaml_kind_name(node));
 }
 
-static int config_file_read_words(const struct yaml *node, const char *key,
-	const struct config_location *location, struct strv *ret, struct err *err)
-{
-	for (const struct yaml *item = node->first; item; item = item->next) {
-		struct config_location here = config_location_of(location, item);
-
-		if (item->kind != YAML_SCALAR)
-			return config_location_errorf(err, &here,
-				"an item of %s must be a single value, not %s", key,
-				yaml_kind_name(item));
-		strv_add(ret, item->text);
-	}
-	return 0;
-}
-
 static int config_file_read_list(struct config *config, size_t i, const struct yaml *node,
 	const struct config_location *location, struct err *err)
 {
 	struct config_value *value = &config->values[i];
 	AUTO_STRV struct strv list = {0};
-	int r;
 
 	if (node->kind != YAML_LIST)
 		return config_wrong_kind(err, location, config_keys[i].name, "a list", node);
-	r = config_file_read_words(node, config_keys[i].name, location, &list, err);
-	if (r < 0)
-		return r;
+	for (const struct yaml *item = node->first; item; item = item->next) {
+		struct config_location here = config_location_of(location, item);
+
+		if (item->kind != YAML_SCALAR)
+			return config_location_errorf(err, &here,
+				"an item of %s must be a single value, not %s", config_keys[i].name,
+				yaml_kind_name(item));
+		strv_add(&list, item->text);
+	}
 	strv_done(&value->list);
 	value->list = list;
 	list = (struct strv){0};
@@ -286,27 +276,6 @@ static int read_axis_list(const struct yaml *list, const char *what,
 	return 0;
 }
 
-static int read_axis(const struct yaml *node, const struct config_location *location,
-	struct json *to, struct err *err)
-{
-	AUTO_FREE char *shown = str_shown(node->key), *what = mem_printf("sweep.over.%s", shown);
-	int r = 0;
-
-	if (yaml_is_null(node))
-		return config_location_errorf(err, location, "%s has no value", what);
-	if (node->kind == YAML_MAP) {
-		r = check_axis_map(node, what, location, err);
-		json_set(to, node->key, yaml_to_json_text(node));
-	} else if (node->kind == YAML_LIST) {
-		struct json *list = json_array();
-		json_set(to, node->key, list);
-		r = read_axis_list(node, what, location, list, err);
-	} else {
-		json_set(to, node->key, axis_item_json(node));
-	}
-	return r;
-}
-
 static int config_file_read_axes(struct config *config, size_t i, const struct yaml *node,
 	const struct config_location *location, struct err *err)
 {
@@ -318,7 +287,22 @@ static int config_file_read_axes(struct config *config, size_t i, const struct y
 			err, location, config_keys[i].name, "a map of names to values", node);
 	for (const struct yaml *item = node->first; item; item = item->next) {
 		struct config_location here = config_location_of(location, item);
-		int r = read_axis(item, &here, axes, err);
+		AUTO_FREE char *shown = str_shown(item->key),
+			       *what = mem_printf("sweep.over.%s", shown);
+		int r = 0;
+
+		if (yaml_is_null(item))
+			return config_location_errorf(err, &here, "%s has no value", what);
+		if (item->kind == YAML_MAP) {
+			r = check_axis_map(item, what, &here, err);
+			json_set(axes, item->key, yaml_to_json_text(item));
+		} else if (item->kind == YAML_LIST) {
+			struct json *list = json_array();
+			json_set(axes, item->key, list);
+			r = read_axis_list(item, what, &here, list, err);
+		} else {
+			json_set(axes, item->key, axis_item_json(item));
+		}
 		if (r < 0)
 			return r;
 	}

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/data/yaml.h"
-#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -182,39 +181,13 @@ static int read_named(const struct config_reading *reading, config_read_fn *read
 	return 0;
 }
 
-static int read_items(const struct config_reading *reading, config_read_fn *read, struct json **ret,
-	struct err *err)
-{
-	if (reading->node->kind != YAML_LIST)
-		return wrong_kind(reading, "a list", err);
-	*ret = json_array();
-	for (const struct yaml *item = reading->node->first; item; item = item->next) {
-		struct config_location here = config_location_of(reading->location, item);
-		struct config_reading inner = {reading->config, &here, item, reading->name};
-		struct json *value = NULL;
-		int r = read(&inner, &value, err);
-
-		if (value)
-			json_add(*ret, value);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-/* Read parts of Kubernetes objects as they are. */
-static int read_as_json(
-	const struct config_reading *reading, struct json **ret, struct err *err UNUSED)
-{
-	*ret = yaml_to_json(reading->node);
-	return 0;
-}
-
 static int read_objects(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	if (reading->node->kind != YAML_LIST)
 		return wrong_kind(reading, "a list", err);
-	return read_as_json(reading, ret, err);
+	/* Read parts of Kubernetes objects as they are. */
+	*ret = yaml_to_json(reading->node);
+	return 0;
 }
 
 static int read_text_map(const struct config_reading *reading, struct json **ret, struct err *err)
@@ -333,7 +306,21 @@ static int read_volume(const struct config_reading *reading, struct json **ret, 
 
 static int read_volumes(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	return read_items(reading, read_volume, ret, err);
+	if (reading->node->kind != YAML_LIST)
+		return wrong_kind(reading, "a list", err);
+	*ret = json_array();
+	for (const struct yaml *item = reading->node->first; item; item = item->next) {
+		struct config_location here = config_location_of(reading->location, item);
+		struct config_reading inner = {reading->config, &here, item, reading->name};
+		struct json *value = NULL;
+		int r = read_volume(&inner, &value, err);
+
+		if (value)
+			json_add(*ret, value);
+		if (r < 0)
+			return r;
+	}
+	return 0;
 }
 
 static int read_results(const struct config_reading *reading, struct json **ret, struct err *err)

@@ -8,7 +8,6 @@
 #include "base/os/fs.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/config/config_trust.h"
 #include "core/store/store.h"
 #include "snap/git/repo.h"
@@ -170,23 +169,20 @@ static int session_load_config(
 	return config_load(&files, ret, err);
 }
 
-static int check_config(const struct session *session, struct err *err)
-{
-	int r = session->env.must_count ? config_check_counting(session->config, err) : 0;
-	AUTO_FREE char *text = r == 0 ? config_not_counting(session->config) : NULL;
-	AUTO_FREE char *line = text ? mem_printf("%s: dlrun config trust", text) : NULL;
-
-	if (line && session->env.print)
-		session->env.print(session->env.print_ctx, line);
-	return r;
-}
-
 int session_config(struct session *session, struct config **ret, struct err *err)
 {
 	if (!session->config) {
 		int r = session_load_config(session, false, &session->config, err);
-		if (r == 0)
-			r = check_config(session, err);
+		if (r == 0) {
+			r = session->env.must_count ? config_check_counting(session->config, err)
+						    : 0;
+			AUTO_FREE char *text = r == 0 ? config_not_counting(session->config) : NULL;
+			AUTO_FREE char *line =
+				text ? mem_printf("%s: dlrun config trust", text) : NULL;
+
+			if (line && session->env.print)
+				session->env.print(session->env.print_ctx, line);
+		}
 		if (r < 0)
 			return r;
 	}

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/data/json.h"
 #include "base/loop/loop.h"
@@ -214,20 +213,6 @@ static bool has_layer(struct layout *layout, const struct descriptor *blob)
 	return layout_open_blob(layout, blob, &fd, NULL) == 0;
 }
 
-static int fetch_layers(struct pull *pull, const struct image *image, struct err *err)
-{
-	struct sink *sink = layout_sink(pull->layout);
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < image->n_layers; i++) {
-		const struct image_layer *layer = &image->layers[i];
-		if (layer->role != IMAGE_ROLE_BASE && !has_layer(pull->layout, &layer->blob))
-			r = fetch_layer(pull, sink, &layer->blob, err);
-	}
-	sink_free(sink);
-	return r;
-}
-
 /*
  * All of it
  */
@@ -254,7 +239,17 @@ static int code_fetch(struct pull *pull, struct session *session, struct err *er
 		r = fetch_description(pull, config_str(session->config, "platform"), err);
 	if (r == 0)
 		r = image_load(pull->layout, pull->ref->digest, &image, err);
-	return r < 0 ? r : fetch_layers(pull, &image, err);
+	if (r < 0)
+		return r;
+	struct sink *sink = layout_sink(pull->layout);
+
+	for (size_t i = 0; r == 0 && i < image.n_layers; i++) {
+		const struct image_layer *layer = &image.layers[i];
+		if (layer->role != IMAGE_ROLE_BASE && !has_layer(pull->layout, &layer->blob))
+			r = fetch_layer(pull, sink, &layer->blob, err);
+	}
+	sink_free(sink);
+	return r;
 }
 
 /* ref: HOST/REPO@sha256:…, as runs name it (the request for a `pull:` of the configuration goes to

@@ -25,23 +25,6 @@ static int set_config(struct session *session, struct paths_options *options, st
 	return 0;
 }
 
-static int image_file_list_take(struct session *session, struct file_list *file_list,
-	struct paths_options *options, struct err *err)
-{
-	const struct paths_repo *found;
-
-	options->root = file_list->place->root;
-	options->shell_dir = session->env.shell_dir;
-	options->repo = repos_find;
-	options->repo_ctx = &file_list->repos;
-	int r = repos_find(&file_list->repos, "", &found, err);
-	if (r == 0)
-		r = paths_list(options, &file_list->paths, err);
-	const struct repo *repo = repos_at(&file_list->repos, "");
-	file_list->why = repo ? repo->why : NULL;
-	return r;
-}
-
 static struct file_list *new_file_list(
 	const struct session *session, const struct tree_place *place)
 {
@@ -75,8 +58,19 @@ int file_list_take(struct session *session, bool allowed, struct file_list **ret
 	} else {
 		r = set_config(session, &options, err);
 	}
-	if (r == 0)
-		r = image_file_list_take(session, file_list, &options, err);
+	if (r == 0) {
+		const struct paths_repo *found;
+
+		options.root = file_list->place->root;
+		options.shell_dir = session->env.shell_dir;
+		options.repo = repos_find;
+		options.repo_ctx = &file_list->repos;
+		r = repos_find(&file_list->repos, "", &found, err);
+		if (r == 0)
+			r = paths_list(&options, &file_list->paths, err);
+		const struct repo *repo = repos_at(&file_list->repos, "");
+		file_list->why = repo ? repo->why : NULL;
+	}
 	if (r < 0)
 		return r;
 	*ret = TAKE(file_list);

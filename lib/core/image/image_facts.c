@@ -17,16 +17,6 @@ static char *copy_or_null(const char *text)
 	return text && *text ? mem_strdup(text) : NULL;
 }
 
-static void take_names(const struct json *env, struct strv *ret)
-{
-	for (const struct json *item = env ? json_first(env) : NULL; item && ret->n < NAMES_MAX;
-		item = json_next(item)) {
-		const char *pair = json_str(item);
-		if (pair)
-			strv_add_take(ret, mem_strndup(pair, strcspn(pair, "=")));
-	}
-}
-
 static const char *first_word(const struct json *list)
 {
 	return list && json_kind(list) == JSON_ARRAY ? json_str(json_first(list)) : NULL;
@@ -83,7 +73,13 @@ void image_facts_of_config(const struct json *config, const char *platform, cons
 		item = json_next(item))
 		if (json_str(item))
 			strv_add(&ret->entrypoint, json_str(item));
-	take_names(json_get(run, "Env"), &ret->env_names);
+	const struct json *env = json_get(run, "Env");
+	for (const struct json *item = env ? json_first(env) : NULL;
+		item && ret->env_names.n < NAMES_MAX; item = json_next(item)) {
+		const char *pair = json_str(item);
+		if (pair)
+			strv_add_take(&ret->env_names, mem_strndup(pair, strcspn(pair, "=")));
+	}
 }
 
 struct json *image_facts_to_json(const struct image_facts *facts)

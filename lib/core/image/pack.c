@@ -54,26 +54,6 @@ void pack_set_base(struct pack *pack, struct image_base *take)
 	pack->base = take;
 }
 
-static int load_base(struct pack *pack, bool from_option, struct err *err)
-{
-	const struct ref *ref = &pack->base_ref;
-	const char *platform = config_str(pack->session->config, "platform");
-	const char *cwd = pack->session->env.cwd;
-	AUTO_FREE char *start = NULL, *dir = NULL;
-
-	int r = ref_parse(pack->base_name, &pack->base_ref, err);
-	if (r < 0 || ref->kind != REF_LAYOUT)
-		return r;
-	start = from_option ? mem_strdup(cwd)
-			    : config_base_dir(pack->session->config, "image", cwd);
-	dir = fs_join(start, ref->dir);
-	r = layout_open(dir, false, &pack->base_layout, err);
-	if (r < 0)
-		return r;
-	return image_base_load(pack->base_layout, pack->base_name,
-		ref->digest ? ref->digest : ref->tag, platform, &pack->base, err);
-}
-
 /*
  * Settings
  */
@@ -121,7 +101,23 @@ int pack_init(
 	r = read_epoch(session->env.source_date_epoch, &pack->mtime_s, err);
 	if (r == 0)
 		r = check_workdir(config, err);
-	return r < 0 ? r : load_base(pack, base != NULL, err);
+	if (r < 0)
+		return r;
+	const struct ref *ref = &pack->base_ref;
+	const char *platform = config_str(pack->session->config, "platform");
+	const char *cwd = pack->session->env.cwd;
+	AUTO_FREE char *start = NULL, *dir = NULL;
+
+	r = ref_parse(pack->base_name, &pack->base_ref, err);
+	if (r < 0 || ref->kind != REF_LAYOUT)
+		return r;
+	start = base ? mem_strdup(cwd) : config_base_dir(pack->session->config, "image", cwd);
+	dir = fs_join(start, ref->dir);
+	r = layout_open(dir, false, &pack->base_layout, err);
+	if (r < 0)
+		return r;
+	return image_base_load(pack->base_layout, pack->base_name,
+		ref->digest ? ref->digest : ref->tag, platform, &pack->base, err);
 }
 
 /*
@@ -150,15 +146,6 @@ static char *plan_path(
 	digest_end(&digest, sha256);
 	hex_encode(sha256, sizeof(sha256), hex);
 	return mem_printf("%s/%s", dir, hex);
-}
-
-/* OCI image-spec, annotations.md, "Pre-Defined Annotation Keys". */
-static void add_labels(const struct snapshot *snapshot, struct strv *labels)
-{
-	if (snapshot->git.commit)
-		strv_addf(labels, PACK_LABEL_REVISION "=%s", snapshot->git.commit);
-	if (snapshot->git.remote_url)
-		strv_addf(labels, PACK_LABEL_SOURCE "=%s", snapshot->git.remote_url);
 }
 
 /* A plan that is read ahead. */
@@ -221,15 +208,6 @@ static struct plan *plan_ahead(struct pack *pack, const char *path)
 	return &ahead->plan;
 }
 
-static int pack_write_once(struct snapshot *snapshot, struct image_request *request,
-	struct sink *sink, struct image *ret, struct err *err)
-{
-	request->entries = &snapshot->entries;
-	request->opener = snapshot_opener(snapshot);
-	request->snapshot_id = snapshot->id;
-	return image_write(request, sink, ret, err);
-}
-
 static int pack_get_base(void *ctx, const struct image_base **ret, struct err *err)
 {
 	struct pack *pack = ctx;
@@ -276,9 +254,16 @@ int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, 
 		.name = name,
 	};
 
-	add_labels(snapshot, &labels);
+	/* OCI image-spec, annotations.md, "Pre-Defined Annotation Keys". */
+	if (snapshot->git.commit)
+		strv_addf(&labels, PACK_LABEL_REVISION "=%s", snapshot->git.commit);
+	if (snapshot->git.remote_url)
+		strv_addf(&labels, PACK_LABEL_SOURCE "=%s", snapshot->git.remote_url);
 	for (int i = 0;; i++) {
-		int r = pack_write_once(snapshot, &request, sink, ret, err);
+		request.entries = &snapshot->entries;
+		request.opener = snapshot_opener(snapshot);
+		request.snapshot_id = snapshot->id;
+		int r = image_write(&request, sink, ret, err);
 		if (r == 0 || !err || err->id != E_IO_CHANGED || i == REFRESH_TRIES)
 			return r;
 		log_note("%s: taken again", err->message);

@@ -68,13 +68,6 @@ void registry_client_done(struct registry_client *client)
 	*client = (struct registry_client){0};
 }
 
-static void warn_insecure(struct registry_client *client, const char *host)
-{
-	if (client->options.warnings)
-		strv_addf(client->options.warnings,
-			"registry %s: its certificate is not checked (insecure: true)", host);
-}
-
 /* Find the settings of the registry for this target, else those from anywhere. */
 static void find_known(
 	const struct registry_client *client, const struct ref *ref, struct registry_config *ret)
@@ -133,8 +126,9 @@ int registry_client_open(struct registry_client *client, const struct ref *ref, 
 		if (r < 0)
 			return r;
 	}
-	if (known.insecure)
-		warn_insecure(client, ref->host);
+	if (known.insecure && client->options.warnings)
+		strv_addf(client->options.warnings,
+			"registry %s: its certificate is not checked (insecure: true)", ref->host);
 	options.env = &client->credentials;
 	options.host = ref->host;
 	options.repo = ref->repo;

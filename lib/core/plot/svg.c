@@ -165,22 +165,6 @@ static void svg_add_band(const struct frame *frame, size_t line, struct buf *out
 	buf_adds(out, *letter == 'L' ? "Z\"/>\n" : "\"/>\n");
 }
 
-static void add_marks(const struct frame *frame, size_t line, struct buf *out)
-{
-	unsigned bottom = frame->top + frame->height;
-
-	for (unsigned i = 0; i <= frame->width; i++) {
-		if (frame->columns[i].seam)
-			buf_addf(out, "<path class=\"s\" d=\"M%u %uV%u\"/>\n", LEFT + i, frame->top,
-				bottom);
-		if (!frame->columns[i].not_finite)
-			continue;
-		buf_adds(out, "<path ");
-		svg_add_color(frame, "", line, out);
-		buf_addf(out, " d=\"M%u %ul8 8m0 -8l-8 8\"/>\n", LEFT + i - 4, bottom - 4);
-	}
-}
-
 static void svg_add_line(const struct frame *frame, size_t line, struct buf *out)
 {
 	const struct series_curve *curve = &frame->chart->lines[line].curve;
@@ -205,7 +189,18 @@ static void svg_add_line(const struct frame *frame, size_t line, struct buf *out
 		svg_add_path(frame, frame->edges, "c r", line, out);
 	}
 	svg_add_path(frame, frame->columns, "c", line, out);
-	add_marks(frame, line, out);
+	unsigned bottom = frame->top + frame->height;
+
+	for (unsigned i = 0; i <= frame->width; i++) {
+		if (frame->columns[i].seam)
+			buf_addf(out, "<path class=\"s\" d=\"M%u %uV%u\"/>\n", LEFT + i, frame->top,
+				bottom);
+		if (!frame->columns[i].not_finite)
+			continue;
+		buf_adds(out, "<path ");
+		svg_add_color(frame, "", line, out);
+		buf_addf(out, " d=\"M%u %ul8 8m0 -8l-8 8\"/>\n", LEFT + i - 4, bottom - 4);
+	}
 	if (frame->is_part)
 		buf_adds(out, "</g>");
 }
@@ -349,18 +344,6 @@ static size_t spark_fill(const struct series_point *points, size_t n, struct buc
 	return finite;
 }
 
-static void add_block(double part, struct buf *out)
-{
-	int height = (int)(part * HEIGHTS);
-
-	if (!(part > 0))
-		height = 0;
-	else if (height >= HEIGHTS)
-		height = HEIGHTS - 1;
-	/* U+2581 to U+2588 */
-	buf_addf(out, "\xe2\x96%c", 0x81 + height);
-}
-
 bool spark_add(const struct series_point *points, size_t n, struct buf *out)
 {
 	struct bucket buckets[SPARK_WIDTH] = {0};
@@ -375,11 +358,19 @@ bool spark_add(const struct series_point *points, size_t n, struct buf *out)
 	}
 	/* Few points: as many blocks as there are. */
 	for (size_t i = 0; i < SPARK_WIDTH; i++) {
-		if (buckets[i].n)
-			add_block(
-				(buckets[i].sum / (double)buckets[i].n - low) / (high - low), out);
-		else if (n >= SPARK_WIDTH)
+		if (buckets[i].n) {
+			double part = (buckets[i].sum / (double)buckets[i].n - low) / (high - low);
+			int height = (int)(part * HEIGHTS);
+
+			if (!(part > 0))
+				height = 0;
+			else if (height >= HEIGHTS)
+				height = HEIGHTS - 1;
+			/* U+2581 to U+2588 */
+			buf_addf(out, "\xe2\x96%c", 0x81 + height);
+		} else if (n >= SPARK_WIDTH) {
 			buf_addc(out, ' ');
+		}
 	}
 	return true;
 }

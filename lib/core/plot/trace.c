@@ -2,14 +2,12 @@
 #include "core/plot/trace.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 
 /*
  * Curves

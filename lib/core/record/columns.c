@@ -63,20 +63,6 @@ const struct json *metric_main(const struct json *metrics)
 	return best;
 }
 
-/* Add the value with at most 4 digits: "2.31", "nan". */
-static void columns_add_metric(const struct json *metric, struct buf *out)
-{
-	const char *not_finite = json_get_str(metric, "not_finite");
-	const struct json *value = json_get(metric, "value");
-
-	if (not_finite)
-		buf_adds(out, not_finite);
-	else if (value && json_kind(value) == JSON_NUMBER)
-		buf_addf(out, "%.4g", json_get_num(metric, "value", 0));
-	else
-		buf_adds(out, "null");
-}
-
 void metric_text(const struct json *metric, size_t width, struct buf *out)
 {
 	const char *name = json_key(metric);
@@ -90,7 +76,16 @@ void metric_text(const struct json *metric, size_t width, struct buf *out)
 		buf_adds(out, "…");
 	}
 	buf_addf(out, "%s ", name);
-	columns_add_metric(metric, out);
+	/* Add the value with at most 4 digits: "2.31", "nan". */
+	const char *not_finite = json_get_str(metric, "not_finite");
+	const struct json *value = json_get(metric, "value");
+
+	if (not_finite)
+		buf_adds(out, not_finite);
+	else if (value && json_kind(value) == JSON_NUMBER)
+		buf_addf(out, "%.4g", json_get_num(metric, "value", 0));
+	else
+		buf_adds(out, "null");
 }
 
 bool select_is_set(const struct select_rules *rules)

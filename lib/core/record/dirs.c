@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "base/util/mem.h"
-#include "base/util/str.h"
 
 /* Relative values count as not set (XDG base directory specification, "Basics"). */
 static const char *absolute(const char *path)

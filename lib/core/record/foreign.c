@@ -101,15 +101,6 @@ static void foreign_take_image(struct json *doc, const struct json *record, cons
 		json_set_str(json_sub(doc, "image"), "base", base);
 }
 
-static void take_ports(struct json *doc, const struct json *record)
-{
-	struct ports ports;
-
-	ports_from_json(json_get(record, "ports"), &ports);
-	if (ports.n)
-		json_set(doc, "ports", ports_to_json(&ports));
-}
-
 /* Decisions of the machine that chooses among them. */
 static void foreign_take_places(struct json *doc, const struct json *record)
 {
@@ -123,15 +114,6 @@ static void foreign_take_places(struct json *doc, const struct json *record)
 			return;
 	if (places.n > 1)
 		json_set(doc, RUN_PLACES, run_places_to_json(&places));
-}
-
-static void foreign_take_time(struct run *run, const struct json *record)
-{
-	const char *text = json_get_str(json_get(record, "times"), "submitted");
-	int64_t ms = 0;
-
-	if (text && strlen(text) < CLOCK_TEXT_SIZE && clock_parse(text, &ms, NULL) == 0)
-		run_set_time(json_sub(run->doc, "times"), "submitted", ms);
 }
 
 static void foreign_take_record(struct run *run, const struct json *record, const char *layout)
@@ -158,19 +140,33 @@ static void foreign_take_record(struct run *run, const struct json *record, cons
 		ARRAY_LEN(origin));
 	if (parent && run_id_is_valid(parent))
 		json_set_str(run->doc, "parent", parent);
-	take_ports(run->doc, record);
+	struct ports ports;
+
+	ports_from_json(json_get(record, "ports"), &ports);
+	if (ports.n)
+		json_set(run->doc, "ports", ports_to_json(&ports));
 	foreign_take_places(run->doc, record);
 	foreign_take_image(run->doc, record, layout);
-	foreign_take_time(run, record);
+	const char *text = json_get_str(json_get(record, "times"), "submitted");
+	int64_t ms = 0;
+
+	if (text && strlen(text) < CLOCK_TEXT_SIZE && clock_parse(text, &ms, NULL) == 0)
+		run_set_time(json_sub(run->doc, "times"), "submitted", ms);
 }
 
 /*
  * The specification
  */
 
-/* Keep names of variables only, and no item that says where a value is. */
-static void keep_names(struct strv *names)
+/* Written anew, so that nothing is in it that dlrun does not know. */
+static struct json *take_spec(const struct json *json)
 {
+	AUTO_SPEC struct spec spec = {0};
+
+	if (!json || spec_from_json(json, &spec, NULL) < 0)
+		return json_object();
+	/* Keep names of variables only, and no item that says where a value is. */
+	struct strv *names = &spec.secrets;
 	AUTO_STRV struct strv kept = {0};
 
 	for (size_t i = 0; i < names->n; i++)
@@ -180,16 +176,6 @@ static void keep_names(struct strv *names)
 	strv_done(names);
 	*names = kept;
 	kept = (struct strv){0};
-}
-
-/* Written anew, so that nothing is in it that dlrun does not know. */
-static struct json *take_spec(const struct json *json)
-{
-	AUTO_SPEC struct spec spec = {0};
-
-	if (!json || spec_from_json(json, &spec, NULL) < 0)
-		return json_object();
-	keep_names(&spec.secrets);
 	return spec_to_json(&spec);
 }
 

@@ -329,27 +329,6 @@ static const char mpirun_lines[] =
 	"dl_p=${PRTE_MCA_hwloc_default_binding_policy-none}\n"
 	"export PRTE_MCA_hwloc_default_binding_policy=\"$dl_p\"\n";
 
-static void launcher_add_count(const struct launcher *launcher, struct buf *out)
-{
-	if (launcher->processes)
-		buf_addf(out, "dl_n=%d\n", launcher->processes);
-	else
-		buf_adds(out, "dl_n=${DLRUN_GPUS_PER_NODE:-0}\n[ \"$dl_n\" -gt 0 ] || dl_n=1\n");
-	buf_adds(out, "dl_t=$((${NNODES:-1} * dl_n))\n");
-}
-
-/* The words up to the interpreter: dl_p1, dl_p2, … of the script. */
-static void launcher_take_words(size_t n, struct buf *out, struct buf *words)
-{
-	for (size_t i = 1; i <= n; i++) {
-		buf_addf(out, "dl_p%zu=${%zu}\n", i, i);
-		buf_addf(words, "%s\"$dl_p%zu\"", i > 1 ? " " : "", i);
-	}
-	buf_addf(out, "shift %zu\n", n);
-	buf_adds(out, "command -v -- \"$dl_p1\" >/dev/null || {\n"
-		      "printf 'dlrun: %s: command not found\\n' \"$dl_p1\" >&2; exit 127; }\n");
-}
-
 static void launcher_add_module(const struct launcher *launcher, const struct python *python,
 	const struct values *values, const char *words, struct buf *out)
 {
@@ -367,12 +346,25 @@ static char *launcher_script(const struct launcher *launcher, const struct pytho
 {
 	AUTO_BUF struct buf out = buf_with(LINE_MAX_BYTES), words = buf_with(LINE_MAX_BYTES);
 
-	launcher_add_count(launcher, &out);
+	if (launcher->processes)
+		buf_addf(&out, "dl_n=%d\n", launcher->processes);
+	else
+		buf_adds(&out, "dl_n=${DLRUN_GPUS_PER_NODE:-0}\n[ \"$dl_n\" -gt 0 ] || dl_n=1\n");
+	buf_adds(&out, "dl_t=$((${NNODES:-1} * dl_n))\n");
 	if (launcher->kind == LAUNCHER_MPIRUN) {
 		buf_addf(&out, "%sexec \"$dl_m\"", mpirun_lines);
 		launcher_add_flags(launcher, &in_place, &out);
 	} else {
-		launcher_take_words(python->n + python->is_implied, &out, &words);
+		/* The words up to the interpreter: dl_p1, dl_p2, … of the script. */
+		size_t n = python->n + python->is_implied;
+		for (size_t i = 1; i <= n; i++) {
+			buf_addf(&out, "dl_p%zu=${%zu}\n", i, i);
+			buf_addf(&words, "%s\"$dl_p%zu\"", i > 1 ? " " : "", i);
+		}
+		buf_addf(&out, "shift %zu\n", n);
+		buf_adds(&out,
+			"command -v -- \"$dl_p1\" >/dev/null || {\n"
+			"printf 'dlrun: %s: command not found\\n' \"$dl_p1\" >&2; exit 127; }\n");
 		if (launcher->kind == LAUNCHER_ACCELERATE)
 			buf_adds(&out, accelerate_lines);
 		if (launcher->kind == LAUNCHER_DEEPSPEED)

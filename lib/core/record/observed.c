@@ -130,19 +130,6 @@ static void keep_most(struct json *usage, const char *key, double value)
 		json_set_num(usage, key, value);
 }
 
-static void keep_mean(struct json *kept, struct json *usage, double value)
-{
-	int64_t samples = json_get_int(kept, "gpu_looks", 0);
-	double mean = json_get_num(usage, "gpu_busy", 0);
-
-	if (value < 0)
-		return;
-	if (samples < 0 || samples > SAMPLES_MAX)
-		samples = 0;
-	json_set_num(usage, "gpu_busy", (mean * (double)samples + value) / (double)(samples + 1));
-	json_set_int(kept, "gpu_looks", samples + 1);
-}
-
 void observed_keep(struct json *kept, const struct json *sample)
 {
 	const struct json *now = json_get(sample, "now");
@@ -153,7 +140,16 @@ void observed_keep(struct json *kept, const struct json *sample)
 	keep_most(usage, "cpu_s", json_get_num(json_get(sample, "usage"), "cpu_s", -1));
 	keep_most(usage, "memory_peak_bytes", json_get_num(now, "memory_bytes", -1));
 	keep_most(usage, "gpu_memory_peak_bytes", json_get_num(now, "gpu_memory_bytes", -1));
-	keep_mean(kept, usage, json_get_num(now, "gpu_busy", -1));
+	double value = json_get_num(now, "gpu_busy", -1);
+	int64_t samples = json_get_int(kept, "gpu_looks", 0);
+	double mean = json_get_num(usage, "gpu_busy", 0);
+
+	if (value < 0)
+		return;
+	if (samples < 0 || samples > SAMPLES_MAX)
+		samples = 0;
+	json_set_num(usage, "gpu_busy", (mean * (double)samples + value) / (double)(samples + 1));
+	json_set_int(kept, "gpu_looks", samples + 1);
 }
 
 struct json *observed_read(const char *attempt_dir)

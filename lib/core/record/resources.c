@@ -105,21 +105,17 @@ static const char *resources_name_of(const struct config *config, const char *ke
 	return str_eq(key, "resources.cpus") ? "--cpus" : "--nodes";
 }
 
-static int bad_nodes(const struct config *config, struct err *err)
-{
-	err_set(err, E_USAGE, "%s must be from 1 to %d",
-		resources_name_of(config, "resources.nodes"), RESOURCES_NODES_MAX);
-	return config_blame(config, "resources.nodes", err);
-}
-
 int resources_from_config(const struct config *config, struct resources *ret, struct err *err)
 {
 	const char *cpus = config_str(config, "resources.cpus");
 
 	if (ret->nodes == 0 || config_is_set(config, "resources.nodes"))
 		ret->nodes = (int)config_int(config, "resources.nodes", 1);
-	if (ret->nodes < 1 || ret->nodes > RESOURCES_NODES_MAX)
-		return bad_nodes(config, err);
+	if (ret->nodes < 1 || ret->nodes > RESOURCES_NODES_MAX) {
+		err_set(err, E_USAGE, "%s must be from 1 to %d",
+			resources_name_of(config, "resources.nodes"), RESOURCES_NODES_MAX);
+		return config_blame(config, "resources.nodes", err);
+	}
 	resources_take_size(config, "resources.memory", &ret->memory_bytes);
 	resources_take_size(config, "resources.shm", &ret->shm_bytes);
 	resources_take_size(config, "resources.disk", &ret->disk_bytes);

@@ -40,21 +40,6 @@ static int compare_size(const void *a, const void *b)
 	return results_compare_path(a, b);
 }
 
-/* Sorted by path, what lies in one directory stands together. */
-static void results_add_file(struct tops *entries, const struct outputs_file *file)
-{
-	const char *slash = strchr(file->path, '/');
-	size_t len = slash ? (size_t)(slash + 1 - file->path) : strlen(file->path);
-	struct top *last = entries->n ? &entries->v[entries->n - 1] : NULL;
-
-	if (!slash || !last || last->len != len || memcmp(last->path, file->path, len) != 0) {
-		last = vec_push(entries);
-		*last = (struct top){.path = file->path, .len = len};
-	}
-	last->files++;
-	last->bytes += file->size;
-}
-
 /* JSON keeps 15 digits, and a sparse file may claim more. */
 static void set_count(struct json *json, const char *key, uint64_t n)
 {
@@ -93,7 +78,18 @@ struct json *results_json(const struct outputs_files *files, bool is_cut)
 	uint64_t bytes = 0;
 
 	vec_foreach (const struct outputs_file, file, files) {
-		results_add_file(&entries, file);
+		/* Sorted by path, what lies in one directory stands together. */
+		const char *slash = strchr(file->path, '/');
+		size_t len = slash ? (size_t)(slash + 1 - file->path) : strlen(file->path);
+		struct top *last = entries.n ? &entries.v[entries.n - 1] : NULL;
+
+		if (!slash || !last || last->len != len ||
+			memcmp(last->path, file->path, len) != 0) {
+			last = vec_push(&entries);
+			*last = (struct top){.path = file->path, .len = len};
+		}
+		last->files++;
+		last->bytes += file->size;
 		bytes += file->size;
 	}
 	return sum_json(&entries, files->n, bytes, 0, is_cut);
@@ -149,23 +145,6 @@ static char *results_take_name(const char **at)
 	return name;
 }
 
-static bool take_params(const char **at, const char *prefix, struct pod_report *report)
-{
-	uint64_t size;
-
-	if (!results_take_number(at, &size))
-		return false;
-	size_t len = strcspn(*at, "\n");
-	const char *content = *at + len + 1;
-	if (!(*at)[len] || strnlen(content, (size_t)size + 1) <= size)
-		return false;
-	*vec_push(&report->params) = (struct outputs_file){
-		.path = mem_printf("%s%.*s", prefix, (int)len, *at), .size = size};
-	*vec_push(&report->contents) = content;
-	*at = content + size + 1;
-	return true;
-}
-
 static bool results_take_line(const char **at, const char *prefix, struct pod_report *report)
 {
 	static const char params[] = "params ";
@@ -173,7 +152,19 @@ static bool results_take_line(const char **at, const char *prefix, struct pod_re
 
 	if (str_starts(*at, params)) {
 		*at += strlen(params);
-		return take_params(at, prefix, report);
+		uint64_t size;
+
+		if (!results_take_number(at, &size))
+			return false;
+		size_t len = strcspn(*at, "\n");
+		const char *content = *at + len + 1;
+		if (!(*at)[len] || strnlen(content, (size_t)size + 1) <= size)
+			return false;
+		*vec_push(&report->params) = (struct outputs_file){
+			.path = mem_printf("%s%.*s", prefix, (int)len, *at), .size = size};
+		*vec_push(&report->contents) = content;
+		*at = content + size + 1;
+		return true;
 	}
 	if (!results_take_number(at, &top.files) || !results_take_number(at, &top.bytes))
 		return false;

@@ -222,20 +222,6 @@ static int roles_read_words(
 	return r;
 }
 
-static int roles_read_one(const struct json *json, struct role *role, struct err *err)
-{
-	AUTO_FREE char *shown = str_shown(json_key(json)), *what = mem_printf("roles.%s", shown);
-
-	*role = (struct role){
-		.name = mem_strdup(json_key(json)), .nodes = 1, .gpus = ROLES_GPUS_UNSET};
-	int r = roles_read_number(json, what, "nodes", 1, ROLES_NODES_MAX, &role->nodes, err);
-	if (r == 0)
-		r = roles_read_number(json, what, "gpus", 0, ROLES_GPUS_MAX, &role->gpus, err);
-	if (r == 0)
-		r = roles_read_sizes(json, what, role, err);
-	return r < 0 ? r : roles_read_words(json, what, role, err);
-}
-
 static int roles_check_names(const struct roles *roles, struct err *err);
 static int roles_check_ends_with(const struct roles *roles, struct err *err);
 
@@ -253,8 +239,21 @@ int roles_from_config(const struct config *config, struct roles *ret, struct err
 		return err_hint(err, "roles: {%s: {nodes: 1}}", ends_with);
 	}
 	ret->ends_with = str_empty(ends_with) ? NULL : mem_strdup(ends_with);
-	for (const struct json *item = json_first(json); r == 0 && item; item = json_next(item))
-		r = roles_read_one(item, vec_push(&ret->list), err);
+	for (const struct json *item = json_first(json); r == 0 && item; item = json_next(item)) {
+		struct role *role = vec_push(&ret->list);
+		AUTO_FREE char *shown = str_shown(json_key(item)),
+			       *what = mem_printf("roles.%s", shown);
+
+		*role = (struct role){
+			.name = mem_strdup(json_key(item)), .nodes = 1, .gpus = ROLES_GPUS_UNSET};
+		r = roles_read_number(item, what, "nodes", 1, ROLES_NODES_MAX, &role->nodes, err);
+		if (r == 0)
+			r = roles_read_number(
+				item, what, "gpus", 0, ROLES_GPUS_MAX, &role->gpus, err);
+		if (r == 0)
+			r = roles_read_sizes(item, what, role, err);
+		r = r < 0 ? r : roles_read_words(item, what, role, err);
+	}
 	if (r == 0)
 		r = roles_check_names(ret, err);
 	if (r < 0)

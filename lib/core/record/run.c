@@ -88,43 +88,6 @@ static void set_nulls(struct json *object, const char *const *keys, size_t n)
 		set_nulls(object, keys_, sizeof(keys_) / sizeof(*keys_));                          \
 	} while (0)
 
-static void run_add_places(struct json *doc)
-{
-	struct json *target = json_sub(doc, "target");
-
-	SET_NULLS(target, "kind", "name", "context", "namespace");
-	json_set(target, "hosts", json_array());
-	json_set(doc, "ranks", json_array());
-	SET_NULLS(json_sub(doc, "origin"), "machine", "root", "cwd");
-}
-
-static void run_add_code(struct json *doc)
-{
-	struct json *image;
-
-	SET_NULLS(json_sub(doc, "snapshot"), "id", "commit", "dirty", "ref", "record", "files",
-		"bytes", "left_out");
-	image = json_sub(doc, "image");
-	SET_NULLS(image, "ref", "base");
-	json_set(image, "layers", json_array());
-	SET_NULLS(image, "layers_pushed", "bytes_pushed");
-}
-
-static void add_operation(struct json *doc)
-{
-	SET_NULLS(json_sub(doc, "resources"), "nodes", "gpus", "gpu_model", "cpus", "memory");
-	json_set(doc, "attempts", json_array());
-	SET_NULLS(doc, "exit");
-	SET_NULLS(json_sub(doc, "usage"), "cpu_s", "memory_peak_bytes", "gpu_busy",
-		"gpu_memory_peak_bytes", "energy_j");
-	json_set(doc, "metrics", json_object());
-	json_set(doc, "links", json_array());
-	SET_NULLS(doc, "results");
-	SET_NULLS(json_sub(doc, "times"), "submitted", "started", "ended");
-	SET_NULLS(json_sub(doc, "phases_ms"), "snapshot", "pack", "push", "submit", "total");
-	json_set(doc, "warnings", json_array());
-}
-
 struct run *run_new(const char *id, const char *name)
 {
 	struct run *run = mem_alloc(1, sizeof(*run));
@@ -141,9 +104,31 @@ struct run *run_new(const char *id, const char *name)
 	json_set(doc, "tags", json_object());
 	SET_NULLS(doc, "group", "parent", "user");
 	json_set_str(doc, "note", "");
-	run_add_places(doc);
-	run_add_code(doc);
-	add_operation(doc);
+	struct json *target = json_sub(doc, "target");
+
+	SET_NULLS(target, "kind", "name", "context", "namespace");
+	json_set(target, "hosts", json_array());
+	json_set(doc, "ranks", json_array());
+	SET_NULLS(json_sub(doc, "origin"), "machine", "root", "cwd");
+	struct json *image;
+
+	SET_NULLS(json_sub(doc, "snapshot"), "id", "commit", "dirty", "ref", "record", "files",
+		"bytes", "left_out");
+	image = json_sub(doc, "image");
+	SET_NULLS(image, "ref", "base");
+	json_set(image, "layers", json_array());
+	SET_NULLS(image, "layers_pushed", "bytes_pushed");
+	SET_NULLS(json_sub(doc, "resources"), "nodes", "gpus", "gpu_model", "cpus", "memory");
+	json_set(doc, "attempts", json_array());
+	SET_NULLS(doc, "exit");
+	SET_NULLS(json_sub(doc, "usage"), "cpu_s", "memory_peak_bytes", "gpu_busy",
+		"gpu_memory_peak_bytes", "energy_j");
+	json_set(doc, "metrics", json_object());
+	json_set(doc, "links", json_array());
+	SET_NULLS(doc, "results");
+	SET_NULLS(json_sub(doc, "times"), "submitted", "started", "ended");
+	SET_NULLS(json_sub(doc, "phases_ms"), "snapshot", "pack", "push", "submit", "total");
+	json_set(doc, "warnings", json_array());
 	run->doc = doc;
 	return run;
 }

@@ -16,22 +16,6 @@
  * JSON
  */
 
-static void data_to_json(const struct runtime *runtime, struct json *object)
-{
-	struct json *list = json_array();
-
-	for (size_t i = 0; i < runtime->data.n; i++) {
-		struct json *item = json_object();
-		const struct runtime_data *data = &runtime->data.v[i];
-		json_set_bytes(item, "path", data->path, strlen(data->path));
-		json_set_bytes(item, "from", data->from, strlen(data->from));
-		if (data->digest)
-			json_set_str(item, "digest", data->digest);
-		json_add(list, item);
-	}
-	json_set(object, "data", list);
-}
-
 /* The version that an address in S3 names, else all of it; NULL: it is another place. */
 static char *runtime_data_address(const char *from)
 {
@@ -122,7 +106,18 @@ static void collect_to_json(const struct runtime_collect *collect, struct json *
 
 void runtime_to_json(const struct runtime *runtime, struct json *object)
 {
-	data_to_json(runtime, object);
+	struct json *list = json_array();
+
+	for (size_t i = 0; i < runtime->data.n; i++) {
+		struct json *item = json_object();
+		const struct runtime_data *data = &runtime->data.v[i];
+		json_set_bytes(item, "path", data->path, strlen(data->path));
+		json_set_bytes(item, "from", data->from, strlen(data->from));
+		if (data->digest)
+			json_set_str(item, "digest", data->digest);
+		json_add(list, item);
+	}
+	json_set(object, "data", list);
 	words_set(object, "outputs", &runtime->outputs);
 	words_set(object, "filled", &runtime->filled);
 	setup_to_json(&runtime->setup, object);

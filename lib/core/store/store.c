@@ -742,19 +742,6 @@ static char *store_group_text(const char *group, bool is_whole)
 	return buf_take(&text);
 }
 
-static void store_bind_filter(
-	struct sqlite3_stmt *stmt, const struct store_filter *filter, const char *group_text)
-{
-	sqlite3_bind_int64(stmt, 1, filter->since_ms);
-	store_bind_text(stmt, 2, filter->target);
-	store_bind_text(stmt, 3, filter->user);
-	store_bind_text(stmt, 4, filter->id_prefix);
-	sqlite3_bind_int64(stmt, 5, filter->limit ? (int64_t)filter->limit : -1);
-	sqlite3_bind_int64(stmt, 6, (int64_t)filter->skip);
-	store_bind_text(stmt, 7, filter->name);
-	store_bind_text(stmt, 8, group_text);
-}
-
 /* group_text: of store_group_text, or NULL. The text may stand elsewhere in a record, too: the
  * caller compares. */
 static int store_list_text(struct store *store, const struct store_filter *filter,
@@ -766,7 +753,14 @@ static int store_list_text(struct store *store, const struct store_filter *filte
 
 	if (r < 0)
 		return r;
-	store_bind_filter(stmt, filter, group_text);
+	sqlite3_bind_int64(stmt, 1, filter->since_ms);
+	store_bind_text(stmt, 2, filter->target);
+	store_bind_text(stmt, 3, filter->user);
+	store_bind_text(stmt, 4, filter->id_prefix);
+	sqlite3_bind_int64(stmt, 5, filter->limit ? (int64_t)filter->limit : -1);
+	sqlite3_bind_int64(stmt, 6, (int64_t)filter->skip);
+	store_bind_text(stmt, 7, filter->name);
+	store_bind_text(stmt, 8, group_text);
 	while ((r = store_step(store, stmt, err)) > 0) {
 		AUTO_ERR struct err damaged = {0};
 		struct run *run;
@@ -1080,23 +1074,19 @@ int store_resolve_all(struct store *store, const char *text, struct run_list *re
 	return 0;
 }
 
-static int store_fail_study(const char *group, const struct run_list *runs, struct err *err)
-{
-	err_set(err, E_RUN_STUDY, "%s is a study of %zu runs", group, runs->n);
-	for (size_t i = 0; i < runs->n && i < ERR_EVIDENCE_MAX; i++)
-		err_evidence(
-			err, "%s, %s", run_id(runs->v[i]), run_state_name(run_state(runs->v[i])));
-	return err_hint(err, "dlrun show %s", run_id(runs->v[0]));
-}
-
 int store_resolve(struct store *store, const char *text, struct run **ret, struct err *err)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_FREE char *group = NULL;
 	int r = store_resolve_all(store, text, &runs, &group, err);
 
-	if (r == 0 && runs.n > 1)
-		r = store_fail_study(group, &runs, err);
+	if (r == 0 && runs.n > 1) {
+		err_set(err, E_RUN_STUDY, "%s is a study of %zu runs", group, runs.n);
+		for (size_t i = 0; i < runs.n && i < ERR_EVIDENCE_MAX; i++)
+			err_evidence(err, "%s, %s", run_id(runs.v[i]),
+				run_state_name(run_state(runs.v[i])));
+		r = err_hint(err, "dlrun show %s", run_id(runs.v[0]));
+	}
 	if (r == 0)
 		*ret = TAKE(runs.v[0]);
 	return r;

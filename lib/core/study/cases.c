@@ -192,12 +192,6 @@ static int cases_read_header(struct cases_reader *in, struct err *err)
 	return r;
 }
 
-static int cases_empty_field(const struct cases_reader *in, const char *key, struct err *err)
-{
-	cases_error(in, err, "there is no value for %s", key);
-	return err_hint(err, "\"\" is an empty one");
-}
-
 static int cases_read_record(struct cases_reader *in, struct err *err)
 {
 	const struct strv *keys = &in->to->keys;
@@ -210,8 +204,10 @@ static int cases_read_record(struct cases_reader *in, struct err *err)
 			return r;
 		if (n == keys->n)
 			return cases_error(in, err, "more values than the %zu names", keys->n);
-		if (!in->field.len && !in->is_quoted)
-			return cases_empty_field(in, keys->v[n], err);
+		if (!in->field.len && !in->is_quoted) {
+			cases_error(in, err, "there is no value for %s", keys->v[n]);
+			return err_hint(err, "\"\" is an empty one");
+		}
 		r = cases_check_text(in, in->field.data, err);
 		strv_add(&in->to->values, in->field.data);
 	}
@@ -304,27 +300,6 @@ static int cases_json_members(struct cases_reader *in, const struct json *object
 	return 0;
 }
 
-static int cases_json_row(
-	struct cases_reader *in, const struct json *object, const char *text, struct err *err)
-{
-	char *row[AXES_MAX] = {0};
-	int r = cases_begin_row(in, err);
-
-	if (r == 0)
-		r = cases_json_members(in, object, text, row, err);
-	for (size_t k = 0; r == 0 && k < in->to->keys.n; k++)
-		if (!row[k])
-			r = cases_error(in, err, "the key %s is missing", in->to->keys.v[k]);
-	for (size_t k = 0; k < AXES_MAX; k++) {
-		if (r == 0 && row[k])
-			strv_add_take(&in->to->values, row[k]);
-		else
-			free(row[k]);
-	}
-	in->to->n += r == 0;
-	return r;
-}
-
 static int cases_read_line(struct cases_reader *in, struct err *err)
 {
 	const char *newline = memchr(in->at, '\n', (size_t)(in->end - in->at));
@@ -338,7 +313,21 @@ static int cases_read_line(struct cases_reader *in, struct err *err)
 		return r;
 	if (json_kind(object) != JSON_OBJECT || !json_count(object))
 		return cases_error(in, err, "each line must be an object with members");
-	r = cases_json_row(in, object, text, err);
+	char *row[AXES_MAX] = {0};
+	r = cases_begin_row(in, err);
+
+	if (r == 0)
+		r = cases_json_members(in, object, text, row, err);
+	for (size_t k = 0; r == 0 && k < in->to->keys.n; k++)
+		if (!row[k])
+			r = cases_error(in, err, "the key %s is missing", in->to->keys.v[k]);
+	for (size_t k = 0; k < AXES_MAX; k++) {
+		if (r == 0 && row[k])
+			strv_add_take(&in->to->values, row[k]);
+		else
+			free(row[k]);
+	}
+	in->to->n += r == 0;
 	in->at += len + (newline != NULL);
 	in->line++;
 	return r;
@@ -357,29 +346,6 @@ static int cases_read_lines(struct cases_reader *in, struct err *err)
  * Either
  */
 
-static int cases_hint_lines(const struct cases_reader *in, struct err *err)
-{
-	AUTO_BUF struct buf quoted = buf_with(1 << 16);
-
-	str_shell_quote(&quoted, in->path);
-	return err_hint(err, "jq -c '.[]' %s", quoted.data);
-}
-
-static int cases_read_any(struct cases_reader *in, struct err *err)
-{
-	if (!cases_skip_empty(in))
-		return cases_error(in, err, "the file is empty");
-	const char *at = in->at + strspn(in->at, " \t");
-	if (*at == '[') {
-		cases_error(in, err, "each line must be an object; this is a list");
-		return cases_hint_lines(in, err);
-	}
-	int r = *at == '{' ? cases_read_lines(in, err) : cases_read_csv(in, err);
-	if (r == 0 && !in->to->n)
-		return cases_error(in, err, "there are names, but no cases");
-	return r;
-}
-
 int cases_read(const char *text, size_t len, const char *name, struct cases *ret, struct err *err)
 {
 	AUTO_CASES struct cases cases = {0};
@@ -395,7 +361,19 @@ int cases_read(const char *text, size_t len, const char *name, struct cases *ret
 	copy = mem_strndup(text, len);
 	in.at = copy + (str_starts(copy, "\xef\xbb\xbf") ? 3 : 0);
 	in.end = copy + len;
-	r = cases_read_any(&in, err);
+	if (!cases_skip_empty(&in))
+		return cases_error(&in, err, "the file is empty");
+	const char *at = in.at + strspn(in.at, " \t");
+	if (*at == '[') {
+		cases_error(&in, err, "each line must be an object; this is a list");
+		AUTO_BUF struct buf quoted = buf_with(1 << 16);
+
+		str_shell_quote(&quoted, in.path);
+		return err_hint(err, "jq -c '.[]' %s", quoted.data);
+	}
+	r = *at == '{' ? cases_read_lines(&in, err) : cases_read_csv(&in, err);
+	if (r == 0 && !in.to->n)
+		return cases_error(&in, err, "there are names, but no cases");
 	if (r < 0)
 		return r;
 	*ret = cases;

@@ -95,21 +95,6 @@ int study_claim(const struct dirs *dirs, const char *name, struct study *ret, st
 	return r < 0 ? r : study_hold(dirs, ret->id, 0, &ret->making_fd, err);
 }
 
-static void study_add_cases(const struct cases *cases, struct json *doc)
-{
-	struct json *keys = json_array(), *rows = json_array();
-
-	json_add_strv(keys, &cases->keys);
-	json_set(doc, "keys", keys);
-	for (size_t i = 0; i < cases->n; i++) {
-		struct json *row = json_array();
-		for (size_t k = 0; k < cases->keys.n; k++)
-			json_add_str(row, cases_get(cases, i, k));
-		json_add(rows, row);
-	}
-	json_set(doc, "cases", rows);
-}
-
 int study_write(const struct dirs *dirs, struct study *study, struct err *err)
 {
 	AUTO_FREE char *path = study_path(dirs, study->id);
@@ -122,7 +107,17 @@ int study_write(const struct dirs *dirs, struct study *study, struct err *err)
 	json_set_int(doc, "parallel", study->parallel);
 	json_set_bool(doc, "fail_fast", study->fail_fast);
 	json_set(doc, "spec", spec_to_json(&study->spec));
-	study_add_cases(&study->cases, doc);
+	struct json *keys = json_array(), *rows = json_array();
+
+	json_add_strv(keys, &study->cases.keys);
+	json_set(doc, "keys", keys);
+	for (size_t i = 0; i < study->cases.n; i++) {
+		struct json *row = json_array();
+		for (size_t k = 0; k < study->cases.keys.n; k++)
+			json_add_str(row, cases_get(&study->cases, i, k));
+		json_add(rows, row);
+	}
+	json_set(doc, "cases", rows);
 	json_print(doc, &text);
 	int r = buf_check(&text, "the study", err);
 	return r < 0 ? r : fs_replace(path, text.data, text.len, 0600, FS_SYNC_FULL, err);
@@ -378,21 +373,6 @@ static bool study_is_members_name(const struct study *study, const char *name)
 	       !name[len + 1 + strspn(name + len + 1, "0123456789")];
 }
 
-/* The name of a member that was asked for, as far as it makes one. */
-static void study_set_member_name(const struct study *study, size_t index, struct json *run)
-{
-	const char *template = json_get_str(study->doc, "name_template");
-	const struct cases_member member = {index, study->id};
-	char name[RUN_NAME_MAX + 1];
-	AUTO_FREE char *wanted = NULL;
-	bool mapped;
-
-	if (template && cases_expand(&study->cases, &member, template, &wanted, NULL) == 0 &&
-		run_name_map(wanted, name, &mapped, NULL) == 0 &&
-		!study_is_members_name(study, name))
-		json_set_str(run, "name", name);
-}
-
 void study_describe_member(const struct study *study, size_t index, struct json *run)
 {
 	struct json *json;
@@ -403,5 +383,15 @@ void study_describe_member(const struct study *study, size_t index, struct json 
 	json_set_str(json, "id", study->id);
 	json_set_int(json, "index", (int64_t)index);
 	json_set(run, "study", json);
-	study_set_member_name(study, index, run);
+	/* The name of a member that was asked for, as far as it makes one. */
+	const char *template = json_get_str(study->doc, "name_template");
+	const struct cases_member member = {index, study->id};
+	char name[RUN_NAME_MAX + 1];
+	AUTO_FREE char *wanted = NULL;
+	bool mapped;
+
+	if (template && cases_expand(&study->cases, &member, template, &wanted, NULL) == 0 &&
+		run_name_map(wanted, name, &mapped, NULL) == 0 &&
+		!study_is_members_name(study, name))
+		json_set_str(run, "name", name);
 }

@@ -339,20 +339,6 @@ void cases_unknown(
 		template_add_unknown(&row, template->name, ret);
 }
 
-static int template_check_used(
-	const struct cases *cases, const struct cases_template *template, struct err *err)
-{
-	AUTO_STRV struct strv unused = {0};
-
-	cases_unused(cases, template, &unused);
-	if (!unused.n)
-		return 0;
-	err_set(err, E_USAGE, "the axis %s is not used: no word of the command has {%s}",
-		unused.v[0], unused.v[0]);
-	return err_hint(err, "write {%s} into the command, or {args} for --%s={%s}", unused.v[0],
-		unused.v[0], unused.v[0]);
-}
-
 int cases_check(const struct cases *cases, const struct cases_template *template, struct err *err)
 {
 	const struct cases_member member = {0, ""};
@@ -364,5 +350,15 @@ int cases_check(const struct cases *cases, const struct cases_template *template
 		r = cases_expand_env(cases, &member, template, &env, err);
 	if (r == 0 && template->name)
 		r = cases_expand(cases, &member, template->name, &name, err);
-	return r < 0 ? r : template_check_used(cases, template, err);
+	if (r < 0)
+		return r;
+	AUTO_STRV struct strv unused = {0};
+
+	cases_unused(cases, template, &unused);
+	if (!unused.n)
+		return 0;
+	err_set(err, E_USAGE, "the axis %s is not used: no word of the command has {%s}",
+		unused.v[0], unused.v[0]);
+	return err_hint(err, "write {%s} into the command, or {args} for --%s={%s}", unused.v[0],
+		unused.v[0], unused.v[0]);
 }

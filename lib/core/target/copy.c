@@ -7,7 +7,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -145,19 +144,6 @@ static int copy_file(struct copy *copy, const char *name, struct err *err)
 	return copy_failed(copy, name, errnum, err);
 }
 
-static int target_copy_link(struct copy *copy, const char *name, struct err *err)
-{
-	char target[PATH_MAX];
-	ssize_t n = readlinkat(dirfd(copy->dir), name, target, sizeof(target) - 1);
-
-	if (n < 0)
-		return copy_failed(copy, name, errno, err);
-	target[n] = '\0';
-	if (symlinkat(target, copy->dir_to_fd, name) < 0 && errno != EEXIST)
-		return copy_failed(copy, name, errno, err);
-	return 0;
-}
-
 /* If the destination has something other than a directory, keep it and skip everything below. */
 static int copy_dir(
 	struct copy *copy, const char *name, const char *path, mode_t mode, struct err *err)
@@ -185,8 +171,17 @@ static int copy_entry(struct copy *copy, const char *name, struct err *err)
 		return copy_dir(copy, name, path, st.st_mode, err);
 	if (fstatat(copy->dir_to_fd, name, &there, AT_SYMLINK_NOFOLLOW) == 0)
 		return 0;
-	if (S_ISLNK(st.st_mode))
-		return target_copy_link(copy, name, err);
+	if (S_ISLNK(st.st_mode)) {
+		char target[PATH_MAX];
+		ssize_t n = readlinkat(dirfd(copy->dir), name, target, sizeof(target) - 1);
+
+		if (n < 0)
+			return copy_failed(copy, name, errno, err);
+		target[n] = '\0';
+		if (symlinkat(target, copy->dir_to_fd, name) < 0 && errno != EEXIST)
+			return copy_failed(copy, name, errno, err);
+		return 0;
+	}
 	return S_ISREG(st.st_mode) ? copy_file(copy, name, err) : 0;
 }
 

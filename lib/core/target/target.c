@@ -3,11 +3,9 @@
 #include "base/loop/loop.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/util/clock.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/target/target_work.h"
 #include "net/stream/pump.h"
 

@@ -23,7 +23,6 @@ static void test_which(void **state)
 		"myplugins/profile/x", "trace.json", "pt.trace.json", "tensors.tsv", "checkpoint",
 		"plugins/profile", "projector_config.pbtxt/x", "a.pt.trace.json/x"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(ones); i++)
 		assert_true(plugin_files_is_one(ones[i]));
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
@@ -51,7 +50,6 @@ static void names_are(const char *path, const char *text, const char *want)
 
 static void test_named(void **state)
 {
-	(void)state;
 	names_are(CONFIG,
 		"embeddings {\n  tensor_name: \"default:00000\"\n"
 		"  tensor_path: \"00000/default/tensors.tsv\"\n"
@@ -77,7 +75,6 @@ static void test_named(void **state)
 /* The variables of a checkpoint: TensorFlow looks for the newest one. */
 static void test_checkpoints(void **state)
 {
-	(void)state;
 	names_are(CONFIG,
 		"embeddings { tensor_name: \"embedding/.ATTRIBUTES/VARIABLE_VALUE\" "
 		"metadata_path: \"metadata.tsv\" }",

@@ -31,7 +31,6 @@ static int make_walk(void **state)
 {
 	const struct scalars_only_spec spec = {LARGE_MIN, RECORD_MAX};
 
-	(void)state;
 	walk = scalars_only_new(&spec);
 	buf_init(&file, FIX_MAX);
 	buf_init(&kept, FIX_MAX);
@@ -42,7 +41,6 @@ static int make_walk(void **state)
 
 static int free_walk(void **state)
 {
-	(void)state;
 	scalars_only_free(walk);
 	buf_done(&file);
 	buf_done(&kept);
@@ -147,7 +145,6 @@ static void put_summary(struct buf *out, const struct buf *first, const struct b
 
 static void test_empty(void **state)
 {
-	(void)state;
 	assert_int_equal(walk_to(0), SCALARS_ONLY_OK);
 	assert_int_equal(place.at, 0);
 	assert_int_equal(kept.len, 0);
@@ -164,7 +161,6 @@ static void test_kinds(void **state)
 		{"custom_scalars", 0, true}, {"text", 2, false}, {"images", 3, false},
 		{"histograms", 2, false}, {"pr_curves", 0, false}, {NULL, 2, true}};
 
-	(void)state;
 	put_version(&file);
 	put_version(&wanted);
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -198,7 +194,6 @@ static void test_graph_and_session(void **state)
 	NEW_BUF(session);
 	NEW_BUF(log);
 
-	(void)state;
 	put_double(&graph, 1, 1e9);
 	put_string(&graph, 4, "nodes");
 	put_record(&file, graph.data, graph.len);
@@ -220,7 +215,6 @@ static void test_passed_over(void **state)
 {
 	struct scalars_only_passed passed;
 
-	(void)state;
 	put_both(1, 1);
 	size_t begin = file.len;
 	put_image(&file, 1, IMAGE);
@@ -247,7 +241,6 @@ static void test_passed_over(void **state)
 
 static void test_passed_over_in_the_input(void **state)
 {
-	(void)state;
 	for (int step = 0; step < 5; step++) {
 		put_both(step, 1);
 		put_image(&file, step, IMAGE);
@@ -270,7 +263,6 @@ static void test_kinds_of_large_ones(void **state)
 		{9, LARGE_MIN, false, false}, {7, LARGE_MIN, false, false},
 		{4, LARGE_MIN / 2, false, false}, {12, LARGE_MIN, false, false}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		NEW_BUF(value);
 
@@ -308,7 +300,6 @@ static void test_mixed(void **state)
 		assert_int_equal(walk_to(file.len), SCALARS_ONLY_OK);
 		is_kept();
 	}
-	(void)state;
 }
 
 /* What no reader here takes is passed over whatever it is. */
@@ -316,7 +307,6 @@ static void test_too_large(void **state)
 {
 	AUTO_FREE char *data = mem_alloc(RECORD_MAX + 1, 1);
 
-	(void)state;
 	put_record(&file, data, RECORD_MAX + 1);
 	put_both(1, 1);
 	assert_int_equal(walk_to(12), SCALARS_ONLY_OK);
@@ -331,7 +321,6 @@ static void test_too_large(void **state)
 
 static void test_wrong_sums(void **state)
 {
-	(void)state;
 	put_both(1, 1);
 	size_t first = file.len;
 	put_simple(&file, 1e9, 2, "loss", 2);
@@ -358,7 +347,6 @@ static void test_no_header(void **state)
 {
 	static const char zeros[40];
 
-	(void)state;
 	put_both(1, 1);
 	size_t good = file.len;
 	buf_add(&file, zeros, sizeof(zeros));
@@ -418,7 +406,6 @@ static int check_golden(const char *path, const struct stat *st, int type, struc
 	AUTO_BUF struct buf all = {0};
 	NEW_BUF(some);
 
-	(void)st;
 	if (type != FTW_F || !strstr(path + ftw->base, "tfevents"))
 		return 0;
 	n_files++;
@@ -451,7 +438,6 @@ static void test_golden(void **state)
 {
 	AUTO_FREE char *dir = mem_printf("%s/events", getenv("UNIT_DATA"));
 
-	(void)state;
 	n_files = 0;
 	assert_int_equal(nftw(dir, check_golden, 16, FTW_PHYS), 0);
 	assert_true(n_files >= 20);

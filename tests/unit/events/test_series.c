@@ -29,7 +29,6 @@ static int make_tmp(void **state)
 {
 	const char *base = getenv("TMPDIR");
 
-	(void)state;
 	tmp = mem_printf("%s/dlrun-series-XXXXXX", base ? base : "/tmp");
 	if (!mkdtemp(tmp))
 		return -1;
@@ -39,7 +38,6 @@ static int make_tmp(void **state)
 
 static int remove_tmp(void **state)
 {
-	(void)state;
 	series_free(series);
 	int r = fs_remove_tree(AT_FDCWD, tmp, NULL);
 	free(tmp);
@@ -122,7 +120,6 @@ static void check(const char *wanted)
 
 static void test_grows(void **state)
 {
-	(void)state;
 	check("");
 	assert_true(isnan(series_newest_s(series)));
 	add_value("a/" EVENTS, 1, "loss", 3);
@@ -143,7 +140,6 @@ static void test_members(void **state)
 {
 	struct series_curve curve;
 
-	(void)state;
 	add_value("x/" EVENTS, 1, "loss", 3);
 	add_value("x/loss_train/" EVENTS, 7, "loss", 4);
 	observe();
@@ -160,7 +156,6 @@ static void test_torn_tail(void **state)
 {
 	AUTO_BUF struct buf data;
 
-	(void)state;
 	buf_init(&data, FIX_MAX);
 	put_simple(&data, 1, 1, "a", 1);
 	size_t first = data.len;
@@ -179,7 +174,6 @@ static void test_zero_filled_tail(void **state)
 	AUTO_FREE char *path = fs_join(tmp, EVENTS);
 	AUTO_BUF struct buf data;
 
-	(void)state;
 	buf_init(&data, FIX_MAX);
 	add_value(EVENTS, 1, "a", 1);
 	observe();
@@ -197,7 +191,6 @@ static void test_zero_filled_tail(void **state)
 
 static void test_restart_by_step(void **state)
 {
-	(void)state;
 	for (int step = 1; step <= 5; step++)
 		add_value(EVENTS ".1", step, "a", (float)step);
 	add_value(EVENTS ".1", 5, "b", 5);
@@ -218,7 +211,6 @@ static void test_restart_by_step(void **state)
 /* The last one counts, and nobody started anything. */
 static void test_same_step(void **state)
 {
-	(void)state;
 	add_value(EVENTS, 1, "a", 1);
 	add_value(EVENTS, 1, "a", 2);
 	add_value(EVENTS, 2, "a", 3);
@@ -228,7 +220,6 @@ static void test_same_step(void **state)
 
 static void test_restart_by_session(void **state)
 {
-	(void)state;
 	add_start(EVENTS ".1", 0);
 	for (int step = 1; step <= 5; step++) {
 		add_value(EVENTS ".1", step, "a", (float)step);
@@ -259,7 +250,6 @@ static void test_many_starts(void **state)
 {
 	AUTO_BUF struct buf data;
 
-	(void)state;
 	buf_init(&data, FIX_MAX);
 	put_simple(&data, 1, 3000, "a", 1);
 	put_simple(&data, 1, 3001, "a", 2);
@@ -276,7 +266,6 @@ static void test_not_finite(void **state)
 {
 	AUTO_BUF struct buf data;
 
-	(void)state;
 	buf_init(&data, FIX_MAX);
 	put_simple(&data, 5, 1, "a", NAN);
 	put_simple(&data, NAN, 2, "a", INFINITY);
@@ -293,7 +282,6 @@ static void test_not_finite(void **state)
 /* Of files that are there together the name decides, not the order in the directory. */
 static void test_order_of_names(void **state)
 {
-	(void)state;
 	for (int i = 9; i >= 1; i--) {
 		AUTO_FREE char *path = mem_printf("d/%s.%d", EVENTS, i);
 		add_value(path, i, "a", (float)i);
@@ -305,7 +293,6 @@ static void test_written_anew(void **state)
 {
 	AUTO_BUF struct buf data;
 
-	(void)state;
 	for (int step = 1; step <= 4; step++)
 		add_value(EVENTS, step, "a", (float)step);
 	observe();
@@ -322,7 +309,6 @@ static void test_curves_limit(void **state)
 	char tag[32];
 	bool is_new;
 
-	(void)state;
 	buf_init(&data, FIX_MAX);
 	for (int i = 0; i <= SERIES_CURVES_MAX; i++) {
 		snprintf(tag, sizeof(tag), "t%d", i);
@@ -340,7 +326,6 @@ static void test_points_limit(void **state)
 	AUTO_ERR struct err err = {0};
 	bool is_new;
 
-	(void)state;
 	for (int step = 1; step <= 6; step++)
 		add_value(EVENTS, step, "a", (float)step);
 	series_limit(series, 4);
@@ -361,7 +346,6 @@ static void test_parts(void **state)
 	size_t parts = 1;
 	bool more;
 
-	(void)state;
 	buf_init(&event, FIX_MAX);
 	buf_init(&data, FIX_MAX);
 	put_data(&event, 4, zeros, BLOB); /* a graph */
@@ -383,7 +367,6 @@ static void test_missing_dir(void **state)
 {
 	AUTO_FREE char *dir = fs_join(tmp, "later");
 
-	(void)state;
 	series_free(series);
 	series = series_new(dir);
 	check("");
@@ -462,7 +445,6 @@ static void test_golden(void **state)
 	struct dirent *entry;
 	size_t n = 0;
 
-	(void)state;
 	assert_non_null(stream);
 	while ((entry = readdir(stream))) {
 		size_t len = strlen(entry->d_name);

@@ -104,7 +104,6 @@ static void test_crc32c(void **state)
 {
 	uint8_t zeros[32] = {0}, ones[32], up[32];
 
-	(void)state;
 	crc32c_init();
 	memset(ones, 0xff, sizeof(ones));
 	for (uint8_t i = 0; i < 32; i++)
@@ -127,7 +126,6 @@ static void test_simple(void **state)
 {
 	NEW_BUF(file);
 
-	(void)state;
 	put_version(&file);
 	put_simple(&file, 1e9, 1, "loss", 2.5f);
 	put_simple(&file, 1e9, 2, "loss", -0.125f);
@@ -144,7 +142,6 @@ static void test_several_values(void **state)
 	NEW_BUF(summary);
 	NEW_BUF(value);
 
-	(void)state;
 	put_string(&value, 1, "a");
 	put_float(&value, 2, 1);
 	put_buf(&summary, 1, &value);
@@ -251,7 +248,6 @@ static void test_tensor_forms(void **state)
 		{{23, 17, AS_NUMBER, 12, NULL, 0}, "12"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		NEW_BUF(file);
 		AUTO_FREE char *wanted = mem_printf("x is scalars(); x 1=%s; ", cases[i].wanted);
@@ -271,7 +267,6 @@ static void test_no_scalars(void **state)
 		{99, 5, AS_FLOAT, 1, NULL, 0},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		NEW_BUF(file);
 		put_tensor_value(&file, 1, "x", "scalars", 0, &bad[i]);
@@ -288,7 +283,6 @@ static void test_shapes(void **state)
 	} cases[] = {{{0}, 0, true}, {{1}, 1, true}, {{1, 1}, 2, true}, {{2}, 1, false},
 		{{1, 3}, 2, false}, {{0}, 1, false}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		NEW_BUF(file);
 		NEW_BUF(shape);
@@ -317,7 +311,6 @@ static void test_metadata(void **state)
 	const struct tensor one = {1, 5, AS_FLOAT, 1, NULL, 0};
 	NEW_BUF(file);
 
-	(void)state;
 	put_tensor_value(&file, 1, "early", NULL, 0, &one);
 	put_tensor_value(&file, 1, "s", "scalars", 0, &one);
 	put_tensor_value(&file, 2, "s", NULL, 0, &one);
@@ -338,7 +331,6 @@ static void test_hparams(void **state)
 	NEW_BUF(file);
 	NEW_BUF(value);
 
-	(void)state;
 	put_string(&value, 1, "_hparams_/session_start_info");
 	put_metadata(&value, "hparams", "content", 0);
 	put_value(&file, 1e9, 0, &value);
@@ -361,7 +353,6 @@ static void test_restart(void **state)
 {
 	NEW_BUF(file);
 
-	(void)state;
 	put_simple(&file, 1, 10, "a", 1);
 	put_session(&file, 1, 5);
 	put_session(&file, 2, 6);
@@ -376,7 +367,6 @@ static void test_tags(void **state)
 	NEW_BUF(file);
 	NEW_BUF(value);
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		put_simple(&file, 1, 1, bad[i], 1);
 	put_data(&value, 1, "a\0b", 3);
@@ -400,7 +390,6 @@ static void test_growing(void **state)
 	AUTO(seen_done) struct seen seen;
 	NEW_BUF(file);
 
-	(void)state;
 	seen_init(&seen);
 	put_simple(&file, 1, 1, "a", 1);
 	size_t first = file.len;
@@ -420,7 +409,6 @@ static void test_unfilled(void **state)
 {
 	NEW_BUF(file);
 
-	(void)state;
 	put_simple(&file, 1, 1, "a", 1);
 	size_t first = file.len;
 	put_simple(&file, 1, 2, "a", 2);
@@ -454,7 +442,6 @@ static void test_damaged_data(void **state)
 	struct tfevents_counts counts;
 	NEW_BUF(file);
 
-	(void)state;
 	put_simple(&file, 1, 1, "a", 1);
 	size_t first = file.len;
 	put_simple(&file, 1, 2, "a", 2);
@@ -482,7 +469,6 @@ static void test_damaged_length(void **state)
 	AUTO(seen_done) struct seen seen;
 	NEW_BUF(file);
 
-	(void)state;
 	put_simple(&file, 1, 1, "a", 1);
 	size_t first = file.len;
 	put_simple(&file, 1, 2, "a", 2);
@@ -510,7 +496,6 @@ static void test_large_record(void **state)
 	AUTO_FREE char *data = mem_alloc(RECORD_MAX + 1, 1);
 	NEW_BUF(file);
 
-	(void)state;
 	put_simple(&file, 1, 1, "a", 1);
 	put_record(&file, data, RECORD_MAX + 1);
 	put_simple(&file, 1, 2, "a", 2);
@@ -538,7 +523,6 @@ static void test_malformed(void **state)
 	};
 	struct tfevents_counts counts;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(events); i++) {
 		AUTO(seen_done) struct seen seen;
 		NEW_BUF(file);
@@ -555,7 +539,6 @@ static void test_malformed(void **state)
 
 static void test_empty(void **state)
 {
-	(void)state;
 	AUTO(seen_done) struct seen seen;
 	seen_init(&seen);
 	assert_int_equal(tfevents_feed(seen.reader, "", 0), TFRECORD_OK);

@@ -46,7 +46,6 @@ static void test_pth(void **state)
 	AUTO_STRV struct strv names = {0}, paths = {0};
 	AUTO_BUF struct buf many;
 
-	(void)state;
 	expect_parsed("# c\n/a\n\n  /b c \r\nimport x; x.y()\nimport\tz\nimportant\nlast", false,
 		"|||", "/a|/b c|important|last");
 	buf_init(&many, 1 << 20);
@@ -63,7 +62,6 @@ static void expect_map(const char *text, const char *names, const char *paths)
 
 static void test_finder(void **state)
 {
-	(void)state;
 	expect_map("import sys\nMAPPING: dict[str, str] = {'a': '/p/a', \"b\": \"/p/it's\"}\n",
 		"a|b", "/p/a|/p/it's");
 	expect_map("NAMESPACES: dict[str, list[str]] = {'n': ['/p/n', '/q/n'], 'm': []}\n", "n|n",
@@ -77,7 +75,6 @@ static void test_finder_hostile(void **state)
 	AUTO_STRV struct strv names = {0}, paths = {0};
 	AUTO_BUF struct buf many;
 
-	(void)state;
 	expect_map("", "", "");
 	expect_map("MAPPING", "", "");
 	expect_map("X = {'a': '/p'}", "", "");

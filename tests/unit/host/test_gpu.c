@@ -97,7 +97,6 @@ static void test_nvidia(void **state)
 {
 	struct gpu_found_list list;
 
-	(void)state;
 	assert_int_equal(parse("0, " UUID_0 ", 00000000:17:00.0, 81920, NVIDIA A100-SXM4-80GB\n"
 			       "1, " UUID_1 ", 00000000:CA:00.0, 24576, NVIDIA RTX A5000, odd\r\n",
 				 &list),
@@ -119,7 +118,6 @@ static void test_nvidia_unknown(void **state)
 {
 	struct gpu_found_list list;
 
-	(void)state;
 	/* Memory that it shares with the machine; no UUID; nothing known but the address. */
 	assert_int_equal(parse("0, " UUID_0 ", 0000000F:01:00.0, [N/A], NVIDIA GB10\n"
 			       "1, [Not Supported], 00000000:02:00.0, [Not Supported], [N/A]\n"
@@ -139,7 +137,6 @@ static void test_nvidia_remarks(void **state)
 {
 	struct gpu_found_list list;
 
-	(void)state;
 	assert_int_equal(parse("", &list), 0);
 	assert_int_equal(list.n, 0);
 	assert_int_equal(parse("\n \r\n", &list), 0);
@@ -173,7 +170,6 @@ static void test_nvidia_nonsense(void **state)
 	};
 	struct gpu_found_list list;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		if (parse(bad[i], &list) != -ERR_IO)
 			fail_msg("taken: %s", bad[i]);
@@ -186,7 +182,6 @@ static void test_nvidia_many(void **state)
 	struct gpu_found_list list = {.n = 0};
 	AUTO_BUF struct buf text;
 
-	(void)state;
 	buf_init(&text, 1 << 20);
 	for (int i = 0; i < GPU_MAX; i++)
 		buf_addf(&text, "%d, GPU-%d, 00000000:17:00.0, 81920, A\n", i, i);
@@ -203,7 +198,6 @@ static void test_nvidia_long(void **state)
 	AUTO_BUF struct buf text;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	buf_init(&text, 1 << 20);
 	buf_adds(&text, "0, " UUID_0 ", 00000000:17:00.0, 81920, ");
 	for (int i = 0; i < 100000; i++)
@@ -225,7 +219,6 @@ static void test_nvidia_apps(void **state)
 		"[N/A], 00000000:17:00.0, [N/A], [Insufficient Permissions]\n";
 	struct gpu_found_list list;
 
-	(void)state;
 	parse("0, " UUID_0 ", 00000000:17:00.0, 81920, A\n"
 	      "1, " UUID_1 ", 00000000:CA:00.0, 81920, A\n",
 		&list);
@@ -260,7 +253,6 @@ static void test_pci(void **state)
 	};
 	char out[GPU_PCI_SIZE];
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		bool ok = gpu_pci_normal(cases[i].in, strlen(cases[i].in), out);
 		if (ok != (cases[i].out != NULL) || (ok && strcmp(out, cases[i].out) != 0))
@@ -287,7 +279,6 @@ static void test_rocm(void **state)
 {
 	struct gpu_found_list list = {.n = 0};
 
-	(void)state;
 	assert_int_equal(gpu_parse_rocm(two_cards, strlen(two_cards), &list, NULL), 0);
 	assert_int_equal(list.n, 2);
 	assert_int_equal(list.v[0].gpu.vendor, GPU_AMD);
@@ -311,7 +302,6 @@ static void test_rocm_odd(void **state)
 		"{\"card0\": {\"Unique ID\": 5}}", "[0] {\"card0\"}"};
 	struct gpu_found_list list = {.n = 0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(none) - 1; i++)
 		assert_int_equal(gpu_parse_rocm(none[i], strlen(none[i]), &list, NULL), 0);
 	assert_int_equal(list.n, 0);
@@ -330,7 +320,6 @@ static void test_kfd(void **state)
 	static const char bank[] = "heap_type 1\nsize_in_bytes 68702699520\nflags 0\n";
 	struct gpu_found gpu = {.pci = ""};
 
-	(void)state;
 	assert_false(gpu_parse_kfd(kfd_cpu, strlen(kfd_cpu), &gpu));
 	assert_false(gpu_parse_kfd("", 0, &gpu));
 	assert_false(gpu_parse_kfd("simd_count 4\n", 13, &gpu));
@@ -350,7 +339,6 @@ static void test_find_none(void **state)
 {
 	struct gpu_list list;
 
-	(void)state;
 	put("bin/other", "", 0755);
 	found(&list, 0);
 	AUTO_FREE char *path = mem_printf("%s/bin", tmp);
@@ -364,7 +352,6 @@ static void test_find_nvidia(void **state)
 {
 	struct gpu_list list;
 
-	(void)state;
 	/* Two of one id, as hostile or partitioned ones may have, get different ones. */
 	put_nvidia("1, " UUID_1 ", 00000000:CA:00.0, 24576, B\n"
 		   "0, [N/A], 00000000:17:00.0, 81920, A\n"
@@ -382,7 +369,6 @@ static void test_find_nvidia(void **state)
 
 static void test_find_nvidia_fails(void **state)
 {
-	(void)state;
 	put_nvidia("Failed to initialize NVML: Driver/library version mismatch\n", "", 18);
 	not_found(E_GPU_TOOL, "nvidia-smi does not list the GPUs", "version mismatch");
 	put_nvidia("", "", 9);
@@ -401,7 +387,6 @@ static void test_find_timeout(void **state)
 	AUTO_ERR struct err err = {0};
 	struct gpu_list list;
 
-	(void)state;
 	put("bin/nvidia-smi", "#!/bin/sh\nexec sleep 100\n", 0755);
 	assert_int_equal(gpu_find_at(path, tmp, 50, &list, &err), -ERR_IO);
 	assert_int_equal(err.id, E_GPU_TOOL);
@@ -413,7 +398,6 @@ static void test_find_no_driver(void **state)
 {
 	struct gpu_list list;
 
-	(void)state;
 	put_nvidia("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
 		   "Make sure that the latest NVIDIA driver is installed and running.\n\n",
 		"", 9);
@@ -446,7 +430,6 @@ static void test_find_kfd(void **state)
 {
 	struct gpu_list list;
 
-	(void)state;
 	put("bin/other", "", 0755);
 	put_kfd();
 	found(&list, 2);
@@ -465,7 +448,6 @@ static void test_find_integrated(void **state)
 {
 	struct gpu_list list;
 
-	(void)state;
 	put("bin/other", "", 0755);
 	put_kfd();
 	put("sys/class/kfd/kfd/topology/nodes/1/mem_banks/0/properties",
@@ -481,7 +463,6 @@ static void test_find_rocm(void **state)
 	AUTO_FREE char *script = mem_printf("#!/bin/sh\ncat <<'E'\n%s\nE\n", two_cards);
 	struct gpu_list list;
 
-	(void)state;
 	put("bin/rocm-smi", script, 0755);
 	found(&list, 2);
 	assert_string_equal(list.v[0].id, "0x8e5c9a3b12d4f601");
@@ -502,7 +483,6 @@ static void test_find_rocm_fails(void **state)
 {
 	struct gpu_list list;
 
-	(void)state;
 	put("bin/rocm-smi",
 		"#!/bin/sh\necho 'ERROR:root:Driver not initialized (amdgpu not found in "
 		"modules)'; exit 1\n",
@@ -529,7 +509,6 @@ static void test_json(void **state)
 	struct gpu_list back;
 	AUTO_BUF struct buf text;
 
-	(void)state;
 	buf_init(&text, 4096);
 	json_print(json, &text);
 	assert_non_null(
@@ -561,7 +540,6 @@ static void test_json_refused(void **state)
 {
 	AUTO_BUF struct buf many;
 
-	(void)state;
 	buf_init(&many, 1 << 20);
 	assert_int_equal(read_json("[]"), 0);
 	assert_int_equal(read_json("{}"), -ERR_IO);
@@ -593,7 +571,6 @@ static void test_match(void **state)
 {
 	AUTO_STRV struct strv two = {0};
 
-	(void)state;
 	strv_add(&two, "1");
 	strv_add(&two, "0000:c1:00.0");
 	assert_int_equal(gpu_list_match(&mixed, NULL), 7);

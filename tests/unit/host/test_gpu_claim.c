@@ -49,7 +49,6 @@ static int make_tmp(void **state)
 {
 	const char *base = getenv("TMPDIR");
 
-	(void)state;
 	/* ext4 searches long for an inode that was not used in the last seconds, which 13,000
 	 * claims in a row would measure. */
 	if (!base)
@@ -63,7 +62,6 @@ static int make_tmp(void **state)
 
 static int remove_tmp(void **state)
 {
-	(void)state;
 	int r = fs_remove_tree(AT_FDCWD, tmp, NULL);
 	free(tmp);
 	free(dir);
@@ -180,7 +178,6 @@ static size_t count_files(const char *prefix)
 
 static void test_queue(void **state)
 {
-	(void)state;
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
 	AUTO_GPU_CLAIM struct gpu_claim *b = join(1);
 	assert_int_equal(gpu_claim_granted(a)->n, 0);
@@ -220,7 +217,6 @@ static void test_files(void **state)
 {
 	struct stat st;
 
-	(void)state;
 	mode_t mask = umask(077);
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(2);
 	AUTO_GPU_CLAIM struct gpu_claim *b = join(1);
@@ -243,7 +239,6 @@ static void test_files(void **state)
 
 static void test_several(void **state)
 {
-	(void)state;
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
 	AUTO_GPU_CLAIM struct gpu_claim *b = join(2);
 	AUTO_GPU_CLAIM struct gpu_claim *c = join(1);
@@ -263,7 +258,6 @@ static void test_used(void **state)
 	struct gpu_list list = two, one = {.n = 1};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	list.v[0].used = true;
 	one.v[0] = list.v[0];
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(2);
@@ -292,7 +286,6 @@ static void test_used(void **state)
 
 static void test_only(void **state)
 {
-	(void)state;
 	AUTO_GPU_CLAIM struct gpu_claim *a = join_only(1, "GPU-aaaa");
 	AUTO_GPU_CLAIM struct gpu_claim *b = join_only(1, "0");
 	AUTO_GPU_CLAIM struct gpu_claim *c = join(1);
@@ -316,7 +309,6 @@ static void test_only(void **state)
 
 static void test_vendors(void **state)
 {
-	(void)state;
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
 	AUTO_GPU_CLAIM struct gpu_claim *b = join(2);
 	AUTO_GPU_CLAIM struct gpu_claim *c = join_only(1, "0xbeef 0");
@@ -360,7 +352,6 @@ static void test_count(void **state)
 {
 	static const struct gpu_list none = {.n = 0};
 
-	(void)state;
 	refused(3, NULL, &two, "requested 3 GPUs, this machine has 2", "dlrun submit -g 2");
 	refused(1, NULL, &none, "requested 1 GPU, this machine has none", "dlrun submit -g 0");
 	refused(4, NULL, &mixed, "requested 4 GPUs, this machine has 3 of one vendor",
@@ -467,7 +458,6 @@ static void get_at_last(struct gpu_claim *claim)
 
 static void test_waiter_dies(void **state)
 {
-	(void)state;
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(2);
 	assert_int_equal(try(a), 1);
 	struct child child = start(child_waits);
@@ -484,7 +474,6 @@ static void test_waiter_dies(void **state)
 
 static void test_holder_dies(void **state)
 {
-	(void)state;
 	struct child child = start(child_holds);
 	wait_ready(&child);
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(2);
@@ -498,7 +487,6 @@ static void test_program_lives(void **state)
 {
 	pid_t program = 0;
 
-	(void)state;
 	struct child child = start(child_starts_program);
 	wait_ready(&child);
 	assert_int_equal(read(child.ready, &program, sizeof(program)), sizeof(program));
@@ -515,7 +503,6 @@ static void test_forked_copy(void **state)
 {
 	int status = 1;
 
-	(void)state;
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
 	AUTO_GPU_CLAIM struct gpu_claim *b = join(2);
 	assert_int_equal(try(a), 1);
@@ -582,7 +569,6 @@ static void alone(const char *words)
 
 static void test_bad_directory(void **state)
 {
-	(void)state;
 	AUTO_FREE char *missing = mem_printf("%s/no/such", tmp);
 	char *real = dir;
 	dir = missing;
@@ -602,7 +588,6 @@ static void test_bad_directory(void **state)
 
 static void test_bad_files(void **state)
 {
-	(void)state;
 	AUTO_FREE char *target = mem_printf("%s/target", tmp);
 	AUTO_FREE char *queue = mem_printf("%s/queue", dir);
 	AUTO_FREE char *lock = mem_printf("%s/gpu.GPU-aaaa", dir);
@@ -624,7 +609,6 @@ static void test_bad_files(void **state)
 
 static void test_bad_tickets(void **state)
 {
-	(void)state;
 	AUTO_GPU_CLAIM struct gpu_claim *first = join(1);
 	AUTO_FREE char *fifo = mem_printf("%s/ticket.000000000003", dir);
 	AUTO_FREE char *link = mem_printf("%s/ticket.000000000004", dir);
@@ -663,7 +647,6 @@ static void test_odd_tickets(void **state)
 {
 	AUTO_FREE char *huge = mem_alloc(GPU_CLAIM_TEXT_MAX + 2, 1);
 
-	(void)state;
 	memset(huge, '\n', GPU_CLAIM_TEXT_MAX + 1);
 	AUTO_GPU_CLAIM struct gpu_claim *first = join(1);
 	AUTO_FD int big = hold("ticket.000000000002", huge);
@@ -700,7 +683,6 @@ static void test_shared_locks_are_removed(void **state)
 	AUTO_FREE char *lock = mem_printf("%s/gpu.GPU-aaaa", dir);
 	AUTO_FREE char *moved = mem_printf("%s/moved", tmp);
 
-	(void)state;
 	AUTO_GPU_CLAIM struct gpu_claim *a = join_only(1, "0");
 	assert_int_equal(try(a), 1);
 	AUTO_GPU_CLAIM struct gpu_claim *b = join_only(1, "0");
@@ -722,7 +704,6 @@ static void test_guards_of_others(void **state)
 	static const char *const names[] = {"gpus.4711", "gpus.4711.0123456789abcdef", "gpus.x"};
 	char *shared = dir;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		AUTO_FREE char *other = fs_join(tmp, names[i]);
 		assert_int_equal(mkdir(other, 0755), 0);
@@ -747,7 +728,6 @@ static void test_own_name_is_taken(void **state)
 {
 	AUTO_FREE char *own = mem_printf("%s.%lu", dir, (unsigned long)geteuid());
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		if (i == 0)
 			assert_int_equal(symlink("/tmp", own), 0);
@@ -787,7 +767,6 @@ static void test_holders(void **state)
 	unsigned long uid = geteuid();
 	int pid = getpid();
 
-	(void)state;
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
 	assert_int_equal(try(a), 1);
 	AUTO_GPU_CLAIM struct gpu_claim *b = join_only(1, "0");
@@ -837,7 +816,6 @@ static void test_many_holders(void **state)
 	struct gpu_list nine = {.n = 0};
 	struct gpu_claim *holders[5] = {0};
 
-	(void)state;
 	for (unsigned i = 0; i < 9; i++) {
 		nine.v[nine.n] = (struct gpu){GPU_NVIDIA, i, "", "A", 0, false};
 		snprintf(nine.v[nine.n++].id, GPU_ID_SIZE, "GPU-%u", i);
@@ -867,7 +845,6 @@ static void test_many_holders(void **state)
 
 static void test_ticket_removed(void **state)
 {
-	(void)state;
 	AUTO_FREE char *path = mem_printf("%s/ticket.000000000001", dir);
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(2);
 	AUTO_GPU_CLAIM struct gpu_claim *b = join(1);
@@ -881,7 +858,6 @@ static void test_queue_held(void **state)
 {
 	int64_t start_ms = clock_ms();
 
-	(void)state;
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
 	AUTO_FD int queue = hold("queue", "");
 	assert_int_equal(try(a), 0);
@@ -897,7 +873,6 @@ static void test_only_limit(void **state)
 	AUTO_ERR struct err err = {0};
 	struct gpu_claim *claim = NULL;
 
-	(void)state;
 	memset(words, 'x', GPU_CLAIM_TEXT_MAX);
 	assert_int_equal(claim_only(1, words, &claim, &err), -ERR_LIMIT);
 }
@@ -1056,7 +1031,6 @@ static void test_race(void **state)
 	struct race race = {.n_running = RACERS};
 	int64_t deadline_ms = clock_deadline(RACE_MS);
 
-	(void)state;
 	shared = mmap(
 		NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(shared, MAP_FAILED);

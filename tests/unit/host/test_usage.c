@@ -73,7 +73,6 @@ static void test_counter(void **state)
 {
 	struct usage_counter counter = {0};
 
-	(void)state;
 	assert_true(usage_counter_add(&counter, -1, 100) < 0);
 	assert_true(usage_counter_add(&counter, 90, 100) < 0);
 	check_near(usage_counter_add(&counter, 95, 100), 5, 1e-9);
@@ -144,7 +143,6 @@ static void end_load(pid_t pid)
 
 static void test_child(void **state)
 {
-	(void)state;
 	if (!knows_processes())
 		skip();
 	AUTO(usage_free_auto) struct usage *usage = usage_new(&(struct usage_spec){0});
@@ -173,7 +171,6 @@ static void test_shared_memory(void **state)
 {
 	struct os_use use;
 
-	(void)state;
 	if (!knows_processes())
 		skip();
 	os_become_subreaper();
@@ -194,7 +191,6 @@ static void test_stranger(void **state)
 	int fds[2];
 	pid_t pid, middle;
 
-	(void)state;
 	if (!knows_processes())
 		skip();
 	assert_int_equal(os_pipe(fds, 0), 0);
@@ -226,7 +222,6 @@ static void test_stranger(void **state)
 
 static void test_finish(void **state)
 {
-	(void)state;
 	AUTO(usage_free_auto) struct usage *usage = usage_new(&(struct usage_spec){0});
 	usage_finish(usage, 12.3456, 5 * MIB);
 	AUTO_JSON struct json *json = result(usage);
@@ -241,7 +236,6 @@ static void test_group(void **state)
 	struct os_family family = {{0}};
 	struct os_use use;
 
-	(void)state;
 	if (!knows_processes())
 		skip();
 	snprintf(family.path, sizeof(family.path), "%s/group", tmp);
@@ -279,7 +273,6 @@ static void put_package(const char *zone, const char *name, const char *energy_u
 
 static void test_packages(void **state)
 {
-	(void)state;
 	put_package("intel-rapl:0", "package-0\n", "262143000000\n");
 	put_package("intel-rapl:1", "package-1\n", "1000000\n");
 	put_package("intel-rapl:0:0", "core\n", "1000000\n");
@@ -318,7 +311,6 @@ static void test_amd(void **state)
 	struct gpu_list gpus = {.n = 2};
 	struct gpu_reading reading;
 
-	(void)state;
 	put_amd("0000:03:00.0", "25\n", "1000\n", "0x1002\n");
 	put_amd("0000:c1:00.0", "75\n", "2000\n", "0x1002\n");
 	put_amd("0000:00:02.0", "99\n", "3000\n", "0x8086\n");
@@ -379,7 +371,6 @@ static void test_nvidia(void **state)
 	struct gpu_list gpus = nvidia("GPU-fake", 0);
 	struct gpu_reading reading;
 
-	(void)state;
 	if (!getenv("FAKE_NVML"))
 		skip();
 	AUTO(usage_free_auto)
@@ -408,7 +399,6 @@ static void test_nvidia_lacks(void **state)
 {
 	struct gpu_reading reading;
 
-	(void)state;
 	if (!getenv("FAKE_NVML"))
 		skip();
 	setenv("FAKE_NVML_OFF", "utilization memory_v2 energy", 1);
@@ -429,7 +419,6 @@ static void test_nvidia_missing(void **state)
 	AUTO_FREE char *bad = fs_join(tmp, "bad.so");
 	struct gpu_reading reading;
 
-	(void)state;
 	put("bad.so", "not a library");
 	const char *const paths[] = {"/proc/nonexistent/libnvidia-ml.so.1", bad, "libc.so.6"};
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {

@@ -47,7 +47,6 @@ static int open_layer(void *ctx, struct err *err)
 	AUTO_FREE char *path = mem_printf("%s/layer.tgz", tmp);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-	(void)ctx;
 	return fd < 0 ? err_set_errno(err, E_IO, errno, "cannot open %s", path) : fd;
 }
 
@@ -97,8 +96,6 @@ static int on_data(
 {
 	struct buf *out = ctx;
 
-	(void)time_ms;
-	(void)err;
 	assert_int_equal(offset, out->len);
 	buf_add(out, data, len);
 	return 0;
@@ -153,7 +150,6 @@ static void test_run(void **state)
 	struct waited waited = {0};
 	AUTO_FREE char *job = job_of("a-22222", "cat file; echo $SECRET; exit 3", "");
 
-	(void)state;
 	make_layer();
 	assert_int_equal(submits("a-22222", job, &got), E_NONE);
 	assert_int_equal(got.layers_sent, 1);
@@ -199,7 +195,6 @@ static void test_stop(void **state)
 	struct waited waited = {0};
 	AUTO_FREE char *job = job_of("b-22222", "echo begun; sleep 100", "");
 
-	(void)state;
 	make_layer();
 	assert_int_equal(submits("b-22222", job, &got), E_NONE);
 	becomes("b-22222/1", "running");
@@ -225,7 +220,6 @@ static void test_pool(void **state)
 	struct node_attempts responses = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	make_layer();
 	for (int i = 0; i < 2; i++) {
 		node_submit(node, &request, &got, on_waited, &waited);
@@ -257,7 +251,6 @@ static void test_any_words(void **state)
 	AUTO_BUF struct buf more;
 	struct node_submitted got;
 
-	(void)state;
 	make_layer();
 	buf_init(&wanted, SIZE_MAX / 2);
 	buf_init(&more, SIZE_MAX / 2);
@@ -342,7 +335,6 @@ static void test_exec(void **state)
 	struct waited waited = {0};
 	AUTO_FREE char *job = job_of("e-22222", "sleep 100", "");
 
-	(void)state;
 	make_layer();
 	assert_int_equal(submits("e-22222", job, &got), E_NONE);
 	becomes("e-22222/1", "running");
@@ -377,7 +369,6 @@ static int hold_reader(void *ctx, struct err *err)
 	AUTO_FREE char *shown = mem_printf("%s/shown", tmp);
 	int r;
 
-	(void)ctx;
 	if (access(entered, F_OK) < 0) {
 		loop_add_timer(loop, clock_ms() + 2, hold_reader, NULL);
 		return 0;
@@ -405,7 +396,6 @@ static void test_terminal_is_flushed(void **state)
 	struct node_submitted got;
 	struct waited waited = {0};
 
-	(void)state;
 	make_layer();
 	assert_int_equal(submits("e-22222", job, &got), E_NONE);
 	becomes("e-22222/1", "running");
@@ -425,16 +415,12 @@ static struct buf fetched[2];
 
 static int on_file(void *ctx, size_t i, uint64_t size, struct err *err)
 {
-	(void)ctx;
-	(void)err;
 	buf_init(&fetched[i], size);
 	return 0;
 }
 
 static int on_content(void *ctx, size_t i, const void *data, size_t len, struct err *err)
 {
-	(void)ctx;
-	(void)err;
 	buf_add(&fetched[i], data, len);
 	return 0;
 }
@@ -468,7 +454,6 @@ static void test_results(void **state)
 		"ln -s ../n d/l; : >empty",
 		"");
 
-	(void)state;
 	make_layer();
 	assert_int_equal(submits("g-22222", job, &got), E_NONE);
 	becomes("g-22222/1", "succeeded");
@@ -502,7 +487,6 @@ static void test_data_and_space(void **state)
 	struct node_freed freed;
 	struct waited waited = {0};
 
-	(void)state;
 	sh("mkdir -p d/src && echo 1 >d/src/x && tar -C d -cf layer.tgz src");
 	for (int i = 0; i < 2; i++) {
 		node_data(node, "k-1", open_data, NULL, on_waited, &waited);
@@ -542,7 +526,6 @@ static void test_submit_over_cuts(void **state)
 		"wc -l <$DLRUN_OUTPUT_DIR/x",
 		"");
 
-	(void)state;
 	make_large_layer();
 	node_handshake(node, &facts, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NONE);
@@ -575,7 +558,6 @@ static void test_log_over_cuts(void **state)
 		"i=$((i + 1)); sleep 0.02; done",
 		"");
 
-	(void)state;
 	make_layer();
 	buf_init(&wanted, SIZE_MAX / 2);
 	for (int i = 1; i <= 60000; i++)
@@ -599,7 +581,6 @@ static void test_what_is_not_there(void **state)
 	struct waited waited = {0};
 	struct node_submitted got;
 
-	(void)state;
 	buf_init(&out, 100);
 	node_log(node, &request, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_RUN_NOT_FOUND);

@@ -62,7 +62,6 @@ static void test_handshake(void **state)
 	const struct node_facts *facts;
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node("echo Welcome; printf 'no newline'\n" RUNNER
 		   "facts; echo layer aa; echo cpus 8; echo .; hear",
 		"~/.dlrun", 0);
@@ -86,7 +85,6 @@ static void test_runner_is_sent(void **state)
 	const struct node_facts *facts;
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(RUNNER "[ -e $t/runner ] || { echo $m send; cat >$t/runner; echo $m stored; "
 			  "exit; }; hello",
 		"/r", 0);
@@ -100,7 +98,6 @@ static void test_runner_is_not_sent_for_ever(void **state)
 	const struct node_facts *facts;
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(RUNNER "echo $m send; cat >$t/runner; echo $m stored", "/r", 0);
 	node_handshake(node, &facts, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NODE_PROTOCOL);
@@ -156,7 +153,6 @@ static void falls_silent(const char *script, enum err_id id, const char *evidenc
 
 static void test_no_conversation(void **state)
 {
-	(void)state;
 	fails_at_handshake(
 		"echo This account is locked; exit 1", E_NODE_SHELL, "This account is locked");
 	fails_at_handshake("echo no >&2; exit 127", E_NODE_SHELL, "no");
@@ -181,7 +177,6 @@ static void test_cuts_before_handshake(void **state)
 	const struct node_facts *facts;
 	struct waited waited = {0}, other = {0};
 
-	(void)state;
 	cut_max = 1;
 	cut_first = 2;
 	begin_node(RUNNER "hello", "/r", 0);
@@ -209,7 +204,6 @@ static void test_root_is_checked(void **state)
 {
 	static const char *const bad[] = {"", "~/a b", "/a'b", "$HOME", "-x", "~me/x", "/a~", "a"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		AUTO_ERR struct err err = {0};
 		AUTO_FREE char *command = NULL;
@@ -227,7 +221,6 @@ static void test_first_command_is_taken(void **state)
 	const struct node_facts *facts;
 	struct waited waited = {0};
 
-	(void)state;
 	fake_script = "echo $1 >$2/mark\n" RUNNER "hello";
 	assert_int_equal(node_first_command("/r", &command, NULL), 0);
 	assert_int_equal(node_new(&options, command, &node, NULL), 0);
@@ -246,7 +239,6 @@ static void test_gpus(void **state)
 	struct node_gpus gpus = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(RUNNER "hello\n"
 			  "say 'gpu nvidia 1 GPU-b 85899345920 1 run-1 A100\\0040SXM'\n"
 			  "say 'gpu nvidia 0 GPU-a 85899345920 0 - A100\\0040SXM'\n"
@@ -283,7 +275,6 @@ static void test_questions_of_a_turn_go_together(void **state)
 	struct waited waits[3] = {0};
 	struct node_call *forgotten;
 
-	(void)state;
 	begin_node(RUNNER "hello\n"
 			  "say 'attempt a-1/1 running started=5 text=a\\0040b gpus=\\0'\n"
 			  "say 'attempt b-1/2 failed code=1 ended=9 state=failed'\n"
@@ -316,7 +307,6 @@ static void test_many_questions(void **state)
 	struct node_attempts responses = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(RUNNER "hello; set -- $(cat $t/request$n); shift\n"
 			  "for a do echo attempt $a running; done; done_",
 		"/r", 0);
@@ -335,7 +325,6 @@ static void test_list(void **state)
 	struct node_attempts list = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(RUNNER "hello; say 'run a-1 me {\\0042x\\0042:1}'; "
 			  "say 'attempt a-1/3 running'; say 'run b-1 me \\0'; "
 			  "say 'attempt b-1/1 lost'; done_",
@@ -355,7 +344,6 @@ static void test_stop_forget_gc(void **state)
 	struct node_freed freed;
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(RUNNER "hello; case $n in 3) echo freed 100 2 layers; echo freed 7 1 trees;; "
 			  "4) say $m 'fail missing no\\0040such\\0040run'; exit;; esac; done_",
 		"/r", 0);
@@ -391,7 +379,6 @@ static void test_hostile_responses(void **state)
 	struct node_attempts list = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(responses); i++) {
 		AUTO_FREE char *script = mem_printf("%s hello; %s", RUNNER, responses[i]);
 
@@ -408,7 +395,6 @@ static void test_cut_is_tried_again(void **state)
 	struct node_attempts list = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(RUNNER "[ $n = 2 ] && cut; hello; echo attempt a-$n/1 running\n"
 			  "[ $n = 1 ] && cut; done_",
 		"/r", 0);
@@ -422,7 +408,6 @@ static void test_cut_response_is_requested_again(void **state)
 	struct node_attempts list = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(
 		RUNNER "hello; echo attempt a-$n/1 running; [ $n -lt 3 ] && cut; done_", "/r", 0);
 	node_list(node, &list, on_waited, &waited);
@@ -438,7 +423,6 @@ static void test_ahead_in_vain(void **state)
 	struct node_attempts list = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(RUNNER "case $n in 2|3) exit 1;; esac; hello\n"
 			  "echo attempt a-$n/1 running; done_",
 		"/r", 0);
@@ -458,7 +442,6 @@ static void test_silence(void **state)
 {
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(RUNNER "hello; [ $n = 1 ] && sleep 60; done_", "/r", 3000);
 	node_stop(node, "a-1", 1, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NONE);
@@ -472,7 +455,6 @@ static void test_forgotten(void **state)
 	struct node_gpus gpus = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(RUNNER "hello; sleep 60", "/r", 0);
 	node_cancel(node_list(node, &list, on_waited, &waited));
 	node_cancel(node_handshake(node, &facts, on_waited, &waited));
@@ -489,7 +471,6 @@ static void test_forgotten_before_handshake(void **state)
 	struct node_attempts list = {0};
 	struct waited waited = {0}, forgotten = {0};
 
-	(void)state;
 	begin_node(RUNNER "hello", "/r", 0);
 	node_handshake(node, &facts, on_waited, &waited);
 	node_cancel(node_list(node, &list, on_waited, &forgotten));
@@ -570,7 +551,6 @@ static void test_submit(void **state)
 	char spare[NODE_KEY_SIZE];
 	struct node_transfer transfer = {0};
 
-	(void)state;
 	put_layers(&whole);
 	assert_int_equal(
 		submits(RUNNER "hello; cat >$t/payload; echo accepted 1 2; done_", &got), E_NONE);
@@ -596,7 +576,6 @@ static void test_only_what_is_missing(void **state)
 	struct node_submitted got;
 	char spare[NODE_KEY_SIZE];
 
-	(void)state;
 	put_layers(&whole);
 	node_spare_key(&wanted, spare);
 	AUTO_FREE char *script = mem_printf("%s facts; echo layer aa; echo spare %s; echo .; hear\n"
@@ -616,7 +595,6 @@ static void test_cut_transfer_goes_on(void **state)
 	AUTO_BUF struct buf whole;
 	struct node_submitted got;
 
-	(void)state;
 	put_layers(&whole);
 	assert_int_equal(
 		submits(RUNNER "p=$t/payload; : >>$p; facts\n"
@@ -635,7 +613,6 @@ static void test_responses_that_heal(void **state)
 	AUTO_BUF struct buf whole;
 	struct node_submitted got;
 
-	(void)state;
 	put_layers(&whole);
 	for (size_t i = 0; i < ARRAY_LEN(responses); i++) {
 		AUTO_FREE char *script = mem_printf(
@@ -657,7 +634,6 @@ static void test_refused_in_mid_payload(void **state)
 	AUTO_BUF struct buf whole;
 	struct node_submitted got;
 
-	(void)state;
 	put_layers(&whole);
 	assert_int_equal(submits(RUNNER "hello; head -c 10 >/dev/null; "
 					"echo $m fail disk full; exec sleep 60",
@@ -674,7 +650,6 @@ static void test_short_layer(void **state)
 	AUTO_BUF struct buf whole;
 	struct node_submitted got;
 
-	(void)state;
 	put_layers(&whole);
 	put("layer-a", "short", 5);
 	assert_int_equal(submits(RUNNER "hello; cat >/dev/null; done_", &got), E_IO_CHANGED);
@@ -711,7 +686,6 @@ static int on_log(
 
 static void on_notice(void *ctx, const char *text)
 {
-	(void)text;
 	((struct heard *)ctx)->n_notices++;
 }
 
@@ -737,7 +711,6 @@ static void test_log(void **state)
 {
 	struct heard heard = {0};
 
-	(void)state;
 	assert_int_equal(reads_log(RUNNER "hello; { echo tail: noise; echo m 1000 2; "
 					  "echo m 2000 4; } >&2; sleep 0.2; printf abcdef\n"
 					  "{ echo end 6 running; echo $m done; } >&2",
@@ -753,7 +726,6 @@ static void test_tail(void **state)
 {
 	struct heard heard = {0};
 
-	(void)state;
 	assert_int_equal(reads_log(RUNNER "hello; [ $n = 1 ] && { echo offset 100; done_; }\n"
 					  "printf xyz; { echo end 103 failed; echo $m done; } >&2",
 				 true, 0, 10, &heard),
@@ -771,7 +743,6 @@ static void test_follow_over_cuts(void **state)
 	AUTO_BUF struct buf whole;
 	struct heard heard = {0};
 
-	(void)state;
 	buf_init(&whole, SIZE_MAX / 2);
 	for (int i = 0; i < 20000; i++)
 		buf_addf(&whole, "line %d\n", i);
@@ -816,7 +787,6 @@ static void test_end_of_a_log_is_final(void **state)
 	struct heard heard = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	assert_int_equal(reads_log(RUNNER "hello; { echo attempt a-1/1 failed code=3; "
 					  "echo attempt b-1/1 failed code=4; echo end 0 failed; "
 					  "echo $m done; } >&2",
@@ -838,7 +808,6 @@ static void test_reader_has_enough(void **state)
 {
 	struct heard heard = {.refuse_at = 3};
 
-	(void)state;
 	assert_int_equal(reads_log(RUNNER "hello; printf abcdef; sleep 60", true, 0, -1, &heard),
 		E_CANCELED);
 	assert_false(exists("c2"));
@@ -849,7 +818,6 @@ static void test_log_of_nothing(void **state)
 {
 	struct heard heard = {0};
 
-	(void)state;
 	assert_int_equal(reads_log(RUNNER "hello; echo end 5 succeeded >&2; echo $m done >&2", true,
 				 9, -1, &heard),
 		E_NONE);
@@ -891,7 +859,6 @@ static void test_exec(void **state)
 	AUTO_STRV struct strv command = {0};
 	struct channel_exit exit;
 
-	(void)state;
 	put("in", "input\n", 6);
 	AUTO_FD int in = temp_file("in", O_RDONLY);
 	AUTO_FD int out = temp_file("out", O_RDWR | O_CREAT);
@@ -918,7 +885,6 @@ static void test_exec_ends(void **state)
 	struct channel_exit exit;
 	const int fds[] = {-1, -1, -1};
 
-	(void)state;
 	assert_int_equal(
 		runs(RUNNER "hello; echo $m go; echo x; kill -TERM $$", &none, fds, &exit), E_NONE);
 	assert_string_equal(exit.signal, "TERM");
@@ -947,7 +913,6 @@ static void test_exec_whose_reader_goes(void **state)
 	struct channel_exit exit;
 	int out[2];
 
-	(void)state;
 	assert_int_equal(pipe(out), 0);
 	close(out[0]);
 	assert_int_equal(
@@ -969,7 +934,6 @@ static int read_slowly(void *ctx, struct err *err)
 	static char data[100000];
 	ssize_t n;
 
-	(void)err;
 	while ((n = read(slow->fd, data, sizeof(data))) > 0)
 		slow->n += (size_t)n;
 	slow->timer = loop_add_timer(loop, clock_ms() + 5, read_slowly, slow);
@@ -982,7 +946,6 @@ static void test_exec_whose_reader_is_slow(void **state)
 	struct channel_exit exit;
 	int out[2];
 
-	(void)state;
 	assert_int_equal(pipe(out), 0);
 	fcntl(out[0], F_SETFL, O_NONBLOCK);
 	struct slow slow = {.fd = out[0]};
@@ -1008,7 +971,6 @@ static void test_files(void **state)
 	struct node_files files = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(RUNNER "hello; say 'd 755 a'; say 'f 12 1700000000123 644 a/b\\0040c'; "
 			  "say 'l ../x a/l'; done_",
 		"/r", 0);
@@ -1030,7 +992,6 @@ static void test_hostile_files(void **state)
 	struct node_files files = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
 		AUTO_FREE char *script = mem_printf("%s hello; say '%s'; done_", RUNNER, lines[i]);
 
@@ -1053,7 +1014,6 @@ static int on_file(void *ctx, size_t i, uint64_t size, struct err *err)
 {
 	struct fetched *all = ctx;
 
-	(void)err;
 	assert_int_equal(i, all->n_begun++);
 	all->sizes[i] = size;
 	return 0;
@@ -1063,7 +1023,6 @@ static int on_content(void *ctx, size_t i, const void *data, size_t len, struct 
 {
 	struct fetched *all = ctx;
 
-	(void)err;
 	assert_int_equal(i + 1, all->n_begun);
 	buf_add(&all->text[i], data, len);
 	return 0;
@@ -1077,7 +1036,6 @@ static void test_get_over_cuts(void **state)
 	const struct node_get_events events = {on_file, on_content, &fetched};
 	struct waited waited = {0};
 
-	(void)state;
 	for (size_t i = 0; i < N_FETCHED; i++) {
 		files[i] = (struct node_file){.kind = 'f', .path = mem_printf("f%zu", i)};
 		wants[i] = (struct node_want){&files[i], i % 3, i * 37 + 3 - i % 3};
@@ -1109,19 +1067,12 @@ static void test_get_over_cuts(void **state)
 
 static int on_any_file(void *ctx, size_t i, uint64_t size, struct err *err)
 {
-	(void)ctx;
-	(void)err;
 	assert_int_equal(size, i == 1 ? 0 : 4);
 	return 0;
 }
 
 static int on_any_content(void *ctx, size_t i, const void *data, size_t len, struct err *err)
 {
-	(void)ctx;
-	(void)i;
-	(void)data;
-	(void)len;
-	(void)err;
 	return 0;
 }
 
@@ -1132,7 +1083,6 @@ static void test_get_of_a_file_that_is_cut(void **state)
 	const struct node_get_events events = {on_any_file, on_any_content, NULL};
 	struct waited waited = {0};
 
-	(void)state;
 	begin_node(RUNNER "hello; { echo size 4; echo size 0; echo size 4; echo short 1; } >&2\n"
 			  "printf abcdz000; echo $m done >&2",
 		"/r", 0);
@@ -1152,8 +1102,6 @@ static void test_get_of_a_file_that_is_cut(void **state)
 
 static int open_input(void *ctx, struct err *err)
 {
-	(void)ctx;
-	(void)err;
 	return temp_file("in", O_RDONLY);
 }
 
@@ -1161,7 +1109,6 @@ static void test_data(void **state)
 {
 	struct waited waited = {0};
 
-	(void)state;
 	put("in", "a tar stream", 12);
 	begin_node(RUNNER "hello; [ $n = 1 ] && { echo have k-1; done_; }; echo want k-1\n"
 			  "[ $n = 2 ] && { head -c 3 >/dev/null; cut; }; cat >$t/got; done_",

@@ -31,7 +31,6 @@ static void test_marks(void **state)
 {
 	struct node_marks marks = {0};
 
-	(void)state;
 	piece_is(&marks, 0, 10, 10, 0);
 	node_marks_add(&marks, 1000, 0);
 	node_marks_add(&marks, 2000, 5);
@@ -54,7 +53,6 @@ static void test_marks_have_a_limit(void **state)
 	struct node_marks marks = {0};
 	int64_t last_ms = 0;
 
-	(void)state;
 	for (uint64_t i = 1; i <= 5 * NODE_MARKS_MAX; i++)
 		node_marks_add(&marks, (int64_t)i, i);
 	assert_true(marks.v.n <= NODE_MARKS_MAX);
@@ -123,7 +121,6 @@ static void test_transfer_from_anywhere(void **state)
 	AUTO_BUF struct buf whole;
 	char data[1000];
 
-	(void)state;
 	random_bytes(data, sizeof(data));
 	put("a", data, sizeof(data));
 	put("c", "1234567", 7);
@@ -154,7 +151,6 @@ static void test_transfer_lines(void **state)
 	AUTO_BUF struct buf lines;
 	char first[NODE_KEY_SIZE];
 
-	(void)state;
 	node_transfer_init(&transfer, &wanted, NULL);
 	memcpy(first, transfer.name, sizeof(first));
 	assert_true(node_name_is_good(first));
@@ -185,7 +181,6 @@ static void test_transfer_of_bad_layers(void **state)
 	AUTO_ERR struct err err = {0};
 	char data[64];
 
-	(void)state;
 	put("a", "short", 5);
 	node_transfer_init(&transfer, &wanted, NULL);
 	node_transfer_seek(&transfer, 3);
@@ -203,7 +198,6 @@ static void test_spare_key(void **state)
 	struct node_submit other = wanted;
 	char a[NODE_KEY_SIZE], b[NODE_KEY_SIZE];
 
-	(void)state;
 	node_spare_key(&wanted, a);
 	assert_string_equal(a, "");
 	other.n_spare = 2;
@@ -234,7 +228,6 @@ static void test_names(void **state)
 	char run[NODE_NAME_SIZE];
 	int attempt;
 
-	(void)state;
 	assert_true(node_attempt_name("resnet-3k2f9/12", run, &attempt));
 	assert_string_equal(run, "resnet-3k2f9");
 	assert_int_equal(attempt, 12);

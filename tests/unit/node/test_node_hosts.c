@@ -33,7 +33,6 @@ static void are(const char *text, const char *hosts)
 
 static void test_names(void **state)
 {
-	(void)state;
 	are("gpu1", "gpu1");
 	are("gpu1,me@gpu2", "gpu1 me@gpu2");
 	are("gpu[03-05]", "gpu03 gpu04 gpu05");
@@ -75,7 +74,6 @@ static void test_destinations(void **state)
 		{"a:b", "a:b", 0}, {"a:", "a:", 0}, {"a:0", "a:0", 0}, {"a:65536", "a:65536", 0},
 		{"a@b@c:1", "a@b@c", 1}, {"[]", "[]", 0}, {"[a", "[a", 0}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		unsigned port = 1;
 		AUTO_FREE char *destination = node_host_destination(rows[i].host, &port);
@@ -92,7 +90,6 @@ static void test_refused(void **state)
 		"a[1-1025]", "a[1-40]b[1-40]", "a[0-999999999]", "a[1000000000]", "a[1 - 2]",
 		"[1-2]-,-", "a[1][1][1][1][1][1][1][1][1]"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		is_refused(bad[i]);
 	is_refused(NULL);
@@ -103,7 +100,6 @@ static void test_ceilings(void **state)
 	AUTO_STRV struct strv list = {0};
 	AUTO_FREE char *much = mem_alloc(100001, 1);
 
-	(void)state;
 	assert_int_equal(node_hosts_parse("a[1-1024]", &list, NULL), 0);
 	assert_int_equal(list.n, NODE_HOSTS_MAX);
 	assert_int_equal(node_hosts_add(&list, "a[1-1024]", NULL), 0);
@@ -117,7 +113,6 @@ static void test_added_behind(void **state)
 {
 	AUTO_STRV struct strv list = {0};
 
-	(void)state;
 	assert_int_equal(node_hosts_add(&list, "b[1-2]", NULL), 0);
 	assert_int_equal(node_hosts_add(&list, "a,b2,c", NULL), 0);
 	assert_int_equal(list.n, 4);
@@ -166,7 +161,6 @@ static void test_order_of_writing(void **state)
 {
 	struct node_offer offers[] = {idle("a"), idle("b"), idle("c")};
 
-	(void)state;
 	chosen(offers, 3, &one_gpu, "0", "a: 4 of 4 GPUs are free, and it has the code already");
 	/* Moments do not count. */
 	offers[0].load = 0.9;
@@ -182,7 +176,6 @@ static void test_what_counts_first(void **state)
 {
 	struct node_offer offers[] = {idle("a"), idle("b")};
 
-	(void)state;
 	/* More GPUs are free on a, but b has the code. */
 	offers[1].gpus_free = 1;
 	offers[0].missing_bytes = NODE_LAYERS_SLACK + 1;
@@ -205,7 +198,6 @@ static void test_busy(void **state)
 {
 	struct node_offer offers[] = {idle("a"), idle("b"), idle("c")};
 
-	(void)state;
 	for (int i = 0; i < 3; i++)
 		offers[i].gpus_free = 0;
 	offers[0].queued = 3;
@@ -223,7 +215,6 @@ static void test_gpus_by_themselves(void **state)
 				       none = {.nodes = 1, .gpus = 0};
 	struct node_offer offers[] = {idle("a"), idle("b")};
 
-	(void)state;
 	offers[0].gpus = offers[0].gpus_free = 0;
 	chosen(offers, 2, &any, "1", NULL);
 	offers[1].gpus_free = 0;
@@ -247,7 +238,6 @@ static void test_readiness(void **state)
 	const struct node_requirements two = {.nodes = 1, .gpus = 2};
 	struct node_choice choice;
 
-	(void)state;
 	node_choose(offers, 2, &two, &choice);
 	assert_true(choice.hosts.n == 1 && choice.is_ready);
 	node_choice_done(&choice);
@@ -266,7 +256,6 @@ static void test_nothing_fits(void **state)
 	struct node_offer offers[] = {idle("a"), idle("b"), idle("c"), idle("d")};
 	struct node_requirements requirements = {.nodes = 1, .gpus = 8};
 
-	(void)state;
 	offers[3].answered = false;
 	offers[3].why_not = "d cannot be reached";
 	chosen(offers, 4, &requirements, "", "3 of 4 hosts answered; none has 8 GPUs");
@@ -304,7 +293,6 @@ static void test_gang(void **state)
 	struct node_offer offers[] = {idle("a"), idle("b"), idle("c"), idle("d")};
 	struct node_requirements requirements = {.nodes = 2, .gpus = 2};
 
-	(void)state;
 	offers[0].gpus_free = 1;
 	offers[2].load = 8;
 	chosen(offers, 4, &requirements, "1 3", "2 of 4 hosts that fit: b, d");
@@ -330,7 +318,6 @@ static void test_gang(void **state)
  * thing that counts. */
 static void test_all_small_offers(void **state)
 {
-	(void)state;
 	for (unsigned bits = 0; bits < 1u << 12; bits++) {
 		struct node_offer offers[] = {idle("a"), idle("b"), idle("c")};
 		struct node_choice choice;
@@ -364,7 +351,6 @@ static void test_slots(void **state)
 {
 	enum { HOSTS = 7, PARALLEL = 20 };
 
-	(void)state;
 	for (size_t n = 1; n <= HOSTS; n++)
 		for (int parallel = 1; parallel <= PARALLEL; parallel++) {
 			int slots[HOSTS] = {0}, sum = 0;

@@ -19,14 +19,12 @@ static struct node_wire wire;
 
 static int begin(void **state)
 {
-	(void)state;
 	node_wire_init(&wire, MARK, false);
 	return 0;
 }
 
 static int end(void **state)
 {
-	(void)state;
 	node_wire_done(&wire);
 	return 0;
 }
@@ -74,7 +72,6 @@ static void evidence_is(const char *first, size_t n)
 
 static void test_conversation(void **state)
 {
-	(void)state;
 	add(MARK " hello 1\nhost a\n.\nattempt x/1 running\n" MARK " done\n");
 	says(NODE_SAYS_HELLO, "1");
 	says(NODE_SAYS_LINE, "host a");
@@ -86,7 +83,6 @@ static void test_conversation(void **state)
 
 static void test_noise_goes_before_mark(void **state)
 {
-	(void)state;
 	add("Welcome\r\n\n$ exec sh -c 'x' dlrun r h 1 " MARK "\n" MARK "\nno newline> ");
 	says_nothing();
 	add(MARK " send\r\n");
@@ -99,7 +95,6 @@ static void test_every_cut(void **state)
 	static const char text[] =
 		"noise\n> " MARK " hello 1\nhost a\n.\n" MARK " fail io a\\0040b\n";
 
-	(void)state;
 	for (size_t cut = 1; cut < sizeof(text) - 1; cut++) {
 		struct node_said said;
 		int n = 0;
@@ -122,7 +117,6 @@ static void test_raw_bytes_behind_a_line(void **state)
 {
 	const char *rest;
 
-	(void)state;
 	add(MARK " go\nraw\nbytes");
 	says(NODE_SAYS_GO, "");
 	assert_int_equal(node_wire_rest(&wire, &rest), 9);
@@ -132,7 +126,6 @@ static void test_raw_bytes_behind_a_line(void **state)
 
 static void test_too_much_noise(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i <= NODE_NOISE_MAX / 8; i++) {
 		struct node_said said;
 
@@ -148,7 +141,6 @@ static void test_endless_line(void **state)
 {
 	AUTO_FREE char *much = mem_alloc(NODE_WIRE_PIECE, 1);
 
-	(void)state;
 	memset(much, 'a', NODE_WIRE_PIECE);
 	node_wire_add(&wire, much, NODE_WIRE_PIECE);
 	says_nothing();
@@ -168,7 +160,6 @@ static void test_longest_line(void **state)
 {
 	AUTO_FREE char *much = mem_alloc(NODE_WIRE_PIECE, 1);
 
-	(void)state;
 	memset(much, 'a', NODE_WIRE_PIECE);
 	add(MARK " go\n");
 	says(NODE_SAYS_GO, "");
@@ -187,7 +178,6 @@ static void test_stderr_has_no_limits(void **state)
 {
 	AUTO_FREE char *much = mem_alloc(NODE_WIRE_PIECE, 1);
 
-	(void)state;
 	node_wire_done(&wire);
 	node_wire_init(&wire, MARK, true);
 	memset(much, 'a', NODE_WIRE_PIECE);
@@ -207,7 +197,6 @@ static void test_stderr_has_no_limits(void **state)
 
 static void test_hostile_lines(void **state)
 {
-	(void)state;
 	add(MARK " hello 1\n");
 	says(NODE_SAYS_HELLO, "1");
 	node_wire_add(&wire, "a\0b\n", 4);
@@ -225,7 +214,6 @@ static void test_words(void **state)
 	static const char *const bad[] = {
 		"\\x", "\\012", "\\0999", "\\", "\\0000", "\\0400", "a\\01", NULL};
 
-	(void)state;
 	assert_int_equal(node_words_split(line, &words, NULL), 0);
 	assert_int_equal(words.n, 5);
 	assert_string_equal(words.v[0], "a");
@@ -243,7 +231,6 @@ static void test_words(void **state)
 
 static void test_words_come_back(void **state)
 {
-	(void)state;
 	for (int round = 0; round < 10000; round++) {
 		AUTO_BUF struct buf line;
 		struct node_words words = {0};
@@ -268,7 +255,6 @@ static void test_numbers_and_names(void **state)
 {
 	uint64_t n;
 
-	(void)state;
 	assert_true(node_word_number("18446744073709551615", &n) && n == UINT64_MAX);
 	assert_false(node_word_number("18446744073709551616", &n));
 	assert_false(node_word_number("", &n));
@@ -298,7 +284,6 @@ static void test_facts(void **state)
 	AUTO_ERR struct err err = {0};
 	char bad[] = "free lots";
 
-	(void)state;
 	fact(&handshake, "host gpu1");
 	fact(&handshake, "boot 1-2");
 	fact(&handshake, "local /var/tmp/a\\0040b");
@@ -347,7 +332,6 @@ static void test_facts_have_ceilings(void **state)
 {
 	struct node_handshake handshake = {0};
 
-	(void)state;
 	for (int i = 0; i < 1000; i++) {
 		fact(&handshake, "layer ab");
 		fact(&handshake, "spare ab");

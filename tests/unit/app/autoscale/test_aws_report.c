@@ -89,7 +89,6 @@ static const char *label(const struct scale_group *group, const char *key)
 
 static void test_by_type(void **state)
 {
-	(void)state;
 	AUTO(aws_facts_done) struct aws_facts facts = {0};
 	AUTO(aws_groups_done) struct aws_groups groups = {0};
 	AUTO_SCALE_MODEL struct scale_model model = {0};
@@ -127,7 +126,6 @@ static void test_by_type(void **state)
 
 static void test_by_tags(void **state)
 {
-	(void)state;
 	AUTO(aws_facts_done) struct aws_facts facts = {0};
 	AUTO(aws_groups_done) struct aws_groups groups = {0};
 	AUTO_SCALE_MODEL struct scale_model model = {0};
@@ -164,7 +162,6 @@ static void test_by_tags(void **state)
 /* Of several types a node has what the smallest has. */
 static void test_mixed(void **state)
 {
-	(void)state;
 	AUTO(aws_facts_done) struct aws_facts facts = {0};
 	AUTO(aws_groups_done) struct aws_groups groups = {0};
 	AUTO_SCALE_MODEL struct scale_model model = {0};
@@ -196,7 +193,6 @@ static void test_mixed(void **state)
 
 static void test_unknown(void **state)
 {
-	(void)state;
 	AUTO(aws_facts_done) struct aws_facts facts = {0};
 	AUTO(aws_groups_done) struct aws_groups groups = {0};
 	AUTO_SCALE_MODEL struct scale_model model = {0};
@@ -216,7 +212,6 @@ static void test_unknown(void **state)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	AUTO(aws_groups_done) struct aws_groups groups = {0};
 
 	for (int i = 0; i < 6; i++)

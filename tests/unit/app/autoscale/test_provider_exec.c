@@ -42,7 +42,6 @@ static int on_done(void *ctx, struct provider_reply *reply, struct err *err)
 {
 	struct result *result = ctx;
 
-	(void)err;
 	assert_int_equal(!reply->response, err_is_set(&reply->error));
 	result->n_done++;
 	result->response = TAKE(reply->response);
@@ -161,7 +160,6 @@ static void test_a_request_and_its_response(void **state)
 {
 	AUTO_RESULT struct result result, with_env;
 
-	(void)state;
 	call_argv((const char *[]){"cat", NULL}, NULL, 10, LONG_MS, &result);
 	assert_string_equal(json_get_str(result.response, "cluster"), "xxxxxxxxxx");
 	call_argv((const char *[]){"/bin/sh", "-c", "echo '{\"a\": \"'$WORD'\"}'", NULL},
@@ -173,7 +171,6 @@ static void test_one_line_each(void **state)
 {
 	AUTO_RESULT struct result result;
 
-	(void)state;
 	call("read -r line; read -r more && exit 1; echo '{\"groups\": []}'; echo; "
 	     "echo news >&2",
 		&result);
@@ -184,7 +181,6 @@ static void test_a_request_over_a_pipe(void **state)
 {
 	AUTO_RESULT struct result read, unread, closed;
 
-	(void)state;
 	call_argv((const char *[]){"cat", NULL}, NULL, 3 << 20, LONG_MS, &read);
 	assert_int_equal(strlen(json_get_str(read.response, "cluster")), 3 << 20);
 	call_argv((const char *[]){"sh", "-c", "echo {}", NULL}, NULL, 3 << 20, LONG_MS, &unread);
@@ -198,7 +194,6 @@ static void test_a_request_over_the_limit(void **state)
 {
 	AUTO_RESULT struct result result;
 
-	(void)state;
 	call_argv((const char *[]){"cat", NULL}, NULL, PROVIDER_RESPONSE_MAX, LONG_MS, &result);
 	assert_null(result.response);
 	assert_false(result.is_unknown);
@@ -206,7 +201,6 @@ static void test_a_request_over_the_limit(void **state)
 
 static void test_failures(void **state)
 {
-	(void)state;
 	check_failure("echo '{\"error\": {\"class\": \"capacity\", \"text\": \"none left\"}}'",
 		SCALE_FAILED_CAPACITY, "none left");
 	check_failure(
@@ -221,7 +215,6 @@ static void test_failures(void **state)
 
 static void test_each_class(void **state)
 {
-	(void)state;
 	for (int i = SCALE_FAILED_CAPACITY; i <= SCALE_FAILED_OTHER; i++) {
 		AUTO_FREE char *script =
 			mem_printf("echo '{\"error\": {\"class\": \"%s\", \"text\": \"t\"}}'",
@@ -234,7 +227,6 @@ static void test_a_long_text(void **state)
 {
 	AUTO_RESULT struct result result, last;
 
-	(void)state;
 	call("printf '{\"error\": {\"class\": \"quota\", \"text\": \"%0600d\"}}' 0", &result);
 	assert_int_equal(strlen(result.text), PROVIDER_TEXT_MAX);
 	assert_true(str_ends(result.text, "0…"));
@@ -249,7 +241,6 @@ static void test_no_response(void **state)
 		"{\"a\": 1, \"a\": 2}", "{\"error\": \"text\"}", "{\"error\": null}",
 		"{\"error\": []}"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		AUTO_FREE char *script = mem_printf("printf '%%s\\n' '%s'", texts[i]);
 		check_lost(script, "");
@@ -266,7 +257,6 @@ static void test_programs_that_do_not_start(void **state)
 	AUTO_FREE char *script = fs_join(tmp, "script");
 	AUTO_RESULT struct result missing, interpreter;
 
-	(void)state;
 	call_argv((const char *[]){"/no/such/provider", NULL}, NULL, 10, LONG_MS, &missing);
 	assert_false(missing.is_unknown);
 	assert_int_equal(missing.failure, SCALE_FAILED_CONFIG);
@@ -280,7 +270,6 @@ static void test_programs_that_do_not_start(void **state)
 
 static void test_exit_statuses(void **state)
 {
-	(void)state;
 	check_lost("echo '{}'; exit 3", "exit status 3");
 	check_lost("echo one >&2; echo two >&2; echo >&2; exit 1", "exit status 1: two");
 	check_lost("printf 'no newline' >&2; exit 1", "exit status 1: no newline");
@@ -293,7 +282,6 @@ static void test_much_on_stderr(void **state)
 {
 	AUTO_RESULT struct result result;
 
-	(void)state;
 	call("i=0; while [ $i -lt 2000 ]; do printf '%0100d\\n' $i >&2; i=$((i+1)); done; "
 	     "echo {}",
 		&result);
@@ -305,13 +293,11 @@ static void test_much_on_stderr(void **state)
 
 static void test_much_on_stdout(void **state)
 {
-	(void)state;
 	check_lost("yes", "printed more than 8 MiB");
 }
 
 static void test_an_ignored_sigchld(void **state)
 {
-	(void)state;
 	signal(SIGCHLD, SIG_IGN);
 	check_lost("echo {}", "it is not known how it ended");
 	signal(SIGCHLD, SIG_DFL);
@@ -319,7 +305,6 @@ static void test_an_ignored_sigchld(void **state)
 
 static void test_the_deadline(void **state)
 {
-	(void)state;
 	/* On a machine under load a program may have no time even for what it does at its end. */
 	for (int64_t ms = 200; !is_there("trapped"); ms *= 2) {
 		AUTO_RESULT struct result result;
@@ -337,7 +322,6 @@ static void test_a_deadline_in_the_past(void **state)
 {
 	AUTO_RESULT struct result result;
 
-	(void)state;
 	call_for("sleep 1000", 0, &result);
 	assert_true(result.is_unknown);
 }
@@ -347,7 +331,6 @@ static void test_a_program_that_stays(void **state)
 {
 	AUTO_RESULT struct result result;
 
-	(void)state;
 	call_for(
 		"trap '' TERM; sh -c 'echo $$ > $1/new; mv $1/new $1/child; while :; do sleep 1000; "
 		"done' x $1 & while :; do sleep 1000; done",
@@ -361,7 +344,6 @@ static void test_children_that_hold_the_pipes(void **state)
 {
 	AUTO_RESULT struct result group, away;
 
-	(void)state;
 	call("sleep 1000 & echo $! > $1/child; echo '{}'", &group);
 	assert_non_null(group.response);
 	UNTIL(!os_process_alive(pid_in("child"), 0));
@@ -377,7 +359,6 @@ static void test_nothing_is_inherited(void **state)
 	AUTO_RESULT struct result result;
 	int fd = dup2(1, 9);
 
-	(void)state;
 	assert_int_equal(fd, 9);
 	call("if { true >&9; } 2>/dev/null; then echo it is open >&2; exit 1; fi; echo {}",
 		&result);
@@ -398,7 +379,6 @@ static void test_many_at_once(void **state)
 	struct loop_wait wait = {.loop = loop, .n_open = CALLS};
 	struct result results[CALLS] = {0};
 
-	(void)state;
 	for (int i = 0; i < CALLS; i++) {
 		AUTO_JSON struct json *request = json_object();
 
@@ -438,7 +418,6 @@ static void test_a_cancelled_call(void **state)
 	struct result result = {0};
 	struct provider_call *call_of = start_hanging(loop, &provider, &result);
 
-	(void)state;
 	provider_cancel(call_of);
 	/* The loop has nothing to wait for when the program has ended. */
 	assert_int_equal(loop_run(loop, NULL), 0);
@@ -457,7 +436,6 @@ static void test_calls_that_are_left(void **state)
 	struct provider_call *call_of = start_hanging(loop, &provider, &result);
 	AUTO_JSON struct json *request = json_object();
 
-	(void)state;
 	provider_start(provider, request, INT64_MAX, on_done, &result);
 	provider_cancel(call_of);
 	provider_free(provider);
@@ -480,7 +458,6 @@ static int on_chain(void *ctx, struct provider_reply *reply, struct err *err)
 	struct chain *chain = ctx;
 	AUTO_JSON struct json *request = json_object();
 
-	(void)err;
 	assert_non_null(reply->response);
 	if (chain->left-- > 0)
 		provider_start(chain->provider, request, INT64_MAX, on_chain, chain);
@@ -494,7 +471,6 @@ static void test_calls_from_within_the_end(void **state)
 	struct chain chain = {.loop = loop_new(), .left = 3};
 	AUTO_JSON struct json *request = json_object();
 
-	(void)state;
 	chain.provider = provider_exec_new(chain.loop, (const char *[]){"cat", NULL}, NULL);
 	provider_start(chain.provider, request, INT64_MAX, on_chain, &chain);
 	assert_int_equal(loop_run(chain.loop, NULL), 0);

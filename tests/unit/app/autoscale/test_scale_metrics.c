@@ -127,7 +127,6 @@ static void test_text(void **state)
 	AUTO_METRICS struct metrics metrics = {0};
 	AUTO_BUF struct buf out = buf_with(METRICS_MAX);
 
-	(void)state;
 	make(snapshot, &model, &plan);
 	for (size_t i = 0; i < ARRAY_LEN(events); i++)
 		metrics_event(&metrics, &events[i]);
@@ -149,7 +148,6 @@ static void test_too_much(void **state)
 	AUTO_METRICS struct metrics metrics = {0};
 	AUTO_BUF struct buf out = buf_with(METRICS_MAX);
 
-	(void)state;
 	scale_model_init(&model);
 	struct scale_group *group = vec_push(&model.groups);
 	group->id = mem_alloc(METRICS_MAX, 1);
@@ -182,8 +180,6 @@ static int dispatch(void *ctx, short revents, struct err *err)
 	char data[4096];
 	ssize_t n = recv(client->fd, data, sizeof(data), MSG_DONTWAIT);
 
-	(void)revents;
-	(void)err;
 	if (n > 0)
 		buf_add(&client->got, data, (size_t)n);
 	client->ended = n == 0;
@@ -194,8 +190,6 @@ static int dispatch(void *ctx, short revents, struct err *err)
 
 static int too_late(void *ctx, struct err *err)
 {
-	(void)ctx;
-	(void)err;
 	fail_msg("no response");
 	return 0;
 }
@@ -233,7 +227,6 @@ static void test_server(void **state)
 	struct loop *loop = loop_new();
 	AUTO_BUF struct buf text = buf_with(100);
 
-	(void)state;
 	assert_int_equal(metrics_serve(loop, 0, &server, NULL), 0);
 	int port = metrics_server_port(server);
 	AUTO_FREE char *empty = query(loop, port, "GET /metrics" HEAD);
@@ -262,7 +255,6 @@ static void test_taken(void **state)
 	struct loop *loop = loop_new();
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(metrics_serve(loop, 0, &server, NULL), 0);
 	assert_true(metrics_serve(loop, metrics_server_port(server), &other, &err) < 0);
 	assert_int_equal(err.id, E_LISTEN_TAKEN);

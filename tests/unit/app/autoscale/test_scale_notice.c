@@ -59,7 +59,6 @@ static void close_fix(struct fix *fix)
 
 static int stop(void *ctx, struct err *err)
 {
-	(void)err;
 	loop_stop(ctx);
 	return 0;
 }
@@ -112,7 +111,6 @@ static void test_line(void **state)
 	struct fix fix;
 	int64_t at_ms;
 
-	(void)state;
 	open_fix(&fix, KEEPS, 0);
 	notices_add(fix.notices, &(struct notice){.kind = "grow",
 					 .group = "gpu-a",
@@ -140,7 +138,6 @@ static void test_equal(void **state)
 {
 	struct fix fix;
 
-	(void)state;
 	open_fix(&fix, KEEPS, 0);
 	for (int i = 0; i < 5; i++) {
 		notices_add(fix.notices,
@@ -159,7 +156,6 @@ static void test_lasting(void **state)
 {
 	struct fix fix;
 
-	(void)state;
 	open_fix(&fix, KEEPS, 0);
 	for (int i = 8; i < 12; i++) {
 		AUTO_FREE char *text = mem_printf("it is not asked for %d s more", i);
@@ -184,7 +180,6 @@ static void test_queue(void **state)
 	AUTO_STRV struct strv lines = {0};
 	struct fix fix;
 
-	(void)state;
 	open_fix(&fix, "while [ ! -e \"$1/go\" ]; do sleep 0.01; done; " KEEPS, 0);
 	for (int i = 0; i < NOTICE_QUEUE_MAX + 8; i++) {
 		AUTO_FREE char *text = mem_printf("text %d", i);
@@ -207,7 +202,6 @@ static void test_long(void **state)
 {
 	static const char *const parts[] = {"x", "\x01", "\xe2\x82\xac", "\""};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
 		AUTO_STRV struct strv lines = {0};
 		AUTO_BUF struct buf text = buf_with(FILE_MAX);
@@ -243,7 +237,6 @@ static const struct {
 /* A program that fails is told once, and the next notice is sent for all that. */
 static void test_failures(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(failing); i++) {
 		struct fix fix;
 		open_fix(&fix, failing[i].script, failing[i].program_ms);
@@ -261,7 +254,6 @@ static void test_no_program(void **state)
 	AUTO_STRV struct strv argv = {0};
 	struct fix fix = {.loop = loop_new()};
 
-	(void)state;
 	strv_add(&argv, "/nonexistent/program");
 	const struct notices_options options = {.loop = fix.loop,
 		.argv = &argv,

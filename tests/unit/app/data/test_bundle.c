@@ -29,7 +29,6 @@ static void test_what_has_come(void **state)
 	AUTO(bundle_part_done) struct bundle_part part;
 	const struct bundle_file *file;
 
-	(void)state;
 	assert_true(PARSE("part " ID "\ngone 8\n./x\0y z\0dirs 6\n.\0./d\0other 4\n./l\0"
 			  "5 444\n7 555\nsums\n" SHA "  ./a b\n\\" SHA "  ./b\\\\\\nc\\r\n",
 		&part));
@@ -52,7 +51,6 @@ static void test_half_of_it(void **state)
 	static const char text[] = "part " ID "\ngone 3\n./x\0dirs 0\nother 0\nlinks 6\n./l\0x\0"
 				   "5 444\nsums\n" SHA "  ./a\n";
 
-	(void)state;
 	for (size_t len = 0; len < sizeof(text) - 1; len++) {
 		AUTO(bundle_part_done) struct bundle_part part;
 		assert_true(parse(text, len, &part) == !len);
@@ -103,7 +101,6 @@ static void test_plan(void **state)
 	struct bundle bundle = {
 		.base = &base, .base_id = ID, .now = &now, .part = &part, .dir = "/nonexistent"};
 
-	(void)state;
 	take("d 755 d\nf 444 4000000 " A " d/large\nc 2000000 0000000000000001 2000000 "
 	     "0000000000000002\nf 444 5 " B " gone\nl x link\nf 444 5 " C " same\nd 755 was-dir\n",
 		&base);
@@ -136,7 +133,6 @@ static void test_plan_goes_on(void **state)
 
 	size_t n_removed = 0;
 
-	(void)state;
 	take("f 444 5 " A " back\nf 444 5 " B " kept\nf 444 5 " B " late\nl x link\n", &base);
 	take("f 444 5 " A " back\nf 444 5 " C " came\nf 444 5 " C " half\nf 444 5 " B
 	     " kept\nl x link\nd 755 was-link\nf 444 5 " C " was-link/came\n",
@@ -170,7 +166,6 @@ static void test_compare(void **state)
 	AUTO(map_done) struct map lost = {0};
 	AUTO_VERSION struct version version;
 
-	(void)state;
 	take("d 755 a\nf 444 5 " SHA " a/f\nl f a/kept\nl f a/link\nf 444 5 " SHA " a/removed\n"
 	     "d 755 b\nf 444 5 " SHA " b/other\nf 444 5 " SHA " b/written\n",
 		&version);

@@ -26,7 +26,6 @@ static void test_hash(void **state)
 		{"Nobody inspects the spammish repetition", 0xfbcea83c8a378bf1ULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
 		assert_int_equal(chunk_hash((const uint8_t *)cases[i].text, strlen(cases[i].text)),
 			cases[i].hash);
@@ -69,7 +68,6 @@ static void test_insertion(void **state)
 	struct chunks one = {0}, two = {0};
 	size_t n_same = 0, at = LEN / 2;
 
-	(void)state;
 	memcpy(other, data, at);
 	memcpy(other + at + INSERTED, data + at, LEN - at);
 	cut_all(data, LEN, &one);
@@ -91,7 +89,6 @@ static void test_zeros(void **state)
 	uint8_t *data = mem_alloc(3 * CHUNK_MAX + 1, 1);
 	struct chunks all = {0};
 
-	(void)state;
 	cut_all(data, 3 * CHUNK_MAX + 1, &all);
 	assert_int_equal(all.v[all.n - 1], 3 * CHUNK_MAX + 1);
 	vec_done(&all);

@@ -36,7 +36,6 @@ static void test_there_and_back(void **state)
 	AUTO_BUF struct buf out = {0};
 	const struct version_entry *file;
 
-	(void)state;
 	assert_int_equal(parse(full, &version), 0);
 	assert_int_equal(version.entries.n, 3);
 	file = version_find(&version, "a b/%\n");
@@ -81,7 +80,6 @@ static void test_names(void **state)
 	};
 	char ids[ARRAY_LEN(others) + 1][VERSION_ID_SIZE], same[VERSION_ID_SIZE];
 
-	(void)state;
 	id_of(FIRST "f 444 5 " SHA " a\nend\n", ids[0]);
 	id_of("dlrun-data 1 9 9 9 else\nf 440 5 " SHA " a\ns 5 1 1 1\nend\n", same);
 	assert_string_equal(ids[0], same);
@@ -123,7 +121,6 @@ static void test_lists_from_elsewhere(void **state)
 		FIRST "l  a\nend\n",
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		struct version version = {0};
 		assert_int_equal(parse(bad[i], &version), -ERR_IO);
@@ -136,7 +133,6 @@ static void test_chunks_that_do_not_add_up(void **state)
 {
 	AUTO_VERSION struct version version = {0};
 
-	(void)state;
 	assert_int_equal(
 		parse(FIRST "f 444 9000000000000000000 " SHA " a\nc 5 0123456789abcdef\nend\n",
 			&version),
@@ -148,7 +144,6 @@ static void test_summaries(void **state)
 {
 	struct version_summary summary;
 
-	(void)state;
 	assert_int_equal(version_summary_parse("dlrun-data 1 3 4 5 a%20b", &summary, NULL), 0);
 	assert_int_equal(summary.n_files, 3);
 	assert_int_equal(summary.bytes, 4);

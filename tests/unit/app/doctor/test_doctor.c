@@ -72,7 +72,6 @@ static void expect_decision(
 
 static void test_table(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < doctor_checks_n; i++) {
 		assert_ptr_equal(doctor_find(doctor_checks[i].id), &doctor_checks[i]);
 		assert_true(str_columns(doctor_checks[i].title) < 18);
@@ -94,7 +93,6 @@ static void test_expiry(void **state)
 		{940000, DOCTOR_PROBLEM, "it has expired 1 min ago"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_DOCTOR_ROW struct doctor_row row = {.id = "x"};
 		doctor_evaluate_expiry(&row, cases[i].expiry_ms, 1000000);
@@ -108,7 +106,6 @@ static void test_further_rows(void **state)
 	AUTO_DOCTOR_ROW struct doctor_row row = {.id = "cluster"};
 	AUTO_JSON struct json *json = NULL;
 
-	(void)state;
 	doctor_found(&row, "first");
 	struct doctor_row *more = doctor_row_add(&row, "cluster-login");
 	doctor_found(more, "second");
@@ -126,7 +123,6 @@ static void test_blame(void **state)
 {
 	AUTO_DOCTOR_ROW struct doctor_row row = {.id = "x"};
 
-	(void)state;
 	doctor_blame(&row, DOCTOR_WARNING, "fix", "first %d", 1);
 	doctor_blame(&row, DOCTOR_WARNING, "other", "second");
 	expect_row(&row, DOCTOR_WARNING, "first 1");
@@ -156,7 +152,6 @@ static void test_space(void **state)
 		{UINT64_MAX, 0, DOCTOR_PROBLEM},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_DOCTOR_ROW struct doctor_row row = {0};
 		doctor_evaluate_space(&row, "/d", cases[i].bytes, cases[i].inodes);
@@ -178,7 +173,6 @@ static void test_clock(void **state)
 {
 	int64_t now = INT64_C(1790000000000), day = INT64_C(86400000);
 
-	(void)state;
 	expect_clock(&(struct doctor_times){now, now, 0, 0}, DOCTOR_OK, NULL);
 	expect_clock(&(struct doctor_times){now, now + 5000, now + 60000, 100}, DOCTOR_OK, NULL);
 	expect_clock(&(struct doctor_times){now, now + 5001, 0, 0}, DOCTOR_WARNING, "ahead of");
@@ -208,7 +202,6 @@ static void test_logout(void **state)
 	static const char session[] = "/user.slice/user-1000.slice/session-3.scope";
 	static const char manager[] = "/user.slice/user-1000.slice/user@1000.service/app.slice/x";
 
-	(void)state;
 	expect_logout(NULL, false, false, DOCTOR_OK, "no login session");
 	expect_logout("/", true, false, DOCTOR_OK, "no login session");
 	expect_logout("/system.slice/ssh.service", true, false, DOCTOR_OK, "no login session");
@@ -224,7 +217,6 @@ static void test_home(void **state)
 {
 	struct fixture f;
 
-	(void)state;
 	setup_at(&f, plain_env);
 	expect_decision(&f, "home", DOCTOR_OK, NULL);
 	rmdir(f.dir);
@@ -245,7 +237,6 @@ static void test_fresh(void **state)
 	struct fixture f;
 	struct stat st;
 
-	(void)state;
 	setup_at(&f, plain_env);
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
 		expect_decision(&f, ids[i], DOCTOR_OK, NULL);
@@ -260,7 +251,6 @@ static void test_access(void **state)
 {
 	struct fixture f;
 
-	(void)state;
 	setup_at(&f, plain_env);
 	const char *dir = f.session.dirs.state;
 	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
@@ -297,7 +287,6 @@ static void test_records(void **state)
 {
 	struct fixture f;
 
-	(void)state;
 	setup_at(&f, plain_env);
 	make_records(&f);
 	expect_decision(&f, "records", DOCTOR_OK, NULL);
@@ -311,7 +300,6 @@ static void test_damaged_records(void **state)
 	struct fixture f;
 	char junk[8192];
 
-	(void)state;
 	setup_at(&f, plain_env);
 	make_records(&f);
 	AUTO_FREE char *path = fs_join(f.session.dirs.state, "runs.db");
@@ -333,7 +321,6 @@ static void test_terminal(void **state)
 	static const char *const first[] = {"LC_ALL=de_DE.utf8", "LANG=C", NULL};
 	struct fixture f;
 
-	(void)state;
 	setup_at(&f, ascii);
 	expect_decision(&f, "terminal", DOCTOR_WARNING, "escaped");
 	f.session.env.env = none;
@@ -348,7 +335,6 @@ static void test_program(void **state)
 	AUTO_FREE char *venv = NULL;
 	struct fixture f;
 
-	(void)state;
 	setup_at(&f, plain_env);
 	venv = mem_printf("VIRTUAL_ENV=%s/gone", f.dir);
 	const char *const env[] = {"PATH=/usr/bin:/bin", venv, NULL};
@@ -392,7 +378,6 @@ static void test_proxy(void **state)
 	static const char *const bad[] = {"HTTPS_PROXY=gopher://x", NULL};
 	struct fixture f;
 
-	(void)state;
 	setup_at(&f, plain_env);
 	expect_found(&f, "proxy", "none");
 	teardown(&f);
@@ -415,7 +400,6 @@ static void test_no_registry(void **state)
 {
 	struct fixture f;
 
-	(void)state;
 	setup_at(&f, plain_env);
 	expect_found(&f, "registry", "none is set (registry: in dlrun.yaml)");
 	expect_found(&f, "base", "none (scratch)");
@@ -435,7 +419,6 @@ static void test_registry_is_down(void **state)
 {
 	struct fixture f;
 
-	(void)state;
 	setup_at(&f, plain_env);
 	put_config(&f, "registry: 127.0.0.1:1/a\nimage: 127.0.0.1:1/b:1\n"
 		       "targets: {x: {kind: local, registry: 'localhost:1/c'}}\n");
@@ -448,7 +431,6 @@ static void test_config(void **state)
 {
 	struct fixture f;
 
-	(void)state;
 	setup_at(&f, plain_env);
 	put_config(&f, "imgae: x\n");
 	expect_decision(&f, "config", DOCTOR_PROBLEM, "config.yaml:1");
@@ -486,7 +468,6 @@ static void test_all(void **state)
 		"\"fix\":null}\\n' \"$1\" \"$1\"",
 		20000);
 
-	(void)state;
 	for (size_t i = 0; i < doctor_checks_n; i++) {
 		expect_row(&rows[i], DOCTOR_PROBLEM, "c");
 		assert_null(rows[i].fix);
@@ -506,7 +487,6 @@ static void expect_warnings(const char *script, int64_t timeout_ms, const char *
 
 static void test_bad_workers(void **state)
 {
-	(void)state;
 	expect_warnings("exit 1", 20000, "without a message");
 	expect_warnings("kill -SEGV $$", 20000, "without a message");
 	expect_warnings("echo nonsense", 20000, "without a message");
@@ -521,7 +501,6 @@ static void test_late_workers(void **state)
 {
 	int64_t begin_ms = clock_ms();
 
-	(void)state;
 	expect_warnings("trap '' TERM INT HUP; while :; do read x; done </dev/zero", 300,
 		"no answer within");
 	assert_true(clock_ms() - begin_ms < 10000);
@@ -532,7 +511,6 @@ static void test_no_worker(void **state)
 	static const char *const words[] = {"/no/such/program", NULL};
 	struct doctor_row *rows = mem_alloc(doctor_checks_n, sizeof(*rows));
 
-	(void)state;
 	assert_int_equal(doctor_run_all(words, 1000, NULL, rows, NULL), 0);
 	expect_row(&rows[0], DOCTOR_WARNING, "cannot run");
 	rows_free(rows);
@@ -545,7 +523,6 @@ static void test_interrupted(void **state)
 	volatile int interrupted = 1;
 	int64_t begin_ms = clock_ms();
 
-	(void)state;
 	assert_int_equal(doctor_run_all(words, 60000, &interrupted, rows, NULL), -ERR_CANCELED);
 	assert_true(clock_ms() - begin_ms < 30000);
 	rows_free(rows);
@@ -593,7 +570,6 @@ static void test_redact(void **state)
 		{"", ""},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FREE char *got = doctor_redact(cases[i].text, "/home/me", env);
 		assert_string_equal(got, cases[i].want);
@@ -612,7 +588,6 @@ static void test_report(void **state)
 	struct fixture f;
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	setup_at(&f, plain_env);
 	AUTO_FREE char *home = mem_printf("HOME=%s", f.dir);
 	const char *const env[] = {home, "LAB_TOKEN=tell-nobody", "COLOR=never-shown", NULL};
@@ -658,7 +633,6 @@ static void test_report_without_dirs(void **state)
 	struct doctor doctor = {.session = &session, .error = &error};
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	err_set(&error, E_IO, "HOME is not set");
 	for (size_t i = 0; i < doctor_checks_n; i++)
 		rows[i] = (struct doctor_row){.id = doctor_checks[i].id};

@@ -102,7 +102,6 @@ static void test_entries(void **state)
 	AUTO(baked_done) struct baked baked = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(read_all(&baked, members, ARRAY_LEN(members), &err), 0);
 	assert_int_equal(baked.entries.n, 6);
 	expect(&baked, 0, "dlrun/env/links", ".venv\nweb/made\n");
@@ -134,7 +133,6 @@ static void test_modes(void **state)
 	AUTO(baked_done) struct baked baked = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(read_all(&baked, members, ARRAY_LEN(members), &err), 0);
 	assert_int_equal(baked.entries.n, ARRAY_LEN(expected));
 	for (size_t i = 0; i < baked.entries.n; i++)
@@ -159,7 +157,6 @@ static void test_links(void **state)
 		{"./dlrun/srcs/x", "../x", "../x"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(links); i++) {
 		const struct member member = {links[i].path, NULL, links[i].target, '2'};
 		AUTO(baked_done) struct baked baked = {0};
@@ -190,7 +187,6 @@ static void test_refused(void **state)
 	static const struct member twice[] = {{"./a", "x"}, {"./a", "y"}};
 	static const struct member below[] = {{"./a", "x"}, {"./a/b", "y"}};
 
-	(void)state;
 	refuse(twice, ARRAY_LEN(twice), NULL, E_DATA, "twice");
 	refuse(below, ARRAY_LEN(below), NULL, E_DATA, "twice");
 }
@@ -203,7 +199,6 @@ static void test_secrets(void **state)
 	AUTO_STRV struct strv secrets = {0};
 	AUTO_FREE char *content = mem_alloc(1, SIZE + 1);
 
-	(void)state;
 	strv_addf(&secrets, "TOKEN=%s", value);
 	strv_add(&secrets, "SHORT=xxxx");
 	for (size_t at = PIECE - 2048; at < PIECE; at += 5) {
@@ -234,7 +229,6 @@ static void test_secrets_told(void **state)
 	AUTO_STRV struct strv secrets = {0};
 	AUTO(baked_done) struct baked baked = {0};
 
-	(void)state;
 	strv_add(&secrets, "TOKEN=canary-4711");
 	refuse(told, ARRAY_LEN(told), NULL, E_SECRET,
 		"the setup writes the secret TOKEN to /dlrun/env/tree/.venv/pip.conf");
@@ -251,7 +245,6 @@ static void test_ids(void **state)
 		"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 	char id[RUN_ID_SIZE];
 
-	(void)state;
 	setup_make_id(key, id);
 	assert_true(setup_id_is_own(id));
 	assert_true(run_id_is_valid(id));

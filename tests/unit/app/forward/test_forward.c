@@ -52,7 +52,6 @@ static void on_notice(void *ctx, const char *text)
 
 static int on_tick(void *ctx, struct err *err)
 {
-	(void)err;
 	loop_stop(ctx);
 	return 0;
 }
@@ -176,7 +175,6 @@ static void test_bytes_go_both_ways(void **state)
 	uint16_t port;
 	AUTO_FD int listener = listen_here(&port);
 
-	(void)state;
 	hand_over(run);
 	forward = open_one(run, port, &heard);
 	AUTO_FD int client = connect_to(heard.ports[0].local);
@@ -201,7 +199,6 @@ static void test_attempts_come_later(void **state)
 	uint16_t port;
 	AUTO_FD int listener = listen_here(&port);
 
-	(void)state;
 	forward = open_one(run, port, &heard);
 	AUTO_FD int early = connect_to(heard.ports[0].local);
 	assert_true(get_byte(early) <= 0);
@@ -218,7 +215,6 @@ static void test_what_cannot_be_carried_is_notified(void **state)
 	AUTO_RUN struct run *run = running();
 	struct heard heard = {0};
 
-	(void)state;
 	run_add_attempt(run, "a-22222");
 	forward = open_one(run, 6006, &heard);
 	AUTO_FD int client = connect_to(heard.ports[0].local);
@@ -258,7 +254,6 @@ static void test_its_own_number_is_left_alone(void **state)
 {
 	bool is_left = false;
 
-	(void)state;
 	for (int i = 0; i < 5 && !is_left; i++)
 		is_left = leaves_number_alone();
 	assert_true(is_left);
@@ -279,7 +274,6 @@ static void expect_rank(int64_t nodes, int rank, const char *message)
 
 static void test_ranks_that_it_has_not(void **state)
 {
-	(void)state;
 	expect_rank(1, 1, "--rank 1: a-22222 has only rank 0");
 	expect_rank(4, 4, "--rank 4: a-22222 has the ranks 0 to 3");
 }
@@ -297,7 +291,6 @@ static void test_an_exact_number_that_is_taken(void **state)
 	const struct forward_options options = {
 		.ports = wanted, .n_ports = 2, .listening = on_listening, .ctx = &heard};
 
-	(void)state;
 	(void)listener;
 	assert_true(forward_open(&session, run, &options, &forward, &err) < 0);
 	assert_int_equal(err.id, E_LISTEN_TAKEN);
@@ -310,8 +303,6 @@ static volatile int interrupted;
 
 static int on_interrupt(void *ctx, struct err *err)
 {
-	(void)ctx;
-	(void)err;
 	interrupted = 1;
 	return 0;
 }
@@ -326,7 +317,6 @@ static void test_an_interrupt_while_the_target_is_silent(void **state)
 		.ports = &port, .n_ports = 1, .interrupted = &interrupted};
 	int64_t begin_ms = clock_ms();
 
-	(void)state;
 	interrupted = 0;
 	run_set_state(run, RUN_QUEUED);
 	ok(store_insert(open_store(), run, error));
@@ -344,7 +334,6 @@ static void test_a_run_that_has_ended(void **state)
 	const struct forward_options options = {
 		.ports = &port, .n_ports = 1, .listening = on_listening, .ctx = &heard};
 
-	(void)state;
 	ok(store_insert(open_store(), run, error));
 	assert_int_equal(run_forward(&session, run, &options, &err), -ERR_CONFLICT);
 	assert_int_equal(err.id, E_RUN_ENDED);

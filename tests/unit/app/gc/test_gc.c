@@ -119,7 +119,6 @@ static int hold(const char *name, int how)
 
 static void test_nothing(void **state)
 {
-	(void)state;
 	struct gc_report report = collect(0);
 
 	assert_int_equal(report.bytes + report.trees + report.blobs + report.files, 0);
@@ -128,7 +127,6 @@ static void test_nothing(void **state)
 
 static void test_trees(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *old = new_run("old-22222"), *young = new_run("young-22222");
 
 	end_at(old, clock_wall_ms() - 8LL * DAY_MS);
@@ -163,7 +161,6 @@ static void test_trees(void **state)
 /* Nothing of a run that has not ended, or whose supervisor or submit is at work. */
 static void test_trees_in_use(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *running = new_run("run-22222"), *ending = new_run("end-22222");
 	AUTO_RUN struct run *submitting = new_run("sub-22222");
 
@@ -190,7 +187,6 @@ static void test_trees_in_use(void **state)
 /* The row says running, but it has ended: gc asks first. */
 static void test_refreshes(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = new_run("run-22222");
 	struct target_status end = {.ended_ms = 5000};
 
@@ -209,7 +205,6 @@ static void test_refreshes(void **state)
 
 static void test_strays(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *damaged = new_run("bad-22222");
 
 	open_store();
@@ -235,7 +230,6 @@ static void test_strays(void **state)
 
 static void test_studies(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *member = new_run("tiger-0-22222");
 
 	json_set_str(member->doc, "group", "tiger-22222");
@@ -253,7 +247,6 @@ static void test_studies(void **state)
 
 static void test_images(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	AUTO_IMAGE struct image pushed = {0};
 
@@ -299,7 +292,6 @@ static void test_images(void **state)
  * it. */
 static void test_image_without_name(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	AUTO_RUN struct run *child = new_run("child-22222");
 	AUTO_ENTRIES struct entry_list entries = {0};
@@ -320,7 +312,6 @@ static void test_image_without_name(void **state)
 /* A submit is between its directory and its row: what no row names may be its. */
 static void test_beside_a_submit(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	int submit_fd;
 
@@ -343,7 +334,6 @@ static void test_beside_a_submit(void **state)
 /* A push writes into the layout: its blobs have no name yet. */
 static void test_beside_a_push(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	struct layout *layout;
 
@@ -366,7 +356,6 @@ static void test_beside_a_push(void **state)
 
 static void test_spares(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = new_run("run-22222");
 
 	run_set_state(run, RUN_UNKNOWN);
@@ -387,7 +376,6 @@ static void test_spares(void **state)
 
 static void test_plans(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	AUTO_FREE char *needed = mem_printf("cache/dlrun/plans/%064d", 1);
 	AUTO_FREE char *other = mem_printf("cache/dlrun/plans/%064d", 2);
@@ -430,7 +418,6 @@ static void test_plans(void **state)
 /* The layer goes, and the plan with it, in one gc. */
 static void test_plan_of_removed(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	AUTO_FREE char *plan = mem_printf("cache/dlrun/plans/%064d", 1);
 	AUTO_IMAGE struct image image = {0};
@@ -450,7 +437,6 @@ static void test_plan_of_removed(void **state)
 
 static void test_mirrors(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = new_run("run-22222");
 
 	ok(store_insert(open_store(), run, error));
@@ -481,7 +467,6 @@ static char *stat_file(const char *tree)
 
 static void test_stat_caches(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = new_run("run-22222"), *moved = new_run("moved-22222");
 	AUTO_FREE char *gone = mem_printf("%s/gone", root);
 	AUTO_FREE char *mine = stat_file(fix_cwd), *lost = stat_file(gone), *young = stat_file("/");
@@ -506,7 +491,6 @@ static void test_stat_caches(void **state)
 /* The directory that was sent with a run, behind a link; not the one that lies there. */
 static void test_stat_caches_of_data(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = new_run("run-22222");
 	AUTO_FREE char *set = fs_join(root, "sets/a"), *link = fs_join(root, "proj-set");
 	AUTO_FREE char *sent = stat_file(set);
@@ -537,7 +521,6 @@ static void test_stat_caches_of_data(void **state)
 
 static void test_lists_of_data(void **state)
 {
-	(void)state;
 	put("cache/dlrun/data/d-0123456789abcdef.list", "old");
 	put("cache/dlrun/data/d-fedcba9876543210.list", "new");
 	put("cache/dlrun/data/0123456789abcdef0123456789abcdef.stat", "old");

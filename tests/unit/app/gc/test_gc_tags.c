@@ -19,7 +19,6 @@ static void test_own(void **state)
 		"dlrun-0123456789abcde", "dlrun-0123456789ABCDEF", "Dlrun-" HEX16, "xdlrun-" HEX16,
 		"dlrun-0123456789abcdeg"};
 
-	(void)state;
 	assert_true(gc_tag_is_own("dlrun-" HEX16));
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
 		assert_false(gc_tag_is_own(others[i]));
@@ -29,7 +28,6 @@ static void test_of_digest(void **state)
 {
 	char tag[GC_TAG_SIZE];
 
-	(void)state;
 	assert_true(gc_tag_of("sha256:" HEX16 HEX16 HEX16 "ffffffffffffffff", tag));
 	assert_string_equal(tag, "dlrun-" HEX16);
 	assert_false(gc_tag_of("sha256:" HEX16, tag));
@@ -57,7 +55,6 @@ static void test_lists(void **state)
 		{"", -ERR_REMOTE, 0},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_STRV struct strv tags = {0};
 		AUTO_ERR struct err err = {0};
@@ -89,7 +86,6 @@ static void test_next_page(void **state)
 		{"x-link: </x>; rel=next", NULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_STRV struct strv headers = {0};
 
@@ -121,7 +117,6 @@ static void test_evaluate(void **state)
 		{{0}, GC_TAG_UNKNOWN},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
 		assert_int_equal(gc_tag_evaluate(&cases[i].facts, 1000, 100), cases[i].fate);
 }

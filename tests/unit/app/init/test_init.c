@@ -72,7 +72,6 @@ static void test_put(void **state)
 	struct fixture f;
 	bool kept = true;
 
-	(void)state;
 	setup(&f);
 	assert_int_equal(init_check_free(f.dir, &err), 0);
 	assert_int_equal(init_put(f.dir, "name: a\n", false, &kept, &err), 0);
@@ -92,7 +91,6 @@ static void test_force(void **state)
 	struct fixture f;
 	bool kept = false;
 
-	(void)state;
 	setup(&f);
 	assert_int_equal(init_put(f.dir, "name: a\n", true, &kept, NULL), 0);
 	assert_false(kept);
@@ -117,7 +115,6 @@ static void test_force_over_link(void **state)
 	struct stat st;
 	bool kept;
 
-	(void)state;
 	setup(&f);
 	AUTO_FREE char *shared = fs_join(f.dir, "shared.yaml");
 	write_file(shared, "name: shared\n");
@@ -138,7 +135,6 @@ static void test_dangling_link(void **state)
 	struct fixture f;
 	bool kept;
 
-	(void)state;
 	setup(&f);
 	assert_int_equal(symlink("nowhere", f.path), 0);
 	assert_int_equal(init_put(f.dir, "name: a\n", false, &kept, &err), -ERR_CONFLICT);
@@ -151,7 +147,6 @@ static void test_same_file_twice(void **state)
 	struct fixture f;
 	bool kept;
 
-	(void)state;
 	setup(&f);
 	write_file(f.path, "name: a\n");
 	assert_int_equal(link(f.path, f.backup), 0);
@@ -168,7 +163,6 @@ static void test_refused(void **state)
 	struct fixture f;
 	bool kept;
 
-	(void)state;
 	setup(&f);
 	assert_true(init_put(f.dir, "imgae: x\n", false, &kept, &err) < 0);
 	assert_int_equal(err.id, E_CONFIG_KEY);
@@ -268,7 +262,6 @@ static void test_hostile_words(void **state)
 	struct init_answers answers = {0};
 	struct fixture f;
 
-	(void)state;
 	setup(&f);
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		AUTO_INIT_PROJECT struct init_project *project = mem_alloc(1, sizeof(*project));
@@ -310,7 +303,6 @@ static void test_answers(void **state)
 	struct fixture f;
 	bool shell = false;
 
-	(void)state;
 	setup(&f);
 	fill_project(project, "exp/a");
 	buf_init(&text, INIT_TEXT_MAX);
@@ -331,7 +323,6 @@ static void test_nothing(void **state)
 	AUTO_BUF struct buf text;
 	struct fixture f;
 
-	(void)state;
 	setup(&f);
 	buf_init(&text, INIT_TEXT_MAX);
 	init_text(&project, &answers, &text);

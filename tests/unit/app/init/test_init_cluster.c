@@ -21,7 +21,6 @@ static void test_target_names(void **state)
 		{"Admin@Lab", "admin-lab"}, {"local", "cluster"}, {"kube", "cluster"},
 		{"x/kube", "cluster"}, {"", "cluster"}, {"\xff\xfe", "cluster"}, {"ends/", "ends"}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FREE char *name = init_target_name(cases[i][0]);
 		assert_string_equal(name, cases[i][1]);
@@ -44,7 +43,6 @@ static void test_repositories(void **state)
 		{"a.io", "-x", "net", "a.io/net"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FREE char *repository =
 			init_repository(cases[i].host, cases[i].user, cases[i].name);
@@ -68,7 +66,6 @@ static void test_login_files(void **state)
 		"docker.io", "reg:5000", "old.io", "pod.io/team", "gcr.io"};
 	AUTO_STRV struct strv hosts = {0};
 
-	(void)state;
 	assert_int_equal(credential_file_hosts(text, strlen(text), "file", &hosts, NULL), 0);
 	assert_int_equal(hosts.n, ARRAY_LEN(wanted));
 	for (size_t i = 0; i < hosts.n; i++)
@@ -82,7 +79,6 @@ static void test_login_files_of_other_forms(void **state)
 	AUTO_STRV struct strv hosts = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		assert_int_equal(
 			credential_file_hosts(texts[i], strlen(texts[i]), "file", &hosts, &err), 0);
@@ -96,7 +92,6 @@ static void test_many_logins(void **state)
 	AUTO_STRV struct strv hosts = {0};
 	AUTO_BUF struct buf text;
 
-	(void)state;
 	buf_init(&text, 1 << 20);
 	buf_adds(&text, "{\"auths\": {");
 	for (int i = 0; i < 500; i++)

@@ -30,7 +30,6 @@ static void test_ini(void **state)
 	static const char text[] = "[options]\nname = no\n[metadata]\n# name = no\nlong =\n"
 				   "\tname = no\nname: my pkg \n";
 
-	(void)state;
 	expect(init_ini_string(text, strlen(text), "metadata", "name"), "my pkg");
 	expect(init_ini_string(text, strlen(text), "metadata", "version"), NULL);
 	expect(init_ini_string("name=x", 6, "metadata", "name"), NULL);
@@ -44,7 +43,6 @@ static void expect_setup(const char *text, const char *want)
 
 static void test_setup(void **state)
 {
-	(void)state;
 	expect_setup("name='no'\nsetup(\n    filename='no', name = 'yes',\n)", "yes");
 	expect_setup("setup(name=\"x\")", "x");
 	expect_setup("setup(name=NAME, y=1)", NULL);
@@ -61,7 +59,6 @@ static void expect_docker(const char *text, const char *want)
 
 static void test_docker(void **state)
 {
-	(void)state;
 	expect_docker("FROM python:3.12\nRUN x\n", "python:3.12");
 	expect_docker("from a AS build\nFROM b\n", "b");
 	expect_docker("FROM a:1 AS Base\nFROM x AS other\nFROM base\n", "a:1");
@@ -89,7 +86,6 @@ static void test_lines(void **state)
 	static const char make[] = "V := 1\ntrain := 2\n.PHONY: run\nrun: a\n\techo\ntest :\n";
 	static const char ignore[] = "# c\n/data/\n*.tmp\nruns\n!logs\nout/x\n";
 
-	(void)state;
 	assert_true(init_make_has(make, strlen(make), "run"));
 	assert_true(init_make_has(make, strlen(make), "test"));
 	assert_false(init_make_has(make, strlen(make), "train"));
@@ -108,7 +104,6 @@ static void test_ssh(void **state)
 				   "Host gpu1\nHostname no\nMatch host x\n";
 	AUTO_STRV struct strv hosts = {0};
 
-	(void)state;
 	init_ssh_hosts(text, strlen(text), &hosts);
 	assert_int_equal(hosts.n, 3);
 	assert_string_equal(hosts.v[0], "gpu1");
@@ -166,7 +161,6 @@ static void test_plain(void **state)
 	static const char *const plain[] = {"resnet", "train.py", "./train.sh", "uv sync --frozen",
 		"/srv/data", "_x", "a@b", "lr=0.1", "A-b+c"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(plain); i++) {
 		expect_text(plain[i], plain[i]);
 		expect_round(plain[i]);
@@ -189,7 +183,6 @@ static void test_quoted(void **state)
 		{"\xf3\xa0\x80\xa0", "\"\\U000E0020\""},
 		{"\xf0\x9f\x98\x80", "\"\xf0\x9f\x98\x80\""}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(quoted); i++) {
 		expect_text(quoted[i][0], quoted[i][1]);
 		expect_round(quoted[i][0]);
@@ -198,7 +191,6 @@ static void test_quoted(void **state)
 
 static void test_every_character(void **state)
 {
-	(void)state;
 	for (int c = 1; c < 0x80; c++) {
 		char one[] = {(char)c, '\0'}, inside[] = {'a', (char)c, 'b', '\0'};
 
@@ -211,7 +203,6 @@ static void test_long(void **state)
 {
 	AUTO_FREE char *s = mem_alloc(1, 5001);
 
-	(void)state;
 	memset(s, 'x', 5000);
 	expect_round(s);
 	memset(s, '"', 5000);
@@ -224,7 +215,6 @@ static void test_not_utf8(void **state)
 	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	buf_init(&out, 100);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		assert_false(init_yaml_scalar(&out, bad[i]));
@@ -239,7 +229,6 @@ static void test_list(void **state)
 	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	buf_init(&out, 100);
 	assert_true(init_yaml_list(&out, &words));
 	assert_string_equal(out.data, "[]");
@@ -266,7 +255,6 @@ static void expect_comment(const char *s, size_t max, const char *want)
 
 static void test_comment(void **state)
 {
-	(void)state;
 	expect_comment("plain: # text", 100, "plain: # text");
 	expect_comment("a\nimage: x", 100, "a\\x0aimage: x");
 	expect_comment("a\xe2\x80\xa8image: x", 100, "a\\xe2\\x80\\xa8image: x");

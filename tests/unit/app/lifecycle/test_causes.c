@@ -56,7 +56,6 @@ static void test_same_causes_are_counted_together(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_CAUSES struct causes causes = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct run *run = make_member((int)i, rows[i].state);
 		*vec_push(&runs) = run;
@@ -76,7 +75,6 @@ static void test_many_names_are_cut(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_CAUSES struct causes causes = {0};
 
-	(void)state;
 	for (int i = 0; i < 30; i++) {
 		struct run *run = make_member(i, RUN_FAILED);
 		*vec_push(&runs) = run;
@@ -111,7 +109,6 @@ static struct run *make_failed(const char *text)
 
 static void test_cause_of_a_run(void **state)
 {
-	(void)state;
 	expect_cause(make_failed("the program exited with 1"),
 		"Traceback (most recent call last):\n  File \"/s/tiger-3-4k2x9/attempts/1/tree/train.py\", line 3, in <module>\n"
 		"    raise ValueError('lr must be > 0')\nValueError: lr must be > 0\n",

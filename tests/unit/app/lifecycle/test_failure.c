@@ -45,7 +45,6 @@ static void notifies(const char *output, const char *reason, const char *hint)
 
 static void test_tracebacks(void **state)
 {
-	(void)state;
 	notifies("Traceback (most recent call last):\n"
 		 "  File \"" TREE "/train.py\", line 12, in <module>\n    main()\n"
 		 "  File \"" TREE "/lib/model.py\", line 40, in main\n    return f(x)\n"
@@ -112,7 +111,6 @@ static void test_tracebacks(void **state)
 
 static void test_memory_and_disks(void **state)
 {
-	(void)state;
 	notifies("Traceback (most recent call last):\n  File \"train.py\", line 5, in <module>\n"
 		 "    x = y.cuda()\n"
 		 "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.\n",
@@ -158,7 +156,6 @@ static void test_what_is_missing(void **state)
 		"Traceback (most recent call last):\n  File \"train.py\", line 1, in <module>\n"
 		"    import cv2\nModuleNotFoundError: No module named 'cv2'\n";
 
-	(void)state;
 	notifies(missing, "ModuleNotFoundError: No module named 'cv2' (train.py:1)",
 		"pip install opencv-python in");
 	notifies_of(&in_cluster, missing, "ModuleNotFoundError: No module named 'cv2' (train.py:1)",
@@ -190,7 +187,6 @@ static void test_what_is_missing(void **state)
 
 static void test_networks_and_gpus(void **state)
 {
-	(void)state;
 	notifies("[rank0]: Traceback (most recent call last):\n"
 		 "[rank0]:   File \"" TREE "/ddp.py\", line 3, in <module>\n"
 		 "[rank0]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1, "
@@ -216,7 +212,6 @@ static void test_networks_and_gpus(void **state)
 
 static void test_other_languages(void **state)
 {
-	(void)state;
 	notifies("thread 'main' panicked at src/main.rs:2:5:\nindex out of bounds\n",
 		"thread 'main' panicked at src/main.rs:2:5:", NULL);
 	notifies(
@@ -250,7 +245,6 @@ static void test_signals(void **state)
 			     bus = ended_by(135, SIGBUS), aborted = ended_by(134, SIGABRT),
 			     stopped = ended_by(143, SIGTERM);
 
-	(void)state;
 	notifies_of(&killed, "epoch 3\n",
 		"somebody else did it, often the kernel when memory runs out; nothing in the output "
 		"shows that",
@@ -283,7 +277,6 @@ static void test_output_of_a_run_with_secrets(void **state)
 		"ModuleNotFoundError: No module named 'hunter2'\n";
 	struct failure_facts facts = here, crashed = ended_by(139, 0);
 
-	(void)state;
 	facts.is_private = crashed.is_private = true;
 	notifies_of(&facts, missing, "ModuleNotFoundError (t.py:1)", "pip install PACKAGE in");
 	notifies_of(&facts, "Error: no such key: hunter2\n", "Error", NULL);
@@ -298,7 +291,6 @@ static void test_hostile_output(void **state)
 	AUTO_FREE char *wide = mem_alloc(200000, 1);
 	AUTO_BUF struct buf reason = {0}, hint = {0};
 
-	(void)state;
 	notifies("Traceback (most recent call last):\n  File \"x.py\", line 1, in f\n"
 		 "ValueError: \x01\x1b]0;title\x7f \xff\xfe\n",
 		"ValueError:   ]0;title^? \\xff\\xfe (x.py:1)", NULL);

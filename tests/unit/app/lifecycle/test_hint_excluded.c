@@ -57,7 +57,6 @@ static void finds(const char *text, const char *want)
 
 static void test_what_programs_print(void **state)
 {
-	(void)state;
 	finds("Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n"
 	      "    open('data/train.bin')\nFileNotFoundError: [Errno 2] No such file or directory: "
 	      "'data/train.bin'\n",
@@ -90,7 +89,6 @@ static void test_what_programs_print(void **state)
 /* Messages of programs that name no path: data that they miss, or could not fetch instead. */
 static void test_data(void **state)
 {
-	(void)state;
 	finds("RuntimeError: Dataset not found or corrupted. You can use download=True to "
 	      "download it\n",
 		"data/");
@@ -128,7 +126,6 @@ static void check_anew(const char *const *made, size_t n, const char *wanted)
 /* What programs write each time (runs/) is none, nor what only begins like it. */
 static void test_made_anew(void **state)
 {
-	(void)state;
 	check_anew(NULL, 0, "");
 	check_anew((const char *const[]){"a", "data/MNIST/raw/t", "model.pt"}, 3, "data/");
 	check_anew((const char *const[]){"data.txt", "data2/x", "runs/events"}, 3, "");
@@ -138,7 +135,6 @@ static void test_made_anew(void **state)
 
 static void test_paths(void **state)
 {
-	(void)state;
 	finds("not found: /t/tree/data/x", "data/");
 	finds("not found: /elsewhere/runs/" RUN_ID "/attempts/12/tree/data/x", "data/");
 	finds("not found: /elsewhere/runs/b-22222/attempts/12/tree/data/x", NULL);
@@ -165,7 +161,6 @@ static void test_working_directory(void **state)
 	static const char text[] = "No such file or directory: 'local.yaml'";
 	static const char up[] = "No such file or directory: '../../data/x'";
 
-	(void)state;
 	assert_string_equal(find_in("exp/a", text, strlen(text)), "exp/a/local.yaml");
 	assert_null(find_in(".", text, strlen(text)));
 	assert_string_equal(find_in("exp/a", up, strlen(up)), "data/");
@@ -173,7 +168,6 @@ static void test_working_directory(void **state)
 
 static void test_only_complaints_count(void **state)
 {
-	(void)state;
 	finds("reading data/x\nRuntimeError: out of memory\n", NULL);
 	finds("data/x\n", NULL);
 	finds("OSError: [Errno 28] No space left on device: 'data/x'\n", NULL);
@@ -187,7 +181,6 @@ static void test_only_the_end_counts(void **state)
 {
 	AUTO_BUF struct buf text;
 
-	(void)state;
 	buf_init(&text, 1 << 20);
 	buf_adds(&text, "data/x not found\n");
 	for (int i = 0; i < EXCLUDED_TAIL; i++)
@@ -203,7 +196,6 @@ static void test_hostile(void **state)
 	static const char *const pieces[] = {"'", "\"'", "a/", "../", "\033[", ".", "\xff", "'a/"};
 	char zeros[] = "not found \0 'data/x'";
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(pieces); i++) {
 		AUTO_BUF struct buf text;
 		buf_init(&text, 1 << 20);
@@ -221,7 +213,6 @@ static void test_empty_list(void **state)
 	const struct excluded_paths none = {0};
 	const struct excluded_place place = {.cwd = "."};
 
-	(void)state;
 	assert_null(excluded_find(&none, &place, "data not found", 14));
 }
 
@@ -237,7 +228,6 @@ static void hint_is(enum excluded_why why, const char *path, const char *want)
 
 static void test_hints(void **state)
 {
-	(void)state;
 	hint_is(EXCLUDED_IGNORED, "data/",
 		"`data/` is ignored by git and was excluded; add it to `data:` (data that stays "
 		"where it is) or `include:` (part of the code) in dlrun.yaml");
@@ -271,7 +261,6 @@ static void test_list_is_kept(void **state)
 	AUTO_STRV struct strv outputs = {0};
 	struct json *data = json_array(), *item = json_object();
 
-	(void)state;
 	put("state/dlrun/runs/" RUN_ID "/x", "");
 	put("state/dlrun/runs/b-22222/x", "");
 	ok(excluded_write(&session.dirs, run, &snapshot, error));
@@ -306,7 +295,6 @@ static void test_list_is_bounded(void **state)
 	struct excluded *rows = mem_alloc(N, sizeof(*rows));
 	char *names = mem_alloc(N, LEN);
 
-	(void)state;
 	for (int i = 0; i < N; i++) {
 		char *name = names + i * LEN;
 		memset(name, 'x', LEN - 1);
@@ -328,7 +316,6 @@ static void test_no_list_or_a_bad_one(void **state)
 	AUTO_RUN struct run *run = new_run(RUN_ID);
 	struct snapshot snapshot = {0};
 
-	(void)state;
 	AUTO_EXCLUDED struct excluded_paths paths = {0};
 	ok(excluded_write(&session.dirs, run, &snapshot, error));
 	ok(excluded_write(&session.dirs, run, NULL, error));
@@ -370,7 +357,6 @@ static void test_why(void **state)
 {
 	AUTO_RUN struct run *run = failed_run("Error");
 
-	(void)state;
 	assert_false(why(run, "dlrun logs " RUN_ID));
 	put("state/dlrun/runs/" RUN_ID "/attempts/1/log", "hello\ndata/x not found\n");
 	put("state/dlrun/runs/" RUN_ID "/attempts/1/exit.json", "{}");
@@ -387,7 +373,6 @@ static void test_why_of_data(void **state)
 		"{\"path\":\"data/sent\",\"from\":\"sync\"},{\"path\":\"tree\",\"from\":\"/home/me/p/tree\"}]}";
 	AUTO_RUN struct run *run = failed_run("Error");
 
-	(void)state;
 	ok(json_parse(spec, strlen(spec), sizeof(spec), "spec", &run->spec, error));
 	json_set_str(json_sub(run->doc, "origin"), "root", "/home/me/p");
 	put("state/dlrun/runs/" RUN_ID "/attempts/1/exit.json", "{}");
@@ -410,7 +395,6 @@ static void test_why_not_found(void **state)
 	AUTO_RUN struct run *run = failed_run("NotFound");
 	AUTO_STRV struct strv words = {0};
 
-	(void)state;
 	strv_add(&words, "./tool");
 	words_set(run->doc, "command", &words);
 	assert_true(why(run, "`tool` is ignored by git"));

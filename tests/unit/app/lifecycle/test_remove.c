@@ -60,7 +60,6 @@ static int remove_one(struct run *run, struct err *err)
 
 static void test_remove(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = stored(RUN_ID);
 
 	run_free(stored("b-22222"));
@@ -85,7 +84,6 @@ static void test_refused(void **state)
 		RUN_PREPARING, RUN_QUEUED, RUN_STARTING, RUN_RUNNING, RUN_UNKNOWN};
 	AUTO_RUN struct run *run = stored(RUN_ID);
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(states); i++) {
 		AUTO_ERR struct err err = {0};
 		run_set_state(run, states[i]);
@@ -100,7 +98,6 @@ static void test_refused(void **state)
 /* What the caller read is old: somebody has started it again. */
 static void test_started_again(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = stored(RUN_ID);
 	AUTO_RUN struct run *now = NULL;
 	AUTO_ERR struct err err = {0};
@@ -119,7 +116,6 @@ static void test_half_removed(void **state)
 	static const char *const scripts[] = {"rm -r attempts/1/log", "rm -r attempts",
 		"rm -r outputs", "rm -r attempts outputs", "rm -r $PWD"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(scripts); i++) {
 		AUTO_RUN struct run *run = stored(RUN_ID);
 		AUTO_FREE char *script =
@@ -133,7 +129,6 @@ static void test_half_removed(void **state)
 
 static void test_twice(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = stored(RUN_ID);
 	AUTO_ERR struct err err = {0};
 
@@ -150,7 +145,6 @@ static void test_at_once(void **state)
 	pid_t pids[N];
 	size_t removed = 0;
 
-	(void)state;
 	for (size_t i = 0; i < 300; i++) {
 		AUTO_FREE char *name = mem_printf(RUNS RUN_ID "/outputs/d%zu/f", i);
 		put(name, "x");
@@ -186,7 +180,6 @@ static void test_at_once(void **state)
 /* A supervisor has written the end and is about to go. */
 static void test_waits_for_the_supervisor(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = stored(RUN_ID);
 	int fds[2];
 	char ready;
@@ -212,7 +205,6 @@ static void test_waits_for_the_supervisor(void **state)
 
 static void test_waits_in_vain(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = stored(RUN_ID);
 	AUTO_ERR struct err err = {0};
 	AUTO_FD int fd =
@@ -231,7 +223,6 @@ static void test_waits_in_vain(void **state)
 
 static void test_ref(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = stored(RUN_ID);
 
 	sh("git init -q && git commit -q --allow-empty -m x && git update-ref refs/dlrun/" RUN_ID
@@ -243,7 +234,6 @@ static void test_ref(void **state)
 /* The ref cannot be removed now, because git is at work: nothing is lost. */
 static void test_ref_refused(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = stored(RUN_ID);
 	AUTO_ERR struct err err = {0};
 
@@ -262,7 +252,6 @@ static void test_ref_refused(void **state)
 /* The configuration that gave the target its name is gone. */
 static void test_target_without_name(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = new_run(RUN_ID);
 
 	json_set_str(json_sub(run->doc, "target"), "name", "here");
@@ -275,7 +264,6 @@ static void test_target_without_name(void **state)
 /* What a program made unwritable or unreadable goes all the same. */
 static void test_modes(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *run = stored(RUN_ID);
 
 	sh("cd ../" RUNS RUN_ID

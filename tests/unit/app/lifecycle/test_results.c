@@ -47,7 +47,6 @@ static void test_top_level(void **state)
 {
 	struct outputs_files files = {0};
 
-	(void)state;
 	check_files(&files, false, "");
 	add_file(&files, "lightning_logs/version_0/events.out.tfevents.1", 1 << 20);
 	add_file(&files, "lightning_logs/version_0/hparams.yaml", 10);
@@ -61,7 +60,6 @@ static void test_hostile_names(void **state)
 {
 	struct outputs_files files = {0};
 
-	(void)state;
 	add_file(&files, "a\nb", 1);
 	add_file(&files, "c\033[2J/d", 1);
 	add_file(&files, "e\xff", UINT64_MAX / 2);
@@ -114,7 +112,6 @@ static void test_notified(void **state)
 		NOTIFIED "3 3 0\n1 1 x\nparams 1", NOTIFIED "3 3 0\n1 1 x\n1 1 \n",
 		NOTIFIED "3 3 0\n1 1 x\nparams 9 none\n123456789\n"};
 
-	(void)state;
 	check_notified(
 		one, 1, "a\\nb\\\\c 9.8 KiB | logs/ 12 files 1.0 MiB", "{\"lr\":2,\"b\":null}");
 	check_notified(
@@ -134,7 +131,6 @@ static void test_many(void **state)
 {
 	struct outputs_files files = {0};
 
-	(void)state;
 	for (int i = 0; i < 100; i++) {
 		char name[16];
 		snprintf(name, sizeof(name), "f%02d", i);
@@ -156,7 +152,6 @@ static void test_invalid(void **state)
 		"{\"files\": 1, \"entries\": [1]}",
 		"{\"files\": 1, \"entries\": [{\"path\": \"a\", \"files\": -1, \"bytes\": 1}]}"};
 
-	(void)state;
 	check_words(NULL, "");
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		AUTO_JSON struct json *json = NULL;
@@ -181,7 +176,6 @@ static void test_requested(void **state)
 	AUTO_RUN struct run *run = new_run("a-22222");
 	const struct run_list one = {.v = &run, .n = 1};
 
-	(void)state;
 	json_set_str(json_sub(run->doc, "params"), "lr", "1");
 	put("state/dlrun/runs/a-22222/outputs/a.txt", "1");
 	put("state/dlrun/runs/a-22222/outputs/x/args.json", "{\"lr\": 2, \"seed\": 3}");

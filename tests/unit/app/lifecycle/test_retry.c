@@ -46,7 +46,6 @@ static void test_a_jobset_does_it_itself(void **state)
 {
 	AUTO_RUN struct run *run = gang("kubernetes", 2, 3);
 
-	(void)state;
 	ended_at(run, "kube:a/b/jobset/c", "job", "Error", 9);
 	assert_true(run_restarts_by_itself(run));
 	assert_false(run_wants_retry(run));
@@ -65,7 +64,6 @@ static bool wants(const char *kind, int nodes, int retries, const char *origin, 
 
 static void test_which(void **state)
 {
-	(void)state;
 	assert_true(wants("kubernetes", 2, 1, "job", "Error"));
 	assert_true(wants("kubernetes", 2, 1, "job", "Signal"));
 	assert_true(wants("kubernetes", 2, 1, "cluster", "Evicted"));
@@ -87,7 +85,6 @@ static void test_how_often(void **state)
 {
 	AUTO_RUN struct run *run = gang("kubernetes", 2, 2);
 
-	(void)state;
 	assert_false(run_wants_retry(run));
 	ended(run, "job", "Error", 1);
 	assert_true(run_wants_retry(run));
@@ -108,7 +105,6 @@ static void test_never_without_end(void **state)
 {
 	AUTO_RUN struct run *run = gang("kubernetes", 2, 2);
 
-	(void)state;
 	for (int i = 1; i < RETRY_ATTEMPTS_MAX; i++) {
 		ended(run, "cluster", "Evicted", 125);
 		assert_true(run_wants_retry(run));
@@ -121,7 +117,6 @@ static void test_states(void **state)
 {
 	AUTO_RUN struct run *run = gang("kubernetes", 2, 2);
 
-	(void)state;
 	ended(run, "job", "Error", 1);
 	for (int i = RUN_PREPARING; i <= RUN_UNKNOWN; i++) {
 		run_set_state(run, (enum run_state)i);

@@ -26,7 +26,6 @@ static void test_states_have_names(void **state)
 	static const char *const names[RUN_STATES] = {"preparing", "queued", "starting", "running",
 		"succeeded", "failed", "cancelled", "lost", "unknown"};
 
-	(void)state;
 	for (unsigned i = 0; i < RUN_STATES; i++) {
 		assert_string_equal(run_state_name((enum run_state)i), names[i]);
 		assert_int_equal(run_state_find(names[i]), i);
@@ -52,7 +51,6 @@ static void test_state_machine(void **state)
 		[RUN_UNKNOWN] = "xxxxxxxx.",
 	};
 
-	(void)state;
 	for (unsigned from = 0; from < RUN_STATES; from++)
 		for (unsigned to = 0; to < RUN_STATES; to++)
 			if (run_state_may_follow((enum run_state)from, (enum run_state)to) !=
@@ -63,7 +61,6 @@ static void test_state_machine(void **state)
 
 static void test_final_states(void **state)
 {
-	(void)state;
 	for (unsigned i = 0; i < RUN_STATES; i++)
 		assert_int_equal(
 			run_state_is_final((enum run_state)i), i >= RUN_SUCCEEDED && i <= RUN_LOST);
@@ -78,7 +75,6 @@ static void test_a_new_record_has_every_member(void **state)
 	AUTO_RUN struct run *run = run_new(ID, "resnet");
 	AUTO_BUF struct buf text;
 
-	(void)state;
 	buf_init(&text, 1 << 16);
 	json_print(run->doc, &text);
 	assert_string_equal(text.data,
@@ -128,7 +124,6 @@ static void test_records_are_checked(void **state)
 	};
 	struct run *run;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		AUTO_ERR struct err err = {0};
 		assert_int_equal(run_from_json(parse(bad[i]), NULL, &run, &err), -ERR_IO);
@@ -151,7 +146,6 @@ static void test_attempts(void **state)
 		.known = true, .code = 143, .signal = 15, .origin = "job", .reason = "Signal"};
 	struct run_exit got;
 
-	(void)state;
 	run_add_attempt(run, "first");
 	run_set_attempt_exit(run, &exit, 1000, 2500);
 	run_add_attempt(run, "second");
@@ -195,7 +189,6 @@ static void test_exit_status(void **state)
 		{RUN_RUNNING, {.known = false}, 125},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		AUTO_RUN struct run *run = run_new(ID, "resnet");
 		struct run_exit got;
@@ -213,7 +206,6 @@ static void test_image_digest(void **state)
 {
 	AUTO_RUN struct run *run = run_new(ID, "resnet");
 
-	(void)state;
 	json_set_str(json_sub(run->doc, "image"), "ref", "oci:/a@b/c@sha256:00");
 	assert_string_equal(run_image_digest(run), "sha256:00");
 }
@@ -226,7 +218,6 @@ static void test_why_says_how_to_go_again(void **state)
 	AUTO_BUF struct buf sentence, hint;
 	struct json *command = json_array();
 
-	(void)state;
 	buf_init(&sentence, 4096);
 	buf_init(&hint, 4096);
 	json_add_str(command, "echo");
@@ -281,7 +272,6 @@ static void test_names(void **state)
 			"r345678901234567890123456789012345678901", true},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		char name[RUN_NAME_MAX + 1], id[RUN_ID_SIZE];
 		bool mapped;
@@ -299,7 +289,6 @@ static void test_names_of_nothing(void **state)
 	char name[RUN_NAME_MAX + 1];
 	bool mapped;
 
-	(void)state;
 	for (size_t i = 0; i + 1 < sizeof(bad) / sizeof(*bad); i++) {
 		AUTO_ERR struct err err = {0};
 		assert_int_equal(run_name_map(bad[i], name, &mapped, &err), -ERR_USAGE);
@@ -319,7 +308,6 @@ static void test_ids(void **state)
 		"a2345678901234567890123456789012345678901-22222", NULL};
 	char id[RUN_ID_SIZE], other[RUN_ID_SIZE];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
 		assert_true(run_id_is_valid(good[i]));
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
@@ -354,7 +342,6 @@ static void expect_params(const char *const *words, const char *want)
 
 static void test_params(void **state)
 {
-	(void)state;
 	EXPECT_PARAMS("{\"lr\":\"0.1\",\"epochs\":\"3\",\"model.width\":\"64\"}", "python",
 		"train.py", "--lr", "0.1", "--epochs=3", "model.width=64");
 	EXPECT_PARAMS(
@@ -369,7 +356,6 @@ static void test_params(void **state)
 
 static void test_params_of_any_bytes(void **state)
 {
-	(void)state;
 	EXPECT_PARAMS("{\"tag\":\"\xef\xbf\xbd\",\"tag_b64\":\"/w==\"}", "x", "--tag=\xff");
 }
 
@@ -377,7 +363,6 @@ static void test_params_have_a_limit(void **state)
 {
 	AUTO_STRV struct strv command = {0};
 
-	(void)state;
 	for (int i = 0; i < 3000; i++)
 		strv_addf(&command, "k%d=%d", i, i);
 	AUTO_JSON struct json *params = run_params(&command, NULL);

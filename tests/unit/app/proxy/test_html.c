@@ -22,7 +22,6 @@ static void expect_text(const char *text, size_t len, const char *wanted)
 
 static void test_text(void **state)
 {
-	(void)state;
 	expect_text("a", 1, "a");
 	expect_text("", 0, "");
 	expect_text("<script>\"'&", 11, "&lt;script&gt;&quot;&#39;&amp;");
@@ -39,7 +38,6 @@ static void test_paths(void **state)
 {
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	buf_init(&out, 1000);
 	html_path(&out, "a/b c\"<'>&?#%\xff\n~-._Z9:");
 	assert_string_equal(out.data, "a/b%20c%22%3C%27%3E%26%3F%23%25%FF%0A~-._Z9%3A");
@@ -56,7 +54,6 @@ static void expect_log(const char *text, const char *wanted)
 
 static void test_logs(void **state)
 {
-	(void)state;
 	expect_log("", "");
 	expect_log("a\n\nb", "a\n\nb");
 	expect_log("a\r\nb\r\n", "a\nb\n");
@@ -71,7 +68,6 @@ static void test_markup(void **state)
 {
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	buf_init(&out, 1000);
 	html_addf(&out, "<a href=\"%s\">%s</a> 5 %%", "x\"y", "<z>");
 	assert_string_equal(out.data, "<a href=\"x&quot;y\">&lt;z&gt;</a> 5 %");
@@ -81,7 +77,6 @@ static void test_pages(void **state)
 {
 	AUTO_BUF struct buf out, again;
 
-	(void)state;
 	buf_init(&out, 4000);
 	buf_init(&again, 4000);
 	html_begin(&out, "a<b", 0);
@@ -98,7 +93,6 @@ static void test_a_full_page(void **state)
 {
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	buf_init(&out, 10);
 	html_adds(&out, "<<<<<<<<<<");
 	assert_true(out.full);

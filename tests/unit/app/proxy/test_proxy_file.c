@@ -36,7 +36,6 @@ static void test_kinds(void **state)
 		{"", PROXY_SAVED, "application/octet-stream"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		const struct proxy_type *type = proxy_type_of(cases[i].path);
 
@@ -77,7 +76,6 @@ static void test_paths(void **state)
 		{"/?a", NULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FREE char *path = proxy_path_decode(cases[i].target);
 
@@ -118,7 +116,6 @@ static void test_ranges(void **state)
 		{"", 10, 200, 0, 10},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct proxy_range range;
 

@@ -50,7 +50,6 @@ static void test_order(void **state)
 	struct proxy_media_list list = {0};
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	add_file(&of_a, "old.png", 1, 50);
 	add_file(&of_a, "s/e_9.png", 1, 100);
 	add_file(&of_a, "s/e_10.png", 1, 100);
@@ -83,7 +82,6 @@ static void test_limits(void **state)
 	struct proxy_media_list list = {0};
 	AUTO_BUF struct buf out, empty;
 
-	(void)state;
 	buf_init(&empty, OUT_MAX);
 	*vec_push(&list) = (struct proxy_media){run, &files};
 	proxy_media_add(&list, &empty);
@@ -113,7 +111,6 @@ static void test_text_is_text(void **state)
 	struct proxy_media_list list = {0};
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	add_file(&files, "a\"><script>1</script>.png", 1, 1);
 	add_file(&files, "b\xff\x1b[31m?v=1#.mp4", 1, 1);
 	*vec_push(&list) = (struct proxy_media){run, &files};
@@ -148,7 +145,6 @@ static const struct {
 
 static void test_targets(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(targets); i++) {
 		char run[RUN_ID_SIZE];
 		const char *path = NULL;

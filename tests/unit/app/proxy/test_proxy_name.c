@@ -41,7 +41,6 @@ static void expect(const char *host, enum proxy_kind kind, const char *run, int 
 
 static void test_names(void **state)
 {
-	(void)state;
 	expect("localhost", PROXY_INDEX, "", 0, 0);
 	expect("127.0.0.1", PROXY_INDEX, "", 0, 0);
 	expect("::1", PROXY_INDEX, "", 0, 0);
@@ -75,7 +74,6 @@ static void test_what_is_none(void **state)
 		"6006.a-22222.localhos",
 		"::", "12345678901234567890123456789012345678901234567.localhost"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		struct proxy_name name = {.kind = PROXY_FILES};
 		AUTO_ERR struct err err = {0};
@@ -92,7 +90,6 @@ static void test_long_names(void **state)
 	char host[300];
 	struct proxy_name name;
 
-	(void)state;
 	for (size_t len = 1; len < sizeof(host); len++) {
 		memset(host, 'a', len);
 		host[len] = '\0';
@@ -116,7 +113,6 @@ static void expect_url(const struct proxy_name *name, const char *url)
 
 static void test_urls(void **state)
 {
-	(void)state;
 	expect_url(&(struct proxy_name){.kind = PROXY_INDEX}, "http://localhost:8470/");
 	expect_url(&(struct proxy_name){.kind = PROXY_PORT, .run = "a-22222", .port = 6006},
 		"http://6006.a-22222.localhost:8470/");
@@ -137,7 +133,6 @@ static void test_urls_with_tokens(void **state)
 	char own[HTTPD_TOKEN_SIZE];
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	httpd_token_of(token, "6006.a-22222.localhost", own);
 	AUTO_FREE char *url = mem_printf(
 		"http://6006.a-22222.localhost:8470/a?b=c&dlrun_token=%s http://6006.a-22222."

@@ -71,7 +71,6 @@ static void test_no_runs(void **state)
 	struct run_list runs = {0};
 	AUTO_BUF struct buf page;
 
-	(void)state;
 	make_index(&runs, &page);
 	assert_non_null(strstr(page.data, "There is no run yet"));
 	assert_null(strstr(page.data, "<table"));
@@ -85,7 +84,6 @@ static void test_live_runs_come_first(void **state)
 	static const char *const wanted[] = {"b-22222", "d-22222", "a-22222", "c-22222"};
 	AUTO(run_list_done) struct run_list runs = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
 		*vec_push(&runs) = make_run(ids[i], states[i]);
 	proxy_page_sort(&runs);
@@ -134,7 +132,6 @@ static void test_only_what_differs(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_BUF struct buf page, one;
 
-	(void)state;
 	add_three(&runs);
 	make_index(&runs, &page);
 	/* Metrics before parameters; what is empty everywhere is folded. */
@@ -154,7 +151,6 @@ static void test_many_columns(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_BUF struct buf page;
 
-	(void)state;
 	for (int r = 0; r < 2; r++) {
 		struct run *run = make_run(r ? "a-22222" : "b-22222", RUN_SUCCEEDED);
 
@@ -189,7 +185,6 @@ static void test_views(void **state)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
 
-	(void)state;
 	add_three(&runs);
 	expect_rows(&runs, "/?sort=-metrics.loss", "a-22224 a-22223 a-22222");
 	expect_rows(&runs, "/?sort=params.lr", "a-22222 a-22224 a-22223");
@@ -206,7 +201,6 @@ static void test_forms(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_BUF struct buf page, named;
 
-	(void)state;
 	add_three(&runs);
 	make_view(&runs, &here, "/?run=a-22223&sort=metrics.loss&q=a&columns=params.lr", &page);
 	assert_int_equal(count(page.data, " checked>"), 2);
@@ -229,7 +223,6 @@ static void test_structure(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_BUF struct buf page;
 
-	(void)state;
 	add_three(&runs);
 	make_view(&runs, &here, "/compare?x=params.lr", &page);
 	assert_int_equal(count(page.data, "<h1>"), 1);
@@ -257,7 +250,6 @@ static void test_hostile_records(void **state)
 	AUTO_BUF struct buf all, index, page;
 	AUTO_ERR struct err error = {0};
 
-	(void)state;
 	set_param(run, "<script>k", "<script>v");
 	set_metric(run, "<script>m", 1);
 	json_set_str(run->doc, "group", "<script>g");
@@ -309,7 +301,6 @@ static void test_files(void **state)
 	const struct err none = {0};
 	AUTO_BUF struct buf page;
 
-	(void)state;
 	for (int i = 0; i < PROXY_FILES_SHOWN + 10; i++) {
 		struct outputs_file *file = vec_push(&files);
 
@@ -352,7 +343,6 @@ static void test_ports(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_BUF struct buf page;
 
-	(void)state;
 	*vec_push(&runs) = make_run("a-22222", RUN_RUNNING);
 	*vec_push(&runs) = make_run("b-22222", RUN_SUCCEEDED);
 	assert_null(proxy_page_ports(runs.v[0], &here));
@@ -394,7 +384,6 @@ static void test_tokens(void **state)
 	const struct err none = {0};
 	AUTO_BUF struct buf index, page;
 
-	(void)state;
 	*vec_push(&runs) = make_run("a-22222", RUN_RUNNING);
 	set_ports(runs.v[0]);
 	make_view(&runs, &other, "/", &index);
@@ -425,7 +414,6 @@ static void test_json(void **state)
 	AUTO_JSON struct json *json = NULL;
 	AUTO_BUF struct buf text;
 
-	(void)state;
 	*vec_push(&runs) = make_run("a-22222", RUN_RUNNING);
 	buf_init(&text, PROXY_PAGE_MAX);
 	proxy_page_json(&runs, &text);

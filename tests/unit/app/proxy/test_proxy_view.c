@@ -67,7 +67,6 @@ static void expect_url(const char *target, const char *wanted)
 
 static void test_urls(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++)
 		expect_url(urls[i].target, urls[i].wanted);
 }
@@ -76,7 +75,6 @@ static void test_values(void **state)
 {
 	AUTO_PROXY_VIEW struct proxy_view view;
 
-	(void)state;
 	proxy_view_parse("/compare?q=a+b&run=x&columns=id,age&sort=-age&group=g&x=p&y=m", &view);
 	assert_string_equal(view.path, "/compare");
 	assert_string_equal(view.query, "a b");
@@ -94,7 +92,6 @@ static void test_limits(void **state)
 	AUTO_PROXY_VIEW struct proxy_view view, exact, longer;
 	AUTO_BUF struct buf many, value;
 
-	(void)state;
 	buf_init(&many, 1 << 20);
 	buf_init(&value, 1 << 20);
 	buf_adds(&many, "/?");
@@ -118,7 +115,6 @@ static void test_sorted(void **state)
 	AUTO_PROXY_VIEW struct proxy_view view;
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	buf_init(&out, 1000);
 	proxy_view_parse("/?sort=age&q=x", &view);
 	proxy_view_add_sorted(&view, "-params.a b", &out);

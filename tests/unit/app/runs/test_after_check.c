@@ -67,7 +67,6 @@ static void test_a_run(void **state)
 		{RUN_LOST, 125, AFTER_NEVER, AFTER_MET, "was lost"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FREE char *id = mem_printf("a%zu-22222", i);
 		AUTO_FREE char *text = cases[i].text ? mem_printf("%s %s, and it was to succeed",
@@ -86,7 +85,6 @@ static void test_a_study(void **state)
 {
 	AUTO_STUDY struct study study = {0};
 
-	(void)state;
 	ok(study_claim(&session.dirs, "tiger", &study, error));
 	/* Nothing of it is made, and somebody makes it. */
 	check(study.id, true, false, AFTER_WAITS, NULL);
@@ -107,7 +105,6 @@ static void test_several(void **state)
 	AUTO_AFTER_CHECK struct after_check check = {0};
 	AUTO_AFTER struct after_list list = {0};
 
-	(void)state;
 	add_run("a-22222", RUN_RUNNING, 0, NULL);
 	add_run("b-22222", RUN_FAILED, 1, NULL);
 	after_add(&list, "a-22222", false, false);
@@ -128,7 +125,6 @@ static void test_who_waits(void **state)
 	AUTO_RUN struct run *run = run_new("b-22222", "b");
 	AUTO_AFTER struct after_list list = {0};
 
-	(void)state;
 	run_set_state(run, RUN_QUEUED);
 	assert_false(after_waits_for(run, other));
 	run->spec = json_object();
@@ -146,7 +142,6 @@ static void test_a_held_record(void **state)
 	AUTO_AFTER struct after_list list = {0};
 	AUTO_ERR struct err cause = {0};
 
-	(void)state;
 	after_add(&list, "a-22222", false, false);
 	held_set_after(run, &list);
 	assert_true(run_is_held(run) && run_is_unsent(run) && held_is_after(run));

@@ -49,7 +49,6 @@ static void test_cause(void **state)
 	AUTO_RUN struct run *run = waiting_run("a-22222");
 	AUTO_ERR struct err denied = {0}, full = {0};
 
-	(void)state;
 	check(run, true, "waits for its code", "wait");
 	err_set(&denied, E_KUBE_DENIED, "pods/exec is \"forbidden\"");
 	err_hint(&denied, "dlrun init --rbac");
@@ -71,7 +70,6 @@ static void test_damaged(void **state)
 	static const char *const texts[] = {"", "{\"ok\":false", "[]\n", "\n", "{\"ok\":true}\n"};
 	AUTO_RUN struct run *run = waiting_run("b-22222");
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		put("state/dlrun/runs/b-22222/attempts/1/deliver.error", texts[i]);
 		check(run, true, "waits for its code", "wait");
@@ -82,7 +80,6 @@ static void test_elsewhere(void **state)
 {
 	AUTO_RUN struct run *run = waiting_run("c-22222");
 
-	(void)state;
 	json_set_str(json_sub(run->doc, "origin"), "machine", "another");
 	check(run, true, "waits for its code, which the machine that submitted it sends", "wait");
 	check(run, false, "waits for its code", "wait");
@@ -94,7 +91,6 @@ static void test_study(void **state)
 	AUTO_RUN struct run *one = waiting_run("d-22222"), *other = waiting_run("e-22222");
 	AUTO_ERR struct err denied = {0};
 
-	(void)state;
 	json_set_str(json_sub(one->doc, "study"), "id", "s-22222");
 	json_set_str(json_sub(other->doc, "study"), "id", "s-22222");
 	put("state/dlrun/studies/s-22222/deliver.lock", "");

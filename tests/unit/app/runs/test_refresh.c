@@ -63,7 +63,6 @@ static void test_beside_others(void **state)
 	AUTO(run_list_done) struct run_list runs = {0}, more = {0};
 	struct heard heard = {0}, slow = {0};
 
-	(void)state;
 	add_ended(&runs, "a-22222");
 	insert(&more, silent_run("b-22222"));
 	struct refresh *waits = refresh_start(&session, &more, LONG_MS, on_refreshed, &slow);
@@ -85,7 +84,6 @@ static void test_nothing_to_ask(void **state)
 	struct run_list none = {0};
 	struct heard heard = {0};
 
-	(void)state;
 	refresh_start(&session, &none, LONG_MS, on_refreshed, &heard);
 	assert_int_equal(heard.calls, 0);
 	ok(loop_run(session_loop(&session), error));
@@ -99,7 +97,6 @@ static void test_the_time_is_over(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct heard heard = {0};
 
-	(void)state;
 	add_ended(&runs, "c-22222");
 	insert(&runs, silent_run("d-22222"));
 	refresh_start(&session, &runs, SOON_MS, on_refreshed, &heard);
@@ -117,7 +114,6 @@ static void test_done_may_end_the_loop(void **state)
 	AUTO_ERR struct err err = {0};
 	struct heard heard = {.result = -1};
 
-	(void)state;
 	add_ended(&runs, "e-22222");
 	refresh_start(&session, &runs, LONG_MS, on_refreshed, &heard);
 	assert_int_equal(loop_run(session_loop(&session), &err), -ERR_CANCELED);
@@ -131,7 +127,6 @@ static void test_hosts_that_it_may_go_to(void **state)
 	AUTO_RUN struct run *run = silent_run("f-22222");
 	struct json *pool = json_array(), *places = json_array();
 
-	(void)state;
 	run_set_state(run, RUN_QUEUED);
 	assert_false(run_may_change_host(run) || run_has_choice(run) || run_is_watched(run));
 	json_add_str(pool, "box");
@@ -156,7 +151,6 @@ static void test_a_handle_that_changes(void **state)
 {
 	AUTO_RUN struct run *run = silent_run("g-22222");
 
-	(void)state;
 	run_set_handle(run, "ssh:bin/g-22222/1");
 	assert_int_equal(run_attempts(run), 1);
 	assert_string_equal(run_handle(run), "ssh:bin/g-22222/1");

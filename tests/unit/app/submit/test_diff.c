@@ -111,7 +111,6 @@ static void set_base(struct run *run, const char *name, const char *const *diff_
 
 static void test_files(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = sample();
 	AUTO_RUN struct run *a = run_with("a-22222", tree);
 	AUTO(diff_report_done) struct diff_report report = {0}, back = {0};
@@ -139,7 +138,6 @@ static void test_files(void **state)
 /* A link in the place of a file with the same bytes, and the other way round. */
 static void test_kinds(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	AUTO(diff_report_done) struct diff_report report = {0};
 
@@ -155,7 +153,6 @@ static void test_kinds(void **state)
 /* The same snapshot: nobody reads layers, which may be gone. */
 static void test_same_snapshot(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *a = new_run("a-22222"), *b = new_run("b-22222");
 	AUTO(diff_report_done) struct diff_report report = {0};
 	AUTO_ERR struct err err = {0};
@@ -194,7 +191,6 @@ static void assert_differ(const struct run *a, const struct run *b, const char *
 
 static void test_command(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *a = run_same("a-22222"), *b = run_same("b-22222");
 
 	set_command(a, false, WORDS("python", "t.py", "--lr", "0.1", "--same", "1"));
@@ -216,7 +212,6 @@ static void test_command(void **state)
 
 static void test_env(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *a = run_same("a-22222"), *b = run_same("b-22222");
 
 	set_env(a, WORDS("SAME=1", "X=a=b", "GONE="), WORDS("TOKEN", "OLD"));
@@ -228,7 +223,6 @@ static void test_env(void **state)
 
 static void test_base(void **state)
 {
-	(void)state;
 	AUTO_RUN struct run *a = run_same("a-22222"), *b = run_same("b-22222");
 
 	set_base(a, "scratch", (const char *const[]){NULL});
@@ -249,7 +243,6 @@ static void test_base(void **state)
 /* An image in the place of a run has code and nothing else that could differ. */
 static void test_image(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = sample();
 	AUTO_RUN struct run *a = run_with("a-22222", tree);
 	AUTO_RUN struct run *image = run_new("oci:x@sha256:0", "image");
@@ -273,7 +266,6 @@ static void test_image(void **state)
 
 static void test_tree(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = sample();
 	AUTO_RUN struct run *run = run_with("a-22222", tree);
 	AUTO(diff_report_done) struct diff_report same = {0}, changed = {0};
@@ -297,7 +289,6 @@ static void test_tree(void **state)
 /* What a submit would refuse is compared all the same: nothing leaves the machine. */
 static void test_tree_over_limits(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = sample();
 	AUTO_RUN struct run *run = run_with("a-22222", tree);
 	AUTO(diff_report_done) struct diff_report report = {0};

@@ -53,7 +53,6 @@ static void test_a_record_that_is_held(void **state)
 {
 	AUTO_RUN struct run *run = run_new("a-22222", "a");
 
-	(void)state;
 	assert_false(run_is_held(run));
 	assert_int_equal(held_since_ms(run), 0);
 	json_set_str(json_sub(run->doc, "target"), "name", "box");
@@ -87,7 +86,6 @@ static void test_marks(void **state)
 {
 	AUTO_STRV struct strv ids = {0};
 
-	(void)state;
 	assert_false(held_any(&session.dirs, NULL));
 	ok(held_mark(&session.dirs, "a-22222", error));
 	ok(held_mark(&session.dirs, "b-22222", error));
@@ -105,7 +103,6 @@ static void test_the_list_has_the_order_of_submission(void **state)
 	static const char *const ids[] = {"c-22222", "b-33333", "d-44444", "a-55555"};
 	AUTO(run_list_done) struct run_list runs = {0}, none = {0};
 
-	(void)state;
 	ok(queue_list(&session, &none, error));
 	assert_int_equal(none.n, 0);
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
@@ -123,7 +120,6 @@ static void test_a_refresh_reads_it_again(void **state)
 	AUTO_RUN struct run *now = NULL;
 	struct run_list one = {.v = &run, .n = 1, .cap = 1};
 
-	(void)state;
 	hold("e-22222", true);
 	ok(store_get(open_store(), "e-22222", &run, error));
 	ok(runs_refresh(&session, &one, LONG_MS, error));
@@ -143,7 +139,6 @@ static void test_it_is_taken_back(void **state)
 	AUTO_STRV struct strv ids = {0};
 	struct ending ending = {0};
 
-	(void)state;
 	hold("f-22222", true);
 	put("state/dlrun/runs/f-22222/x", "");
 	ok(store_get(open_store(), "f-22222", &run, error));
@@ -159,7 +154,6 @@ static void test_it_is_taken_back(void **state)
 
 static void on_kept(void *ctx, const struct run *run, const struct err *why)
 {
-	(void)run;
 	snprintf(ctx, 64, "%s", err_info(why->id)->name);
 }
 
@@ -171,7 +165,6 @@ static void test_a_sender_ends_what_was_cancelled(void **state)
 	char why[64] = "";
 	const struct queue_events events = {.kept = on_kept, .ctx = why};
 
-	(void)state;
 	hold("g-22222", true);
 	ok(store_get(open_store(), "g-22222", &run, error));
 	json_set_bool(run->doc, "cancelling", true);
@@ -192,7 +185,6 @@ static void test_it_stays_without_its_tree(void **state)
 	char why[64] = "";
 	const struct queue_events events = {.kept = on_kept, .ctx = why};
 
-	(void)state;
 	hold("h-22222", true);
 	ok(store_get(open_store(), "h-22222", &run, error));
 	json_set_str(json_sub(run->doc, "origin"), "root", "/nonexistent/tree");
@@ -248,7 +240,6 @@ static void on_told_kept(void *ctx, const struct run *run, const struct err *why
 {
 	struct told *told = ctx;
 
-	(void)why;
 	told->n++;
 	snprintf(told->kept, sizeof(told->kept), "%s", run_id(run));
 }
@@ -262,7 +253,6 @@ static void test_each_for_itself(void **state)
 		.failed = on_failed, .ended = on_ended, .kept = on_told_kept, .ctx = &told};
 	AUTO_RUN struct run *running = new_run("m-22222");
 
-	(void)state;
 	run_set_state(running, RUN_PREPARING);
 	json_set(running->doc, "attempts", json_array());
 	held_set_after(running, &(struct after_list){0});
@@ -332,7 +322,6 @@ static void test_a_study_ends_as_one(void **state)
 	const struct queue_events events = {.failed = on_failed, .ended = on_ended, .ctx = &told};
 	AUTO_RUN struct run *other = NULL;
 
-	(void)state;
 	ok(held_mark(&session.dirs, "w-22222", error));
 	for (size_t i = 0; i < 3; i++)
 		hold_member("w-22222", i, true);
@@ -359,7 +348,6 @@ static void test_a_member_ends_while_the_others_wait(void **state)
 	AUTO_RUN struct run *before = new_run("c-33333");
 	AUTO_RUN struct run *member = NULL;
 
-	(void)state;
 	run_set_state(before, RUN_PREPARING);
 	json_set(before->doc, "attempts", json_array());
 	held_set_after(before, &(struct after_list){0});
@@ -387,7 +375,6 @@ static void on_member_kept(void *ctx, const struct run *run, const struct err *w
 {
 	int *n = ctx;
 
-	(void)why;
 	*n += str_eq(json_get_str(run->doc, "group"), "x-22222");
 }
 
@@ -396,7 +383,6 @@ static void test_a_study_has_one_mark(void **state)
 	int n = 0;
 	const struct queue_events events = {.kept = on_member_kept, .ctx = &n};
 
-	(void)state;
 	ok(held_mark(&session.dirs, "x-22222", error));
 	hold_member("x-22222", 0, false);
 	hold_member("x-22222", 1, false);
@@ -417,7 +403,6 @@ static void test_a_study_is_taken_back(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct ending endings[4] = {{0}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
 		char id[RUN_ID_SIZE];
 		hold_member("z-22222", i, false);
@@ -450,7 +435,6 @@ static void test_a_member_is_removed_while_all_are_taken_back(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct ending endings[3] = {{0}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
 		char id[RUN_ID_SIZE];
 		hold_member("r-22222", i, false);
@@ -473,9 +457,6 @@ static int n_opened;
 static int open_no_host(
 	void *ctx, struct loop *loop, const char *host, struct channel_opener *ret, struct err *err)
 {
-	(void)ctx;
-	(void)loop;
-	(void)ret;
 	n_opened++;
 	return err_set(err, E_SSH_UNREACHABLE, "no route to %s", host);
 }
@@ -487,7 +468,6 @@ static void test_a_silent_target_is_asked_once(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct ending endings[ARRAY_LEN(ids)] = {{0}};
 
-	(void)state;
 	session.env.open_host = open_no_host;
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
 		AUTO_RUN struct run *run = silent_run(ids[i]);
@@ -520,7 +500,6 @@ static void test_members_have_one_lock(void **state)
 	AUTO_ERR struct err none = {0};
 	int fd_two = -1;
 
-	(void)state;
 	json_set_str(json_sub(one->doc, "study"), "id", "y-22222");
 	json_set_str(json_sub(two->doc, "study"), "id", "y-22222");
 	ok(held_lock(&session.dirs, one, 0, &fd, error));
@@ -537,7 +516,6 @@ static void test_a_refresh_keeps_a_cancel(void **state)
 	struct run_list one = {.v = &run, .n = 1, .cap = 1};
 	struct attempt_state now;
 
-	(void)state;
 	run_set_state(run, RUN_QUEUED);
 	set_cause(E_SSH_UNREACHABLE, run);
 	json_set_bool(run->doc, "cancelling", true);
@@ -564,7 +542,6 @@ static void test_an_end_lets_a_sender_start(void **state)
 	struct run_list one = {.v = &run, .n = 1, .cap = 1};
 	AUTO_AFTER struct after_list list = {0};
 
-	(void)state;
 	session.env.self = NULL;
 	after_add(&list, "p-22222", false, false);
 	ok(held_mark_after(&session.dirs, "q-22222", &list, error));
@@ -606,7 +583,6 @@ static void test_a_run_that_may_move(void **state)
 	AUTO_RUN struct run *run = run_new("s-22222", "s");
 	AUTO_RUN struct run *foreign = run_new("t-22222", "t");
 
-	(void)state;
 	run_add_attempt(run, "kube:0/ns/job/s-22222");
 	run_set_state(run, RUN_QUEUED);
 	set_places(run, "2026-01-01T00:00:00Z");
@@ -637,7 +613,6 @@ static void test_a_restart_waits_anew(void **state)
 	AUTO_RUN struct run *run = run_new("v-22222", "v");
 	int64_t at_ms = 0, now_ms = clock_wall_ms();
 
-	(void)state;
 	run_add_attempt(run, "kube:0/ns/job/v-22222");
 	run_set_state(run, RUN_QUEUED);
 	set_places(run, "2026-01-01T00:00:00Z");
@@ -655,7 +630,6 @@ static void test_a_place_names_the_server(void **state)
 {
 	AUTO_FREE char *place = held_place("kube:0123456789abcdef/ns/job/a-22222-1");
 
-	(void)state;
 	assert_string_equal(place, "kube:0123456789abcdef");
 }
 

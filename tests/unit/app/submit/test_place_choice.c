@@ -55,7 +55,6 @@ static int asked_on_timer(void *ctx, struct err *err)
 	AUTO_ERR struct err error = {0};
 	int r = 0;
 
-	(void)err;
 	asked->timer = NULL;
 	if (answers(target, "never"))
 		r = err_set(&error, E_GPU_COUNT, "target %s: too few GPUs", target->name);
@@ -73,7 +72,6 @@ static int fake_room(struct target *target, const struct target_requirements *re
 	struct asked *asked = mem_alloc(1, sizeof(*asked));
 	bool is_slow = str_starts(target->name, "slow");
 
-	(void)err;
 	assert_true(run_id_is_valid(requirements->run_id));
 	*asked = (struct asked){.work = {asked_drop}, .target = target, .call = call, .ret = ret};
 	n_open++;
@@ -159,7 +157,6 @@ static void test_silent_once(void **state)
 	static const char *const names[] = {"soon-silent", "soon-later", NULL};
 	AUTO_STRV struct strv silent = {0};
 
-	(void)state;
 	n_asked = 0;
 	for (unsigned i = 1; i <= 3; i++) {
 		AUTO_CHOICE struct choice choice;
@@ -205,7 +202,6 @@ static void test_rule(void **state)
 		{{"soon-now", "small", "mute-now"}, "soon-now", "chosen never untried"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_CHOICE struct choice choice;
 		AUTO_STRV struct strv states = {0};
@@ -231,7 +227,6 @@ static void test_many_reasons(void **state)
 {
 	AUTO_CHOICE struct choice choice;
 
-	(void)state;
 	choose(&choice, (const char *const[]){"soon-never", "soon-never-2", "soon-never-3",
 				"soon-never-4", "soon-never-5", "small", NULL});
 	assert_int_equal(choice.err.n_evidence, 4);
@@ -245,7 +240,6 @@ static void test_mute_places(void **state)
 {
 	AUTO_CHOICE struct choice choice;
 
-	(void)state;
 	choose(&choice, (const char *const[]){"mute-now", "soon-now", NULL});
 	assert_int_equal(choice.r, 0);
 	assert_string_equal(choice.submit.place_name, "soon-now");
@@ -269,7 +263,6 @@ static void test_failures(void **state)
 		{{"small", "soon-silent"}, E_TARGET_SILENT, "no answer", "small: too few GPUs"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_CHOICE struct choice choice;
 

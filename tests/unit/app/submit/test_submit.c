@@ -521,7 +521,6 @@ static void test_env_of_a_member(void **state)
 	struct submit submit = {0};
 	struct target_job job;
 
-	(void)state;
 	submit_make_job(&submit, run, &job);
 	assert_null(env_get((const char *const *)job.env->v, "DLRUN_STUDY"));
 	strv_done(&submit.env);
@@ -979,7 +978,6 @@ static void test_specs(void **state)
 	AUTO_SPEC struct spec got = {0}, copy = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	strv_add(&spec.command, "x\xfe");
 	strv_add(&spec.command, "");
 	strv_add(&spec.env, "A=1");
@@ -1015,7 +1013,6 @@ static void test_specs_of_half_a_study(void **state)
 		{"tiger-4k2x9", -1, 1, 0, false}, {"tiger-4k2x9", 1, 1, 0, false},
 		{"tiger-4k2x9", 0, 1, -1, false}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		AUTO_SPEC struct spec spec = {.cwd = mem_strdup("."), .study = bad[i]}, got = {0};
 		AUTO_ERR struct err err = {0};

@@ -53,7 +53,6 @@ static void test_the_line_that_names_the_port(void **state)
 		{"", NULL, 0},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct tensorboard_line line = {0};
 		bool is = tensorboard_line_read(cases[i].line, strlen(cases[i].line), &line);
@@ -90,7 +89,6 @@ static void test_the_interpreter_of_a_script(void **state)
 		{"", NULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_STRV struct strv words = {0};
 		bool is = tensorboard_python_read(cases[i].head, strlen(cases[i].head), &words);
@@ -122,7 +120,6 @@ static void test_its_own_response(void **state)
 		{"", NULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		char version[TENSORBOARD_VERSION_SIZE];
 		bool is = tensorboard_response_read(
@@ -151,7 +148,6 @@ static void expect(const char *said, enum err_id id, const char *message, const 
 
 static void test_why_it_does_not_start(void **state)
 {
-	(void)state;
 	expect("  import pkg_resources\nModuleNotFoundError: No module named 'pkg_resources'\n",
 		E_TENSORBOARD_PKG_RESOURCES, "setuptools 82 removed pkg_resources",
 		"/v/bin/python -m pip install 'tensorboard>=2.21'");
@@ -174,7 +170,6 @@ static void test_the_last_line(void **state)
 	AUTO_FREE char *none = tensorboard_last_line("\n\n", 2);
 	char flood[10000];
 
-	(void)state;
 	assert_string_equal(plain, "two");
 	assert_null(strchr(hostile, '\033'));
 	assert_null(none);
@@ -191,7 +186,6 @@ static void test_secrets(void **state)
 {
 	char a[TENSORBOARD_SECRET_SIZE], b[TENSORBOARD_SECRET_SIZE];
 
-	(void)state;
 	tensorboard_secret_make(a);
 	tensorboard_secret_make(b);
 	assert_string_not_equal(a, b);
@@ -219,7 +213,6 @@ static void test_the_words_of_the_child(void **state)
 	const struct tensorboard_child child = {
 		.logdir = "/a \"b\"\n", .words = &words, .has_link = true};
 
-	(void)state;
 	tensorboard_child_argv("/secret", &words);
 	buf_init(&text, TENSORBOARD_CHILD_MAX);
 	tensorboard_child_text(&child, &text);
@@ -288,7 +281,6 @@ static void test_which_one_is_found(void **state)
 {
 	AUTO(place_done) struct place place;
 
-	(void)state;
 	place_init(&place);
 	strv_addf(&place.env, "PATH=%s/path", place.dir);
 	put(&place, "home/.local/bin/tensorboard", "#!/usr/bin/env python3\n");
@@ -322,7 +314,6 @@ static void test_what_would_bring_it(void **state)
 {
 	AUTO(place_done) struct place place;
 
-	(void)state;
 	place_init(&place);
 	strv_addf(&place.env, "PATH=%s/path", place.dir);
 	expect_missing(&place, "python3 -m venv");
@@ -341,7 +332,6 @@ static void test_how_packages_come(void **state)
 	AUTO(place_done) struct place place;
 	AUTO_TENSORBOARD_PROGRAM struct tensorboard_program by_pip = {0}, by_uv = {0}, plain = {0};
 
-	(void)state;
 	place_init(&place);
 	strv_addf(&place.env, "PATH=%s/path", place.dir);
 	AUTO_FREE char *script = mem_printf("#!%s/path/python3\n", place.dir);
@@ -378,7 +368,6 @@ static void test_its_directory_goes(void **state)
 	struct tensorboard_dir first = {0}, second = {0};
 	struct stat st;
 
-	(void)state;
 	place_init(&place);
 	AUTO_FREE char *runtime = fs_join(place.dir, "runtime");
 	assert_int_equal(tensorboard_dir_make(runtime, &first, NULL), 0);
@@ -463,7 +452,6 @@ static int stop_loop(void *ctx, struct err *err)
 {
 	struct running *running = ctx;
 
-	(void)err;
 	running->timer = NULL;
 	loop_stop(running->loop);
 	return 0;
@@ -527,7 +515,6 @@ static void test_it_responses_below_its_prefix(void **state)
 	struct running running;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	start(&running, "#!/usr/bin/env python3\n", fake_main);
 	if (wait_for_response(&running, &err) != 1)
 		fail_msg("%s", err.message ? err.message : "no answer");
@@ -546,7 +533,6 @@ static void test_a_wrapper_is_started_as_it_is(void **state)
 	struct running running;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	start(&running, wrapper, fake_main);
 	if (wait_for_response(&running, &err) != 1)
 		fail_msg("%s", err.message ? err.message : "no answer");
@@ -560,7 +546,6 @@ static void test_one_that_does_not_start(void **state)
 	struct running running;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	start(&running, "#!/usr/bin/env python3\n",
 		"raise ModuleNotFoundError(\"No module named 'pkg_resources'\")\n");
 	assert_true(wait_for_response(&running, &err) < 0);
@@ -577,7 +562,6 @@ static void test_one_that_ends(void **state)
 	AUTO_FREE char *both = mem_printf("%s%s", module, fake_main);
 	int r;
 
-	(void)state;
 	start(&running, "#!/usr/bin/env python3\n", both);
 	while ((r = tensorboard_local_poll(running.local, &err)) >= 0)
 		turn(&running);
@@ -592,7 +576,6 @@ static void test_no_interpreter(void **state)
 	AUTO_ERR struct err err = {0};
 	struct tensorboard_local *local = NULL;
 
-	(void)state;
 	place_init(&place);
 	strv_addf(&place.env, "PATH=%s/v/bin", place.dir);
 	put(&place, "v/bin/tensorboard", "#!/proc/nonexistent/python3\n");

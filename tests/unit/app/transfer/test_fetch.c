@@ -37,7 +37,6 @@ static bool wants(const char *pattern, const char *path)
 
 static void test_paths(void **state)
 {
-	(void)state;
 	assert_true(wants("a", "a"));
 	assert_true(wants("a", "a/b/c"));
 	assert_true(wants("a/", "a/b"));
@@ -73,7 +72,6 @@ static bool leads(const char *pattern, const char *dir)
 
 static void test_directories_to_poll_into(void **state)
 {
-	(void)state;
 	assert_true(leads("a/b/c", "a"));
 	assert_true(leads("a/b/c", "a/b"));
 	assert_false(leads("a/b/c", "a/x"));
@@ -104,7 +102,6 @@ static void test_refused_paths(void **state)
 	struct fetch_paths *paths = NULL;
 	char long_path[5000];
 
-	(void)state;
 	refuse("/etc/passwd", E_USAGE);
 	refuse("..", E_USAGE);
 	refuse("a/../../b", E_USAGE);
@@ -195,7 +192,6 @@ static void put_later(const char *name, const char *text)
 
 static void test_again_and_again(void **state)
 {
-	(void)state;
 	put_later(OUTPUTS "a/b.txt", "one");
 	put_later(OUTPUTS "c.txt", "two");
 	fetch(2, 0);
@@ -211,7 +207,6 @@ static void test_again_and_again(void **state)
 
 static void test_nothing_there(void **state)
 {
-	(void)state;
 	fetch(0, 0);
 	struct outcome outcome = fetch_with("a.txt", false);
 	assert_int_equal(outcome.err.id, E_FETCH_PATH);
@@ -220,7 +215,6 @@ static void test_nothing_there(void **state)
 
 static void test_one_path(void **state)
 {
-	(void)state;
 	put_later(OUTPUTS "a/b.txt", "one");
 	put_later(OUTPUTS "c.txt", "two");
 	struct outcome outcome = fetch_with("a/*.txt", false);
@@ -235,7 +229,6 @@ static void test_one_path(void **state)
 
 static void test_files_of_others_stay(void **state)
 {
-	(void)state;
 	put_later(OUTPUTS "a.txt", "new");
 	put_later(OUTPUTS "b.txt", "b");
 	put_later("tree/out/a.txt", "mine");
@@ -256,7 +249,6 @@ static void test_files_of_others_stay(void **state)
 
 static void test_directory_in_the_way(void **state)
 {
-	(void)state;
 	put_later(OUTPUTS "a", "file");
 	put_later(OUTPUTS "b/c", "in a directory");
 	put_later("tree/out/a/x", "mine");
@@ -270,7 +262,6 @@ static void test_directory_in_the_way(void **state)
 
 static void test_modes(void **state)
 {
-	(void)state;
 	put_later(OUTPUTS "run.sh", "x");
 	put_later(OUTPUTS "d/secret", "x");
 	assert_int_equal(chmod(in_root(OUTPUTS "run.sh"), 06755), 0);
@@ -287,7 +278,6 @@ static void test_links_and_specials(void **state)
 {
 	char target[100];
 
-	(void)state;
 	put_later("outside/precious", "keep");
 	put_later(OUTPUTS "real/x", "x");
 	assert_int_equal(symlink("real", in_root(OUTPUTS "latest")), 0);
@@ -307,7 +297,6 @@ static void test_never_through_a_link(void **state)
 {
 	AUTO_FREE char *outside = mem_strdup(in_root("outside"));
 
-	(void)state;
 	put_later("outside/precious", "keep");
 	put_later(OUTPUTS "x", "x");
 	assert_int_equal(symlink(outside, in_root(OUTPUTS "d")), 0);
@@ -324,7 +313,6 @@ static void test_link_of_others_stays(void **state)
 {
 	AUTO_FREE char *outside = mem_strdup(in_root("outside"));
 
-	(void)state;
 	put_later("outside/precious", "keep");
 	put_later(OUTPUTS "d/precious", "evil");
 	put_later(OUTPUTS "f", "evil");
@@ -341,7 +329,6 @@ static void test_link_of_others_stays(void **state)
 
 static void test_own_name_is_not_taken(void **state)
 {
-	(void)state;
 	put_later(OUTPUTS FETCH_OWN "/seen", "evil");
 	put_later(OUTPUTS "a", "a");
 	fetch_fails(E_IO_READ, 1, false, NULL);
@@ -351,7 +338,6 @@ static void test_own_name_is_not_taken(void **state)
 
 static void test_unreadable(void **state)
 {
-	(void)state;
 	put_later(OUTPUTS "a", "a");
 	put_later(OUTPUTS "b", "b");
 	assert_int_equal(chmod(in_root(OUTPUTS "a"), 0), 0);
@@ -363,7 +349,6 @@ static void test_unreadable(void **state)
 /* Records that another program has written over. */
 static void test_damaged_memory(void **state)
 {
-	(void)state;
 	put_later(OUTPUTS "a", "a");
 	fetch(1, 0);
 	put_later("tree/out/" FETCH_OWN "/seen", "-1 x y z\n\n999999999999999999999 1 1 a");
@@ -375,7 +360,6 @@ static void test_damaged_memory(void **state)
 /* A fetch that was killed has left the file that it was at. */
 static void test_after_a_kill(void **state)
 {
-	(void)state;
 	put_later(OUTPUTS "a", "whole");
 	put_later("tree/out/" FETCH_OWN "/new", "half");
 	fetch(1, 0);
@@ -388,7 +372,6 @@ static void test_into_the_results(void **state)
 {
 	AUTO_FREE char *outputs = mem_strdup(in_root("state/dlrun/runs/" RUN_ID "/outputs"));
 
-	(void)state;
 	put_later(OUTPUTS "a/b", "b");
 	put_later("tree/x", "x");
 	assert_int_equal(symlink(outputs, in_root("tree/out")), 0);
@@ -408,7 +391,6 @@ static void test_growing_file(void **state)
 	struct stat st;
 	off_t last = 0;
 
-	(void)state;
 	put(OUTPUTS "log", "");
 	pid_t pid = fork();
 	if (pid == 0) {
@@ -437,7 +419,6 @@ static void test_growing_file(void **state)
 /* What was written beside the results. */
 static void test_from_the_tree(void **state)
 {
-	(void)state;
 	from_tree = true;
 	struct outcome outcome = fetch_with("logs", false);
 	assert_int_equal(outcome.err.id, E_FETCH_PATH);
@@ -511,7 +492,6 @@ static void test_goes_on_in_a_file(void **state)
 {
 	AUTO_BUF struct buf text = {0};
 
-	(void)state;
 	assert_int_equal(cut_at(1000000, large_item(5, false)), 0);
 	assert_int_equal(cut_at(2000000, large_item(5, false)), 1000000);
 	/* In another state it is another file. */
@@ -531,7 +511,6 @@ static void test_goes_on_in_a_file(void **state)
 /* What may change unseen is never put together of two moments. */
 static void test_begins_anew(void **state)
 {
-	(void)state;
 	assert_int_equal(cut_at(1000000, large_item(5, true)), 0);
 	assert_int_equal(cut_at(1000000, large_item(5, true)), 0);
 	assert_int_equal(cut_at(1000000, large_item(5, false)), 0);
@@ -572,7 +551,6 @@ static void test_end_of_a_log(void **state)
 {
 	struct fetch_item item = *large_item(5000, true);
 
-	(void)state;
 	item.path = "d/model.pt";
 	assert_int_equal(brought_from(&item), 0);
 	assert_int_equal(brought_from(&item), 0);
@@ -596,7 +574,6 @@ static void test_log_with_space_ahead(void **state)
 {
 	struct fetch_item item = *large_item(5000, true);
 
-	(void)state;
 	item.path = "d/train.log";
 	item.size = 2 * MIB;
 	memset(large + MIB, 0, sizeof(large) - MIB);
@@ -616,7 +593,6 @@ static void test_end_of_a_sparse_log(void **state)
 	struct fetch_item item = *large_item(5000, false);
 	struct stat st;
 
-	(void)state;
 	item.path = "d/train.log";
 	item.size = sizeof(large) - MIB / 2;
 	memset(large, 0, 2 * MIB);
@@ -631,7 +607,6 @@ static void test_end_of_a_sparse_log(void **state)
 /* A directory or a link that has got the name of a beginning. */
 static void test_beginning_of_others(void **state)
 {
-	(void)state;
 	assert_int_equal(cut_at(1000000, large_item(5, false)), 0);
 	AUTO_DIR DIR *dir = opendir(in_root("tree/out/" FETCH_OWN));
 	struct dirent *entry;

@@ -71,7 +71,6 @@ static void test_copies(void **state)
 {
 	struct here here;
 
-	(void)state;
 	here_init(&here);
 	/* Without its notes it is no copy. */
 	write_loss(&here, 3, 1);
@@ -99,7 +98,6 @@ static void test_two_copies(void **state)
 {
 	struct here here;
 
-	(void)state;
 	here_init(&here);
 	write_loss(&here, 3, 1);
 	write_file(&here, ".dlrun-mirror", "1", 1);
@@ -126,7 +124,6 @@ static void test_what_is_kept_is_broken(void **state)
 	static const char *const texts[] = {"", "{", "[]", "{\"stamp\":3}", "{\"metrics\":{}}"};
 	struct here here;
 
-	(void)state;
 	here_init(&here);
 	write_loss(&here, 3, 1);
 	write_file(&here, ".dlrun-mirror", "1", 1);
@@ -143,7 +140,6 @@ static void test_left_alone(void **state)
 {
 	struct here here;
 
-	(void)state;
 	here_init(&here);
 	write_loss(&here, 3, 1);
 	write_file(&here, ".dlrun-mirror", "1", 1);

@@ -130,7 +130,6 @@ static void test_new_bytes_only(void **state)
 	struct mirror_counts counts;
 	char boot[OS_ID_SIZE];
 
-	(void)state;
 	counts = observe(c, 100000, 1);
 	assert_int_equal(requested, 100000);
 	assert_int_equal(counts.files, 1);
@@ -160,7 +159,6 @@ static void test_new_bytes_only(void **state)
 
 static void test_small_steps(void **state)
 {
-	(void)state;
 	for (size_t size = 0; size < 300; size++)
 		observe(content_of_file, size, (int64_t)size);
 	is_here(EVENTS, content_of_file, 299);
@@ -171,7 +169,6 @@ static void test_stopped(void **state)
 {
 	const struct fetch_item item = {.path = EVENTS, .size = 5000, .mtime_ns = 1};
 
-	(void)state;
 	for (size_t n = 1; n <= 5000; n += 613) {
 		struct fetch_sink *sink = mirror_files_sink(files);
 		struct fetch_range range = {0};
@@ -194,7 +191,6 @@ static void test_shorter_and_replaced(void **state)
 	const char *c = content_of_file;
 	struct mirror_counts counts;
 
-	(void)state;
 	observe(c, 5000, 1);
 	ino_t inode = inode_of(EVENTS);
 	observe(c + 1, 3000, 2);
@@ -223,7 +219,6 @@ static void test_changing(void **state)
 {
 	const char *c = content_of_file;
 
-	(void)state;
 	begin();
 	offer_at(EVENTS, c, 1000, 7, true);
 	end(NULL);
@@ -242,7 +237,6 @@ static void test_hostile_names(void **state)
 	AUTO_ERR struct err err = {0};
 	const char *c = content_of_file;
 
-	(void)state;
 	static const char *const names[] = {"../tfevents", "/tfevents", "a//tfevents",
 		"a/./tfevents", "", MIRROR_OWN "/tfevents", MIRROR_OWN, "a/../../tfevents"};
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -268,7 +262,6 @@ static void test_links_in_the_way(void **state)
 	AUTO_ERR struct err err = {0};
 	struct fetch_range range;
 
-	(void)state;
 	put("outside/tfevents", "precious");
 	put("m/" RUN_ID "/y/z", "");
 	assert_int_equal(symlink(outside, in_root("m/" RUN_ID "/x")), 0);
@@ -290,7 +283,6 @@ static void test_limits(void **state)
 {
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	begin();
 	offer_at("a.tfevents", content_of_file, 10, 1, false);
 	offer_at("bomb.tfevents", content_of_file, (size_t)MIRROR_BYTES_MAX - 9, 1, false);
@@ -320,7 +312,6 @@ static void test_plugins(void **state)
 	const char *c = content_of_file;
 	struct mirror_counts counts;
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		begin();
 		offer_at(CONFIG, config, strlen(config), 1, false);
@@ -364,7 +355,6 @@ static void test_rewritten_plugins(void **state)
 	const char *c = content_of_file;
 	struct mirror_counts counts;
 
-	(void)state;
 	begin();
 	offer_at(PROFILE, c, 9000, 1, false);
 	end(NULL);
@@ -401,7 +391,6 @@ static void test_limits_of_plugins(void **state)
 	const char *c = content_of_file;
 	struct mirror_counts counts;
 
-	(void)state;
 	begin();
 	offer_at("plugins/profile/1/large", c, (size_t)MIRROR_PLUGIN_BYTES_MAX + 1, 1, false);
 	offer_at(PROFILE, c, 10, 1, false);
@@ -427,7 +416,6 @@ static void test_limits_of_plugins(void **state)
 
 static void test_whole(void **state)
 {
-	(void)state;
 	begin();
 	offer_at(EVENTS, content_of_file, 10, 1, false);
 	assert_false(mirror_files_is_whole(files, "h/1"));
@@ -451,7 +439,6 @@ static void test_one_at_a_time(void **state)
 	struct mirror_files *other = mirror_files_new(in_root("m/" RUN_ID), NULL, false);
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	begin();
 	assert_true(mirror_files_begin(other, &err) < 0);
 	assert_int_equal(err.id, E_IO_LOCK);
@@ -464,7 +451,6 @@ static void test_one_at_a_time(void **state)
 /* What another program has written over it is no reason to fail. */
 static void test_damaged_memory(void **state)
 {
-	(void)state;
 	observe(content_of_file, 100, 1);
 	put("m/" RUN_ID "/" MIRROR_OWN "/seen", "boot\n-1 x\n99999999999999999999 1 ../y");
 	open_anew();
@@ -515,7 +501,6 @@ static void test_local_runs_are_linked(void **state)
 	AUTO_RUN struct run *run = new_run(RUN_ID);
 	AUTO_BUF struct buf text = {0};
 
-	(void)state;
 	put(OUTPUTS "a/events.out.tfevents.1", "one");
 	put(OUTPUTS "a/b/c/my.tfevents", "three");
 	put(OUTPUTS "a/model.pt", "no");
@@ -549,7 +534,6 @@ static void test_many_runs(void **state)
 	AUTO_RUN struct run *empty = new_run("b-22222");
 	AUTO_RUN struct run *waits = run_new("c-22222", "c");
 
-	(void)state;
 	json_set_str(json_sub(waits->doc, "target"), "kind", "local");
 	json_set_str(json_sub(waits->doc, "target"), "name", "local");
 	put(OUTPUTS "tfevents", "one");
@@ -568,7 +552,6 @@ static void test_ended_before(void **state)
 {
 	AUTO_RUN struct run *run = new_run(RUN_ID);
 
-	(void)state;
 	put(OUTPUTS "tfevents", "one");
 	add(run);
 	ok(mirror_first(mirror, 10000, NULL, error));
@@ -588,7 +571,6 @@ static void test_too_many_runs(void **state)
 	AUTO_ERR struct err err = {0};
 	size_t i;
 
-	(void)state;
 	for (int n = 0; n < MIRROR_RUNS_MAX; n++)
 		add(run);
 	assert_int_equal(mirror_add(mirror, run, &i, &err), -ERR_USAGE);
@@ -600,7 +582,6 @@ static void test_interrupted(void **state)
 	AUTO_ERR struct err err = {0};
 	static const volatile int interrupted = 1;
 
-	(void)state;
 	add(run);
 	assert_int_equal(mirror_first(mirror, -1, &interrupted, &err), -ERR_CANCELED);
 }
@@ -613,7 +594,6 @@ static void test_another_one_polls(void **state)
 	struct mirror_files *other =
 		mirror_files_new(in_root("cache/dlrun/mirror/" RUN_ID), NULL, false);
 
-	(void)state;
 	put(OUTPUTS "tfevents", "one");
 	ok(mirror_files_begin(other, error));
 	add(run);

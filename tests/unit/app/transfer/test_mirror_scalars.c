@@ -144,7 +144,6 @@ static ino_t inode_here(void)
 
 static void test_large_ones_do_not_come(void **state)
 {
-	(void)state;
 	for (int step = 0; step < 10; step++) {
 		put_both(step);
 		put_image(IMAGE);
@@ -171,7 +170,6 @@ static void test_large_ones_do_not_come(void **state)
 /* Where nothing large is, few looks are enough; small things are dropped here. */
 static void test_windows_grow(void **state)
 {
-	(void)state;
 	for (int step = 0; step < 3000; step++) {
 		put_both(step);
 		put_image(10000);
@@ -185,7 +183,6 @@ static void test_windows_grow(void **state)
 /* And begin small again, because an image may be what is written next. */
 static void test_windows_shrink(void **state)
 {
-	(void)state;
 	for (int step = 0; step < 20000; step++)
 		put_both(step);
 	observe();
@@ -203,7 +200,6 @@ static void test_windows_shrink(void **state)
 
 static void test_torn_image_is_waited_for(void **state)
 {
-	(void)state;
 	put_both(1);
 	put_image(IMAGE);
 	put_both(2);
@@ -226,7 +222,6 @@ static void test_torn_image_is_waited_for(void **state)
 
 static void test_small_steps(void **state)
 {
-	(void)state;
 	put_both(1);
 	put_image(100);
 	put_both(2);
@@ -241,7 +236,6 @@ static void test_small_steps(void **state)
 
 static void test_shorter_and_replaced(void **state)
 {
-	(void)state;
 	put_both(1);
 	put_image(IMAGE);
 	observe();
@@ -284,7 +278,6 @@ static void test_shorter_and_replaced(void **state)
 /* While an image is waited for, the file becomes another one. */
 static void test_replaced_behind_an_image(void **state)
 {
-	(void)state;
 	put_both(1);
 	size_t begin = source.len;
 	put_image(IMAGE);
@@ -301,7 +294,6 @@ static void test_replaced_behind_an_image(void **state)
 /* Died at any byte, with what is here longer than `seen` knows: neither twice nor lost. */
 static void test_killed(void **state)
 {
-	(void)state;
 	for (int step = 0; step < 200; step++) {
 		put_both(step);
 		put_image(step % 20 == 0 ? IMAGE : 300);
@@ -336,7 +328,6 @@ static void test_power_cut(void **state)
 {
 	char boot[OS_ID_SIZE];
 
-	(void)state;
 	if (!os_boot_id(boot))
 		skip();
 	for (int step = 0; step < 100; step++)
@@ -364,7 +355,6 @@ static void test_unfilled(void **state)
 {
 	static const char zeros[100];
 
-	(void)state;
 	put_both(1);
 	size_t before = wanted.len;
 	put_both(2);
@@ -387,7 +377,6 @@ static void test_unfilled(void **state)
 
 static void test_damaged(void **state)
 {
-	(void)state;
 	put_both(1);
 	buf_adds(&source, "no header, and never will be one");
 	observe();
@@ -418,7 +407,6 @@ static void test_damaged(void **state)
 /* A directory that was of the other kind is begun anew. */
 static void test_kinds_do_not_mix(void **state)
 {
-	(void)state;
 	put_both(1);
 	put_image(300000);
 	put_both(2);
@@ -437,7 +425,6 @@ static void test_kinds_do_not_mix(void **state)
 
 static void test_whole(void **state)
 {
-	(void)state;
 	put_both(1);
 	put_image(IMAGE);
 	put_both(2);

@@ -43,15 +43,12 @@ static struct channel *open_child(void *ctx, const char *command, const struct c
 	struct place *place = ctx;
 	const char *const argv[] = {"sh", "-c", place->is_down ? "exit 255" : command, NULL};
 
-	(void)pty;
 	return child_channel_open(session_loop(&place->session), argv, place->child_env, events);
 }
 
 static int open_host(
 	void *ctx, struct loop *loop, const char *host, struct channel_opener *ret, struct err *err)
 {
-	(void)loop;
-	(void)err;
 	assert_string_equal(host, "box");
 	*ret = (struct channel_opener){.command = open_child, .ctx = ctx};
 	return 0;
@@ -169,9 +166,6 @@ static void wait_for(struct place *place, bool final, struct target_status *ret)
 static int on_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
-	(void)rank;
-	(void)time_ms;
-	(void)err;
 	buf_add(ctx, data, len);
 	return 0;
 }

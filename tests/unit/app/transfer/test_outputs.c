@@ -115,7 +115,6 @@ static enum err_id lists(const char *path, size_t max, const char *want)
 
 static void test_list(void **state)
 {
-	(void)state;
 	assert_int_equal(lists(NULL, 10, ""), E_NONE);
 	put(OUTPUTS "b/x.tfevents", "12345");
 	put(OUTPUTS "a.txt", "1");
@@ -137,7 +136,6 @@ static void test_limit(void **state)
 	struct outputs_files files = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	put(OUTPUTS "a", "1");
 	put(OUTPUTS "b", "1");
 	put(OUTPUTS "c", "1");
@@ -150,7 +148,6 @@ static void test_limit(void **state)
 
 static void test_read(void **state)
 {
-	(void)state;
 	put(OUTPUTS "d/f", "0123456789");
 	put(OUTPUTS "d/*", "star");
 	put(OUTPUTS "empty", "");
@@ -170,7 +167,6 @@ static void test_refused(void **state)
 {
 	AUTO_FREE char *outside = mem_strdup(in_root("outside"));
 
-	(void)state;
 	put("outside/precious", "secret");
 	put(OUTPUTS "d/f", "x");
 	assert_int_equal(symlink(outside, in_root(OUTPUTS "out")), 0);
@@ -186,7 +182,6 @@ static void test_reader_has_enough(void **state)
 {
 	struct waited waited = {.pieces_max = 1};
 
-	(void)state;
 	put(OUTPUTS "f", "0123456789");
 	buf_init(&waited.text, 100);
 	outputs_read(target, handle, "f", 0, 100, on_data, on_done, &waited);
@@ -199,7 +194,6 @@ static void test_cancel(void **state)
 	struct outputs_files files = {0};
 	struct waited waited = {0};
 
-	(void)state;
 	put(OUTPUTS "f", "0123456789");
 	outputs_cancel(NULL);
 	outputs_cancel(

@@ -39,7 +39,6 @@ static char *repeated(char c, size_t n)
 /* Computed once with Python's hashlib from the text of the header. */
 static void test_id(void **state)
 {
-	(void)state;
 	AUTO_ENTRIES struct entry_list list = {0};
 	AUTO_FREE char *large = repeated('x', 100000);
 	char id[DIGEST_TEXT_SIZE];
@@ -60,7 +59,6 @@ static void test_id(void **state)
 /* Each property that a run can notice changes the id. */
 static void test_id_notifies_apart(void **state)
 {
-	(void)state;
 	char ids[7][DIGEST_TEXT_SIZE];
 
 	for (int i = 0; i < 7; i++) {
@@ -80,7 +78,6 @@ static void test_id_notifies_apart(void **state)
 
 static void test_find(void **state)
 {
-	(void)state;
 	static const char *const paths[] = {"a", "a!", "a/b", "ab", "b", "\xc3\xa9"};
 	AUTO_ENTRIES struct entry_list list = {0};
 
@@ -100,7 +97,6 @@ static void test_find(void **state)
 
 static void test_same(void **state)
 {
-	(void)state;
 	AUTO_ENTRIES struct entry_list list = {0};
 	const struct entry a = *add(&list, "a", false, "x");
 	struct entry b = *add(&list, "b", false, "x");
@@ -122,7 +118,6 @@ static void test_same(void **state)
 /* Of strings that go away, and of an entry of the list itself while the list moves. */
 static void test_add_copies(void **state)
 {
-	(void)state;
 	AUTO_ENTRIES struct entry_list list = {0};
 	char path[] = "path", target[] = "target";
 	struct entry e = {.path = path, .kind = ENTRY_LINK, .target = target, .size = 6};
@@ -145,7 +140,6 @@ static void test_add_copies(void **state)
 
 static void test_git_names(void **state)
 {
-	(void)state;
 	static const char *const yes[] = {".git", ".git/hooks/post-commit", "a/.git", "a/.GiT/b",
 		".git ", ".git. .", ".git::$INDEX_ALLOCATION/x", "GIT~1", "a/git~12/b", "git~1 ",
 		".g\xe2\x80\x8cit", "\xef\xbb\xbf.git", ".git\xe2\x81\xaf", "a\\.git\\hooks",

@@ -73,7 +73,6 @@ static void test_kinds(void **state)
 		JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT};
 	size_t n = 0;
 
-	(void)state;
 	assert_int_equal(json_kind(json), JSON_OBJECT);
 	for (const struct json *m = json_first(json); m; m = json_next(m))
 		assert_int_equal(json_kind(m), kinds[n++]);
@@ -93,7 +92,6 @@ static void test_lenient(void **state)
 {
 	AUTO_JSON struct json *json = parse("{\"s\":\"x\",\"i\":1,\"d\":1.5,\"K\":2,\"n\":null}");
 
-	(void)state;
 	assert_null(json_get(NULL, "s"));
 	assert_null(json_get_str(NULL, "s"));
 	assert_null(json_get(json, "missing"));
@@ -138,7 +136,6 @@ static void test_accepted(void **state)
 		"[123456789012345,1234567890123456]",
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
 		check_same(texts[i]);
 }
@@ -154,7 +151,6 @@ static void test_normalised(void **state)
 		{"[0e999,0.000e-999]", "[0,0]"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
 		AUTO_JSON struct json *json = parse(pairs[i][0]);
 		check_print(json, pairs[i][1]);
@@ -223,8 +219,6 @@ static const char *const refused[][2] = {
 
 static void test_refused(void **state)
 {
-
-	(void)state;
 	for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
 		AUTO_FREE char *message = mem_printf("it is not valid JSON: %s", refused[i][1]);
 		check_refused_bytes(refused[i][0], strlen(refused[i][0]), E_DATA, message);
@@ -233,7 +227,6 @@ static void test_refused(void **state)
 
 static void test_raw_nul(void **state)
 {
-	(void)state;
 	check_refused_bytes("{}\0", 3, E_DATA,
 		"it is not valid JSON: more text behind the value (line 1, column 3)");
 	check_refused_bytes("\"a\0b\"", 5, E_DATA,
@@ -248,7 +241,6 @@ static void test_every_prefix(void **state)
 	static const char text[] =
 		"{\"a\":[1.5e+3,true,false,null,\"\\ud83d\\ude00\\n\xe2\x82\xac\"]}";
 
-	(void)state;
 	for (size_t len = 0; len < strlen(text); len++) {
 		AUTO_FREE char *copy = mem_dup(text, len);
 		struct json *json;
@@ -261,7 +253,6 @@ static void test_every_prefix(void **state)
 
 static void test_duplicate_keys(void **state)
 {
-	(void)state;
 	check_refused_bytes("{\"a\":1,\"b\":2,\"a\":3}", 19, E_DATA, "it has the key \"a\" twice");
 	check_refused_bytes(
 		"[{\"x\":{\"a\":1,\"\\u0061\":2}}]", 26, E_DATA, "it has the key \"a\" twice");
@@ -293,7 +284,6 @@ static void test_depth(void **state)
 	AUTO_FREE char *huge = repeat("[", 4 << 20, "");
 	AUTO_FREE char *objects = repeat("{\"a\":", 100000, "");
 
-	(void)state;
 	check_same(fits);
 	check_refused_bytes(
 		deep, strlen(deep), E_DATA_LIMIT, "it has more than 64 levels (line 1, column 65)");
@@ -310,7 +300,6 @@ static void test_ceilings(void **state)
 	AUTO_FREE char *many = repeat(",1", JSON_VALUES_MAX, "");
 	AUTO_FREE char *digits = repeat("7", 64, "");
 
-	(void)state;
 	assert_int_equal(json_parse("[1,2]", 5, 4, "the list", &json, &err), -ERR_LIMIT);
 	assert_int_equal(err.id, E_DATA_LIMIT);
 	assert_string_equal(err.message, "the list is larger than 4 B");
@@ -331,7 +320,6 @@ static void test_many_keys_are_fast(void **state)
 	AUTO_JSON struct json *json = NULL;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	buf_init(&text, SIZE_ENOUGH);
 	for (int i = 0; i < N; i++)
 		buf_addf(&text, "%c\"some/prefix/of/it/%d\":%d", i ? ',' : '{', i, i);
@@ -356,7 +344,6 @@ static void test_integers_are_exact(void **state)
 		9007199254740991, 9007199254740992, 9007199254740993, -9007199254740993, INT64_MAX,
 		INT64_MAX - 1, INT64_MIN, INT64_MIN + 1, 1234567890123456789};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
 		AUTO_JSON struct json *made = json_object();
 		json_set_int(made, "v", values[i]);
@@ -376,7 +363,6 @@ static void test_integers_are_exact(void **state)
 /* The texts that are kept are found by counting numbers: others stand before and between. */
 static void test_exact_numbers_among_others(void **state)
 {
-	(void)state;
 	check_same("{\"a\":[1,2.5,9007199254740993],\"9007199254740995\":9007199254740997,"
 		   "\"s\":\"9007199254740999 1\",\"b\":3,\"c\":{\"d\":-9007199254741001,\"e\":4}}");
 }
@@ -388,7 +374,6 @@ static void test_integers_out_of_range(void **state)
 	static const int64_t want[] = {7, 7, 7, 7, 7, 1000000000000000000, -1000};
 	size_t i = 0;
 
-	(void)state;
 	for (const struct json *m = json_first(json); m; m = json_next(m))
 		assert_true(json_int(m, 7) == want[i++]);
 	AUTO_JSON struct json *object = parse("{\"big\":1e999,\"small\":-1e-999}");
@@ -408,7 +393,6 @@ static void check_num(double value, const char *want)
 
 static void test_doubles(void **state)
 {
-	(void)state;
 	check_num(0.1, "0.1");
 	check_num(0.1 + 0.2, "0.30000000000000004");
 	check_num(1.0 / 3, "0.3333333333333333");
@@ -428,7 +412,6 @@ static void test_make(void **state)
 	AUTO_JSON struct json *json = json_object();
 	struct json *list = json_array();
 
-	(void)state;
 	json_set_str(json, "s", "a\"b\\c\n");
 	json_set_str(json, "none", NULL);
 	json_set_int(json, "i", 3);
@@ -454,7 +437,6 @@ static void test_replace_and_remove(void **state)
 {
 	AUTO_JSON struct json *json = parse("{\"a\":1,\"b\":2,\"c\":3}");
 
-	(void)state;
 	json_set_str(json, "b", "new");
 	check_print(json, "{\"a\":1,\"b\":\"new\",\"c\":3}");
 	json_set_int(json, "a", 9);
@@ -478,7 +460,6 @@ static void test_clone(void **state)
 	AUTO_JSON struct json *json = parse("{\"a\":[1,{\"b\":\"x\"}]}");
 	AUTO_JSON struct json *list = json_array();
 
-	(void)state;
 	json_add(list, json_clone(json_get(json, "a")));
 	json_free(TAKE(json));
 	check_print(list, "[[1,{\"b\":\"x\"}]]");
@@ -490,7 +471,6 @@ static void test_bytes(void **state)
 	AUTO_JSON struct json *json = json_object();
 	AUTO_JSON struct json *list = json_array();
 
-	(void)state;
 	json_set_bytes(json, "ok", "caf\xc3\xa9!", 5);
 	json_set_bytes(json, "bad", "a\xff\xfe z", 5);
 	json_set_bytes(json, "nul", "a\0b", 3);
@@ -511,7 +491,6 @@ static void test_pretty(void **state)
 	AUTO_JSON struct json *json = parse("{\"a\":[1,[],{}],\"b\":{\"c\":null}}");
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	buf_init(&out, 1000);
 	json_print_pretty(json, &out);
 	assert_string_equal(out.data, "{\n  \"a\": [\n    1,\n    [],\n    {}\n  ],\n"
@@ -523,7 +502,6 @@ static void test_print_limit(void **state)
 	AUTO_JSON struct json *json = parse("[\"0123456789\"]");
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	buf_init(&out, 8);
 	json_print(json, &out);
 	assert_true(out.full);

@@ -35,7 +35,6 @@ static void test_toml_strings(void **state)
 				   "version = 1\n[ project . \"urls\" ]\nhome = \"u\"\n"
 				   "[tool.uv]\ndev = []\nproject.name = 'deep'\n";
 
-	(void)state;
 	expect_toml(text, "top", "x");
 	expect_toml(text, "project.name", "a-b");
 	expect_toml(text, "project.version", NULL);
@@ -50,7 +49,6 @@ static void test_toml_strings(void **state)
 /* Names need no escapes: a string that has one is not understood, and ends where it ends. */
 static void test_toml_escapes(void **state)
 {
-	(void)state;
 	expect_toml("a = \"q\\\"b\" # c\nb = 'x'", "a", NULL);
 	expect_toml("a = \"q\\\"b = 'no'\"\nb = 'x'", "b", "x");
 	expect_toml("a = 'no \\n escape'", "a", "no \\n escape");
@@ -62,7 +60,6 @@ static void test_toml_escapes(void **state)
 /* What stands inside of other values is no key and no table. */
 static void test_toml_is_not_misled(void **state)
 {
-	(void)state;
 	expect_toml("d = \"\"\"\n[project]\nname = \"no\"\n\"\"\"\n[project]\nname = \"yes\"\n",
 		"project.name", "yes");
 	expect_toml("d = '''\nname = \"no\"\n'''\nname = 'yes'\n", "name", "yes");
@@ -83,7 +80,6 @@ static void test_toml_tables(void **state)
 		"[[tool.uv.index]]\nurl = 'x'\n[tool.uvx]\n";
 	AUTO_STRV struct strv keys = {0};
 
-	(void)state;
 	assert_true(toml_has_table(text, strlen(text), "tool.uv"));
 	assert_true(toml_has_table(text, strlen(text), "project"));
 	assert_false(toml_has_table(text, strlen(text), "tool.u"));
@@ -99,7 +95,6 @@ static void test_toml_limits(void **state)
 	AUTO_STRV struct strv keys = {0};
 	AUTO_BUF struct buf many;
 
-	(void)state;
 	memset(text, '[', 200000);
 	expect_toml(text, "a", NULL);
 	memcpy(text, "a='", 3);

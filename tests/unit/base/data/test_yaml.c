@@ -72,7 +72,6 @@ static void test_tree(void **state)
 					    "- {}\n"
 					    "- []\n");
 
-	(void)state;
 	assert_int_equal(root->kind, YAML_MAP);
 	assert_null(root->key);
 	assert_null(root->parent);
@@ -111,7 +110,6 @@ static void test_get(void **state)
 {
 	AUTO_YAML struct yaml *root = parse("a: 1\nb: [c]\n");
 
-	(void)state;
 	assert_null(yaml_get(NULL, "a"));
 	assert_null(yaml_get(root, "A"));
 	assert_null(yaml_get(yaml_get(root, "a"), "a"));
@@ -124,7 +122,6 @@ static void test_empty(void **state)
 	static const char *const texts[] = {
 		"", "\n\n", "# only this\n", "---\n", "---\n...\n", "\xef\xbb\xbf", "   \n"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
 		AUTO_YAML struct yaml *root = parse(texts[i]);
 		assert_int_equal(root->kind, YAML_MAP);
@@ -144,7 +141,6 @@ static void test_other_roots(void **state)
 	AUTO_YAML struct yaml *list = parse("- 1\n- 2\n");
 	AUTO_YAML struct yaml *quoted = parse("''\n");
 
-	(void)state;
 	check_scalar(scalar, 1, "just text", true);
 	assert_int_equal(list->kind, YAML_LIST);
 	check_scalar(list->first->next, 2, "2", true);
@@ -157,7 +153,6 @@ static void test_null(void **state)
 		parse("a:\nb: ~\nc: null\nd: Null\ne: NULL\n"
 		      "f: ''\ng: \"null\"\nh: nULL\ni: 0\nj: []\nk: |\n  ~\n");
 
-	(void)state;
 	assert_true(yaml_is_null(NULL));
 	for (const struct yaml *m = root->first; m; m = m->next)
 		assert_int_equal(yaml_is_null(m), strchr("abcde", *m->key) != NULL);
@@ -168,7 +163,6 @@ static void test_directive_and_escapes(void **state)
 	AUTO_YAML struct yaml *root = parse("%YAML 1.1\n---\n'on': yes\nb: >\n  folded\n  text\n"
 					    "c: caf\xc3\xa9\nd: \"\\u20ac\\x41\"\n");
 
-	(void)state;
 	check_scalar(yaml_get(root, "on"), 3, "yes", true);
 	check_scalar(yaml_get(root, "b"), 4, "folded text\n", false);
 	check_scalar(yaml_get(root, "c"), 7, "caf\xc3\xa9", true);
@@ -228,8 +222,6 @@ static const char *const refused[][2] = {
 
 static void test_refused(void **state)
 {
-
-	(void)state;
 	for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++)
 		check_refused(refused[i][0], refused[i][1]);
 	check_refused_bytes("a: 1\0\n", 6, "f.yaml:1:5: control characters are not allowed");
@@ -239,7 +231,6 @@ static void test_same_keys_in_other_maps(void **state)
 {
 	AUTO_YAML struct yaml *root = parse("a: {a: 1, b: 2}\nb: [{a: 1}, {a: 2}]\nc:\n  a: 1\n");
 
-	(void)state;
 	check_scalar(yaml_get(yaml_get(root, "c"), "a"), 4, "1", true);
 }
 
@@ -249,7 +240,6 @@ static void test_tab_hint(void **state)
 	struct yaml *yaml;
 	const char *text = "a:\n\tb: 1\n";
 
-	(void)state;
 	assert_int_equal(yaml_parse(text, strlen(text), "f.yaml", &yaml, &err), -ERR_CONFIG);
 	assert_string_equal(err.hint, "indent with spaces");
 }
@@ -271,7 +261,6 @@ static void test_depth(void **state)
 	AUTO_FREE char *fits = repeat("[", YAML_DEPTH_MAX, "]");
 	AUTO_FREE char *deep = repeat("[", YAML_DEPTH_MAX + 1, "]");
 
-	(void)state;
 	AUTO_YAML struct yaml *root = parse(fits);
 	assert_int_equal(root->kind, YAML_LIST);
 	check_refused(deep, "f.yaml:1:65: nested deeper than 64 levels");
@@ -283,7 +272,6 @@ static void test_deep_is_fast(void **state)
 	static const char *const opens[] = {"[", "[\n", "- ", "{a: ", "? ", "[? ", "{", "-\n "};
 	static const size_t sizes[] = {65536, YAML_SIZE_MAX};
 
-	(void)state;
 	for (size_t i = 0; i < 2 * sizeof(opens) / sizeof(*opens); i++) {
 		const char *open = opens[i / 2];
 		AUTO_FREE char *text = repeat(open, sizes[i % 2] / strlen(open), "");
@@ -301,7 +289,6 @@ static void test_tag_directives(void **state)
 	static const char *const starts[] = {"", "a: 1\n...\n"};
 	static const char *const breaks[] = {"\n", "\r", "\r\n", "\xc2\x85", "\xe2\x80\xa8"};
 
-	(void)state;
 	for (size_t i = 0; i < 2 * sizeof(breaks) / sizeof(*breaks); i++) {
 		AUTO_BUF struct buf text;
 
@@ -335,7 +322,6 @@ static void test_size(void **state)
 {
 	AUTO_FREE char *text = mem_alloc(YAML_SIZE_MAX + 2, 1);
 
-	(void)state;
 	memset(text, '#', YAML_SIZE_MAX + 1);
 	check_refused(text, "f.yaml is larger than 1 MiB");
 	text[YAML_SIZE_MAX] = '\0';
@@ -349,7 +335,6 @@ static void test_events(void **state)
 	/* Two for the stream, two for the document, two for the list. */
 	AUTO_FREE char *fits = repeat("- x\n", YAML_EVENTS_MAX - 6, "");
 
-	(void)state;
 	check_refused(many, "f.yaml:9998:3: more than 10,000 keys and values");
 	AUTO_YAML struct yaml *root = parse(fits);
 	assert_int_equal(root->kind, YAML_LIST);
@@ -360,7 +345,6 @@ static void test_many_keys(void **state)
 	AUTO_BUF struct buf text;
 	size_t n = 0;
 
-	(void)state;
 	buf_init(&text, YAML_SIZE_MAX);
 	for (int i = 0; i < 4990; i++)
 		buf_addf(&text, "key%d: %d\n", i, i);

@@ -23,7 +23,6 @@ static void check(const char *text, bool typed, const char *expected)
 
 static void test_types(void **state)
 {
-	(void)state;
 	check("{a: 1, b: -3, c: true, d: ~, e: , f: 1.5}", true,
 		"{\"a\":1,\"b\":-3,\"c\":true,\"d\":null,\"e\":null,\"f\":1.5}");
 	check("{a: '1', b: \"true\", c: yes, d: 0x1, e: 007, f: 1_0, g: 1e3, h: 2024-01-01}", true,
@@ -35,13 +34,11 @@ static void test_types(void **state)
 
 static void test_text(void **state)
 {
-	(void)state;
 	check("{a: 1, b: true, c: }", false, "{\"a\":\"1\",\"b\":\"true\",\"c\":\"\"}");
 }
 
 static void test_nesting(void **state)
 {
-	(void)state;
 	check("a:\n- {b: 1}\n- [x, 2]\n", true, "{\"a\":[{\"b\":1},[\"x\",2]]}");
 }
 

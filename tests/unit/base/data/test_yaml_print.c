@@ -46,7 +46,6 @@ static void check(const char *json_text, const char *yaml)
 
 static void test_blocks(void **state)
 {
-	(void)state;
 	check("{\"a\":1,\"b\":{\"c\":[1,{\"d\":2,\"e\":[]},[3,[4,5]],\"x\"],\"f\":{}},\"g\":null}",
 		"a: 1\n"
 		"b:\n"
@@ -69,7 +68,6 @@ static void test_blocks(void **state)
 
 static void test_quotes(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *json, *yaml;
 	} cases[] = {
@@ -147,14 +145,12 @@ static void test_quotes(void **state)
 
 static void test_keys(void **state)
 {
-	(void)state;
 	check("{\"yes\":1,\"a: b\":2,\"\":3,\"x\\ny\":4,\"1\":5}",
 		"\"yes\": 1\n\"a: b\": 2\n\"\": 3\n\"x\\ny\": 4\n\"1\": 5\n");
 }
 
 static void test_lines(void **state)
 {
-	(void)state;
 	check("{\"a\":[\"x\\n\\n\\ty\\n\",\"p\\n q \\n-\"],\"b\":1}",
 		"a:\n- |\n  x\n\n  \ty\n- |-\n  p\n   q \n  -\nb: 1\n");
 }
@@ -220,7 +216,6 @@ static bool is_same(const struct json *json, const struct yaml *yaml)
 
 static void test_round_trip(void **state)
 {
-	(void)state;
 	for (uint32_t i = 0; i < 20000; i++) {
 		uint32_t seed = i;
 		AUTO_JSON struct json *json = random_value(&seed, 0);
@@ -246,7 +241,6 @@ static void test_python(void **state)
 		"bad = [i for i, (a, b) in enumerate(zip(want, have)) if a != b]\n"
 		"sys.exit(1 if bad or len(want) != len(have) else 0)\n";
 	char dir[] = "/tmp/dlrun-yaml-XXXXXX";
-	(void)state;
 
 	assert_non_null(mkdtemp(dir));
 	AUTO_FREE char *json_name = mem_printf("%s/json", dir);

@@ -42,7 +42,6 @@ static void assert_hex(const uint8_t *got, size_t len, const char *want)
 
 static void test_vectors(void **state)
 {
-	(void)state;
 	AUTO_DIGEST struct digest digest = {0};
 	uint8_t out[SHA256_SIZE];
 
@@ -65,7 +64,6 @@ static void test_vectors(void **state)
 
 static void test_begun_again_forgets(void **state)
 {
-	(void)state;
 	AUTO_DIGEST struct digest digest = {0};
 	uint8_t out[SHA256_SIZE];
 
@@ -83,7 +81,6 @@ static void test_begun_again_forgets(void **state)
 
 static void test_million(void **state)
 {
-	(void)state;
 	AUTO_DIGEST struct digest digest = {0};
 	uint8_t out[SHA256_SIZE];
 	char a[1000];
@@ -99,7 +96,6 @@ static void test_million(void **state)
 
 static void test_text(void **state)
 {
-	(void)state;
 	uint8_t in[SHA256_SIZE], out[SHA256_SIZE];
 	char text[DIGEST_TEXT_SIZE];
 
@@ -114,7 +110,6 @@ static void test_text(void **state)
 
 static void test_parse_refuses(void **state)
 {
-	(void)state;
 #define HEX62 "7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 	static const char *const bad[] = {"", "sha256", "sha256:", "sha256:ba" HEX62 "0",
 		"sha256:a" HEX62, "sha256:BA" HEX62, "sha256:ga" HEX62, "SHA256:ba" HEX62,
@@ -147,7 +142,6 @@ static void hash_one(void *ctx, size_t i, unsigned worker)
 
 static void test_threads(void **state)
 {
-	(void)state;
 	struct job *job = mem_alloc(1, sizeof(*job));
 
 	par_for(ROUNDS, hash_one, job);
@@ -191,7 +185,6 @@ static int end_without_memory(bool makes_digest)
 
 static void test_out_of_memory(void **state)
 {
-	(void)state;
 	if (end_without_memory(false) != 0)
 		skip(); /* no such limit, or the malloc of a sanitizer */
 	int status = end_without_memory(true);
@@ -202,7 +195,6 @@ static void test_out_of_memory(void **state)
 /* RFC 2202, section 3; RFC 4231, section 4. */
 static void test_hmac(void **state)
 {
-	(void)state;
 	uint8_t key[64], long_key[131], out[SHA256_SIZE];
 
 	memset(key, 0x0b, sizeof(key));

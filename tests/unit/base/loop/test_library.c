@@ -72,7 +72,6 @@ static void expect_failure(const char *file, const struct library_symbol *which)
 
 static void test_what_is_not_there(void **unused)
 {
-	(void)unused;
 	expect_failure("libm-that-is-not-there.so", symbols);
 	expect_failure(LIBM, missing);
 }
@@ -81,9 +80,6 @@ static enum library_state shared;
 
 static void load(void *ctx, size_t i, unsigned worker)
 {
-	(void)ctx;
-	(void)i;
-	(void)worker;
 	const struct library library = library_of(LIBM, symbols, &shared);
 	assert_int_equal(library_load(&library, NULL), 0);
 	assert_true(maths.cos(0) > 0.99 && maths.sin(0) < 0.01);
@@ -91,7 +87,6 @@ static void load(void *ctx, size_t i, unsigned worker)
 
 static void test_from_many_threads(void **unused)
 {
-	(void)unused;
 	maths = (struct maths){0};
 	par_for(64, load, NULL);
 	assert_true(shared == LIBRARY_LOADED);

@@ -44,7 +44,6 @@ static int dispatch(void *ctx, short revents, struct err *err)
 {
 	struct source *source = ctx;
 
-	(void)err;
 	source->seen = revents;
 	source->n++;
 	if (source->act)
@@ -72,7 +71,6 @@ static void run(struct loop *loop)
 
 static int stop_timer(void *ctx, struct err *err)
 {
-	(void)err;
 	loop_stop(ctx);
 	return 0;
 }
@@ -100,7 +98,6 @@ static void test_nothing(void **state)
 {
 	struct loop *loop = loop_new();
 
-	(void)state;
 	run(loop);
 	loop_free(loop);
 	loop_free(NULL);
@@ -112,7 +109,6 @@ static void test_read_to_the_end(void **state)
 	struct source source = {.act = read_one};
 	int fds[2];
 
-	(void)state;
 	make_pair(fds);
 	assert_int_equal(write(fds[1], "abc", 3), 3);
 	close(fds[1]);
@@ -131,7 +127,6 @@ static void test_back_pressure(void **state)
 	struct rusage before, after;
 	int fds[2];
 
-	(void)state;
 	make_pair(fds);
 	assert_int_equal(write(fds[1], "abc", 3), 3);
 	close(fds[1]);
@@ -189,7 +184,6 @@ static int let_read(void *ctx, struct err *err)
 {
 	struct source *reader = ctx;
 
-	(void)err;
 	/* A busy machine: the loop has only begun. */
 	if (n_written == 0) {
 		loop_add_timer(reader->loop, clock_ms() + 30, let_read, reader);
@@ -208,7 +202,6 @@ static void test_writer_waits_for_reader(void **state)
 	struct source writer = {.act = write_some}, reader = {.act = read_some};
 	int fds[2];
 
-	(void)state;
 	n_written = n_read = 0;
 	make_pair(fds);
 	add(loop, &writer, fds[0], POLLOUT);
@@ -229,7 +222,6 @@ static void test_half_close(void **state)
 	int fds[2];
 	char data[8];
 
-	(void)state;
 	make_pair(fds);
 	assert_int_equal(write(fds[1], "q", 1), 1);
 	assert_int_equal(shutdown(fds[1], SHUT_WR), 0);
@@ -257,7 +249,6 @@ static void test_remove_in_dispatch(void **state)
 	struct source a = {.act = remove_other}, b = {.act = remove_other};
 	int fds[2];
 
-	(void)state;
 	make_pair(fds);
 	a.other = &b;
 	b.other = &a;
@@ -290,7 +281,6 @@ static void test_add_in_dispatch(void **state)
 	struct source sources[N] = {0};
 	int fds[2];
 
-	(void)state;
 	make_pair(fds);
 	for (int i = 0; i < N; i++) {
 		sources[i].act = i + 1 < N ? add_other : remove_self;
@@ -319,7 +309,6 @@ static void test_number_used_again(void **state)
 	struct loop *loop = loop_new();
 	struct source next = {.act = remove_self}, first = {.act = swap_fd, .other = &next};
 
-	(void)state;
 	add(loop, &first, open("/dev/null", O_RDWR | O_CLOEXEC), POLLIN);
 	run(loop);
 	assert_int_equal(first.n, 1);
@@ -334,7 +323,6 @@ static void test_remove_before_run(void **state)
 	struct loop *loop = loop_new();
 	struct source a = {.act = remove_self}, b = {.act = remove_self};
 
-	(void)state;
 	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	add(loop, &a, fd, POLLOUT);
 	add(loop, &b, fd, POLLOUT);
@@ -349,8 +337,6 @@ static void test_remove_before_run(void **state)
 
 static int fail_dispatch(void *ctx, short revents, struct err *err)
 {
-	(void)ctx;
-	(void)revents;
 	return err_set(err, E_RUN_LOST, "gone");
 }
 
@@ -361,7 +347,6 @@ static void test_error_ends_run(void **state)
 	struct source source = {.wants = POLLOUT};
 	struct loop *loop = loop_new();
 
-	(void)state;
 	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	struct loop_fd *handle = loop_add_fd(loop, fd, &failing, &source);
 	assert_int_equal(loop_run(loop, &err), -ERR_REMOTE);
@@ -392,7 +377,6 @@ static int take_step(void *ctx, struct err *err)
 {
 	struct step *step = ctx;
 
-	(void)err;
 	step->order->text[step->order->len++] = step->name;
 	return 0;
 }
@@ -404,7 +388,6 @@ static void test_timer_order(void **state)
 	static const int at[] = {30, 10, 20, 10, -5, 30};
 	int64_t start_ms = clock_ms();
 
-	(void)state;
 	for (int i = 0; i < 6; i++) {
 		steps[i] = (struct step){.order = &order, .name = (char)('0' + i)};
 		loop_add_timer(order.loop, start_ms + at[i], take_step, &steps[i]);
@@ -424,7 +407,6 @@ static void test_many_timers(void **state)
 	uint32_t random = 1;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	(void)err;
 	for (int i = 0; i < N; i++) {
 		random = random * 1664525 + 1013904223;
@@ -447,7 +429,6 @@ static int remove_victim(void *ctx, struct err *err)
 {
 	struct order *order = ctx;
 
-	(void)err;
 	order->text[order->len++] = 'r';
 	loop_remove_timer(order->loop, order->victim);
 	return 0;
@@ -459,7 +440,6 @@ static void test_remove_timer(void **state)
 	struct step a = {&order, 'a'}, b = {&order, 'b'};
 	int64_t now = clock_ms();
 
-	(void)state;
 	struct loop_timer *ran = loop_add_timer(order.loop, now, take_step, &a);
 	loop_add_timer(order.loop, now + 1, remove_victim, &order);
 	order.victim = loop_add_timer(order.loop, now + 1, take_step, &b);
@@ -479,7 +459,6 @@ static int renew(void *ctx, struct err *err)
 {
 	struct source *source = ctx;
 
-	(void)err;
 	source->n++;
 	loop_add_timer(source->loop, 0, renew, source);
 	return 0;
@@ -491,7 +470,6 @@ static void test_no_starvation(void **state)
 	struct loop *loop = loop_new();
 	struct source greedy = {.loop = loop}, source = {.act = remove_self};
 
-	(void)state;
 	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	add(loop, &source, fd, POLLOUT);
 	loop_add_timer(loop, 0, renew, &greedy);
@@ -505,7 +483,6 @@ static void test_no_starvation(void **state)
 
 static int fail_timer(void *ctx, struct err *err)
 {
-	(void)ctx;
 	return err_set(err, E_RUN_TIMEOUT, "late");
 }
 
@@ -514,7 +491,6 @@ static void test_timer_error(void **state)
 	struct loop *loop = loop_new();
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	loop_add_timer(loop, clock_ms(), fail_timer, NULL);
 	assert_int_equal(loop_run(loop, &err), -ERR_REMOTE);
 	assert_string_equal(err.message, "late");
@@ -527,7 +503,6 @@ static void test_stop_before_run(void **state)
 	struct loop *loop = loop_new();
 	struct source source = {.act = remove_self};
 
-	(void)state;
 	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	add(loop, &source, fd, POLLOUT);
 	loop_stop(loop);
@@ -554,7 +529,6 @@ static int note_signal(void *ctx, int sig, struct err *err)
 	struct signals *signals = ctx;
 	int n = 0;
 
-	(void)err;
 	signals->n[sig]++;
 	for (int i = 0; i < NSIG; i++)
 		n += signals->n[i];
@@ -565,8 +539,6 @@ static int note_signal(void *ctx, int sig, struct err *err)
 
 static int raise_timer(void *ctx, struct err *err)
 {
-	(void)ctx;
-	(void)err;
 	raise(SIGUSR1);
 	raise(SIGUSR2);
 	return 0;
@@ -578,7 +550,6 @@ static void test_signals(void **state)
 	AUTO_ERR struct err err = {0};
 	struct sigaction action;
 
-	(void)state;
 	signal(SIGUSR1, SIG_IGN);
 	assert_int_equal(loop_add_signal(signals.loop, SIGUSR1, note_signal, &signals, &err), 0);
 	assert_int_equal(loop_add_signal(signals.loop, SIGUSR2, note_signal, &signals, &err), 0);
@@ -611,8 +582,6 @@ static void test_signals(void **state)
 
 static int raise_interrupts(void *ctx, struct err *err)
 {
-	(void)ctx;
-	(void)err;
 	raise(SIGINT);
 	raise(SIGTERM);
 	raise(SIGHUP);
@@ -626,7 +595,6 @@ static void test_interrupts(void **state)
 	AUTO_ERR struct err err = {0};
 	struct sigaction action;
 
-	(void)state;
 	for (size_t i = 0; i < 3; i++)
 		signal(all[i], SIG_IGN);
 	assert_int_equal(loop_add_interrupts(signals.loop, note_signal, &signals, &err), 0);
@@ -653,7 +621,6 @@ static int fail_on_signal(void *ctx, int sig, struct err *err)
 /* The first of two signals that came together ends the run; the second is not lost. */
 static void test_signal_behind_the_end(void **state)
 {
-	(void)state;
 	for (int fails = 0; fails < 2; fails++) {
 		struct signals signals = {.loop = loop_new(), .stop_after = fails ? 9 : 1};
 		AUTO_ERR struct err err = {0};
@@ -679,7 +646,6 @@ static void test_timers_of_all_times(void **state)
 {
 	struct loop *loop = loop_new();
 
-	(void)state;
 	loop_add_timer(loop, INT64_MAX, stop_timer, NULL);
 	loop_add_timer(loop, INT64_MIN, stop_timer, loop);
 	run(loop);
@@ -688,7 +654,6 @@ static void test_timers_of_all_times(void **state)
 
 static void test_signal_after_another_loop(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		struct signals signals = {.loop = loop_new(), .stop_after = 1};
 		AUTO_ERR struct err err = {0};
@@ -707,7 +672,6 @@ static void test_signal_that_cannot_be(void **state)
 	struct signals signals = {.loop = loop};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(loop_add_signal(loop, SIGKILL, note_signal, &signals, &err), -ERR_IO);
 	assert_string_equal(err.message, "cannot wait for signal 9: Invalid argument");
 	run(loop); /* nothing was added */
@@ -720,7 +684,6 @@ static void test_child(void **state)
 	AUTO_ERR struct err err = {0};
 	int status;
 
-	(void)state;
 	assert_int_equal(loop_add_signal(signals.loop, SIGCHLD, note_signal, &signals, &err), 0);
 	pid_t pid = fork();
 	if (pid == 0)
@@ -741,7 +704,6 @@ static int doze(void *ctx, struct err *err)
 {
 	struct sleeper *sleeper = ctx;
 
-	(void)err;
 	if (sleeper->until_woken)
 		setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = 10000}, NULL);
 	if (sleeper->until_woken ? loop_woke_ms(sleeper->loop) == 0 : ++sleeper->ticks < 5)
@@ -752,7 +714,6 @@ static int doze(void *ctx, struct err *err)
 /* As if the process had been stopped at that place. */
 static void stand_still(int sig)
 {
-	(void)sig;
 	nanosleep(&(struct timespec){.tv_sec = 3, .tv_nsec = 100000000}, NULL);
 }
 
@@ -761,7 +722,6 @@ static void test_sleep_is_noticed(void **state)
 	struct sleeper sleeper = {.loop = loop_new()};
 	struct sigaction action = {.sa_handler = stand_still}, before;
 
-	(void)state;
 	doze(&sleeper, NULL);
 	run(sleeper.loop);
 	assert_int_equal(loop_woke_ms(sleeper.loop), 0);

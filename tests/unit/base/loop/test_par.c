@@ -24,7 +24,6 @@ enum { N_MAX = 100000, WIDTH_MAX = 16 };
 
 static void test_width(void **state)
 {
-	(void)state;
 	assert_in_range(par_width(), 1, WIDTH_MAX);
 	assert_true(par_width() <= os_processors());
 	assert_int_equal(par_width(), par_width());
@@ -67,7 +66,6 @@ static void test_for(void **state)
 {
 	static const size_t sizes[] = {0, 1, 2, 3, 15, 16, 17, 63, 64, 65, 1000, 4097, N_MAX};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
 		check_for(sizes[i]);
 	for (int i = 0; i < 200; i++)
@@ -96,14 +94,11 @@ static void meet(struct meeting *meeting)
 
 static void meet_item(void *ctx, size_t i, unsigned worker)
 {
-	(void)i;
-	(void)worker;
 	meet(ctx);
 }
 
 static void meet_queued(void *ctx, struct par_queue *queue, void *item, unsigned worker)
 {
-	(void)worker;
 	if (item == ctx) {
 		par_queue_add(queue, (char *)item + 1);
 		par_queue_add(queue, (char *)item + 1);
@@ -117,7 +112,6 @@ static void test_at_the_same_time(void **state)
 {
 	struct meeting of_for = {0}, of_queue = {0};
 
-	(void)state;
 	if (par_width() < 2)
 		skip();
 	par_for(2, meet_item, &of_for);
@@ -132,7 +126,6 @@ static void nested_item(void *ctx, size_t i, unsigned worker)
 {
 	struct count *counts = ctx;
 
-	(void)worker;
 	par_for(100, count_item, &counts[i]);
 }
 
@@ -140,7 +133,6 @@ static void test_nested(void **state)
 {
 	struct count counts[8] = {0};
 
-	(void)state;
 	for (size_t i = 0; i < 8; i++)
 		counts[i].seen = mem_alloc(100, sizeof(*counts[i].seen));
 	par_for(8, nested_item, counts);
@@ -173,7 +165,6 @@ static void test_queue(void **state)
 {
 	static const size_t want[] = {1, 4, 13, 40, 121, 364, 1093, 3280, 9841, 29524};
 
-	(void)state;
 	for (size_t levels = 1; levels <= sizeof(want) / sizeof(*want); levels++) {
 		struct tree tree = {0};
 		par_queue_run_apart(grow, &tree, (void *)levels, -1);
@@ -198,7 +189,6 @@ static void poll_apart(void *ctx, struct par_queue *queue, void *item, unsigned 
 	struct apart *apart = ctx;
 	uintptr_t left = (uintptr_t)item;
 
-	(void)worker;
 	apart->on_caller += pthread_equal(apart->caller, pthread_self()) != 0;
 	apart->wrong += fcntl(apart->fd, F_GETFD) < 0;
 	for (int i = 0; left && i < 3; i++)
@@ -211,7 +201,6 @@ static void test_queue_apart(void **state)
 	struct apart apart = {.caller = pthread_self()};
 	int other;
 
-	(void)state;
 	assert_true((other = fcntl(2, F_DUPFD_CLOEXEC, 3)) >= 3);
 	assert_true((apart.fd = fcntl(2, F_DUPFD_CLOEXEC, 3)) >= 3);
 	for (int i = 0; i < 50; i++)
@@ -226,7 +215,6 @@ static void chain(void *ctx, struct par_queue *queue, void *item, unsigned worke
 {
 	size_t left = (size_t)item;
 
-	(void)worker;
 	*(size_t *)ctx += 1; /* one at a time, in order */
 	if (left > 1)
 		par_queue_add(queue, (void *)(left - 1));
@@ -236,14 +224,12 @@ static void test_queue_chain(void **state)
 {
 	size_t n = 0;
 
-	(void)state;
 	par_queue_run_apart(chain, &n, (void *)10000, -1);
 	assert_int_equal(n, 10000);
 }
 
 static void add_many(void *ctx, struct par_queue *queue, void *item, unsigned worker)
 {
-	(void)worker;
 	atomic_fetch_add((atomic_size_t *)ctx, 1);
 	for (size_t i = 0; item == ctx && i < N_MAX; i++)
 		par_queue_add(queue, NULL);
@@ -253,7 +239,6 @@ static void test_queue_wide(void **state)
 {
 	atomic_size_t n = 0;
 
-	(void)state;
 	par_queue_run_apart(add_many, &n, &n, -1);
 	assert_int_equal(n, N_MAX + 1);
 }
@@ -276,7 +261,6 @@ static void test_task(void **state)
 	struct task task = {0};
 	sigset_t before, after;
 
-	(void)state;
 	pthread_sigmask(SIG_SETMASK, NULL, &before);
 	par_wait(par_start(note_mask, &task));
 	pthread_sigmask(SIG_SETMASK, NULL, &after);
@@ -306,7 +290,6 @@ static void go_on(void *ctx)
 /* What it uses is its own: it ends behind the one that began it. */
 static void test_left_alone(void **state)
 {
-	(void)state;
 	struct left *left = mem_alloc(1, sizeof(*left));
 	int go[2], went[2];
 	char byte = 0;

@@ -35,7 +35,6 @@ static int make_tmp(void **state)
 	AUTO_ERR struct err err = {0};
 	AUTO_FREE char *path = mem_printf("%s/dlrun-proc-XXXXXX", base ? base : "/tmp");
 
-	(void)state;
 	if (!mkdtemp(path) || fs_realpath(path, &tmp, &err) < 0)
 		return -1;
 	return 0;
@@ -43,7 +42,6 @@ static int make_tmp(void **state)
 
 static int remove_tmp(void **state)
 {
-	(void)state;
 	int r = fs_remove_tree(AT_FDCWD, tmp, NULL);
 	free(tmp);
 	return r;
@@ -137,7 +135,6 @@ static void test_capture(void **state)
 {
 	int before = lowest_free_fd();
 
-	(void)state;
 	check_shell("printf 'a b\\nc'", "a b\nc");
 	check_shell("printf gone >&2", "");
 	check_shell("cat", "");
@@ -149,7 +146,6 @@ static void test_capture(void **state)
 
 static void test_status(void **state)
 {
-	(void)state;
 	int status = shell_status("exit 7");
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 7);
@@ -168,7 +164,6 @@ static void test_dir(void **state)
 	AUTO_BUF struct buf out;
 	int status;
 
-	(void)state;
 	buf_init(&out, 4096);
 	assert_int_equal(proc_capture(argv, tmp, LONG_MS, &out, &status, NULL), 0);
 	assert_string_equal(out.data, want);
@@ -187,7 +182,6 @@ static void test_exec_failures(void **state)
 
 	AUTO_FREE char *path = mem_strdup(getenv("PATH"));
 
-	(void)state;
 	/* Ours may have a directory that we may not search, which is another error. */
 	setenv("PATH", "/proc/nonexistent:/bin", 1);
 	check_command_fails("dlrun-no-such-program", E_EXEC_NOT_FOUND);
@@ -219,7 +213,6 @@ static void test_missing_interpreter(void **state)
 	struct proc_spec spec = {.argv = (const char *[]){odd, NULL}, .stdin_fd = -1};
 	pid_t pid = 77;
 
-	(void)state;
 	assert_int_equal(proc_spawn(&spec, &pid, &err), -ERR_NOTFOUND);
 	assert_int_equal(pid, 77);
 	assert_int_equal(err.n_evidence, 1);
@@ -237,7 +230,6 @@ static void test_script_without_interpreter(void **state)
 	AUTO_BUF struct buf out;
 	int status;
 
-	(void)state;
 	buf_init(&out, 100);
 	assert_int_equal(proc_capture((const char *[]){script, "a b", "c", NULL}, NULL, LONG_MS,
 				 &out, &status, NULL),
@@ -272,7 +264,6 @@ static void test_env(void **state)
 		.stderr_fd = 2,
 	};
 
-	(void)state;
 	setenv("X", "ours", 1);
 	setenv("Y", "ours", 1);
 	AUTO_FREE char *inherited = spawn_read(&spec);
@@ -290,7 +281,6 @@ static void test_path_of_env(void **state)
 	AUTO_FREE char *both = mem_printf("PATH=/proc/nonexistent:%s:%s", tmp, second);
 	AUTO_FREE char *script = mem_printf("#!/bin/sh\necho %s\n", "second");
 
-	(void)state;
 	mkdir(second, 0755);
 	/* One that may not be run does not hide the next. */
 	AUTO_FREE char *hidden = put("tool", "#!/bin/sh\necho first\n", 0644);
@@ -322,7 +312,6 @@ static void test_only_named_descriptors(void **state)
 {
 	int extra[7];
 
-	(void)state;
 	/* Without close-on-exec, as a library might leave them. */
 	for (int i = 0; i < 7; i++)
 		extra[i] = dup(0);
@@ -413,20 +402,17 @@ static int pass_signals(void)
 
 static void test_std_descriptors(void **state)
 {
-	(void)state;
 	in_child(capture_without_std);
 	in_child(swap_std);
 }
 
 static void test_signals_are_reset(void **state)
 {
-	(void)state;
 	in_child(pass_signals);
 }
 
 static void test_session(void **state)
 {
-	(void)state;
 	for (int new_session = 0; new_session < 2; new_session++) {
 		int fds[2], status;
 		pid_t pid;
@@ -465,7 +451,6 @@ static void test_limit(void **state)
 	int64_t start_ms = clock_ms();
 	int status;
 
-	(void)state;
 	check_limit(10, 0);
 	check_limit(9, -ERR_LIMIT);
 	/* One that would never end is ended. */
@@ -502,7 +487,6 @@ static void test_timeout(void **state)
 		mem_printf("exec 3>'%s'; sleep 1000 & echo started; sleep 1000", fifo);
 	int status;
 
-	(void)state;
 	assert_int_equal(mkfifo(fifo, 0600), 0);
 	AUTO_FD int fd = open(fifo, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	assert_true(fd >= 0);
@@ -542,7 +526,6 @@ static void test_output_that_cannot_be_read(void **state)
 	int64_t start_ms = clock_ms();
 	int status = -7;
 
-	(void)state;
 	buf_init(&out, 1000);
 	fail_large = true;
 	int r = proc_capture((const char *[]){"sh", "-c", "echo a; exec sleep 30", NULL}, NULL, -1,
@@ -566,7 +549,6 @@ static void test_report_that_cannot_be_read(void **state)
 	int64_t start_ms = clock_ms();
 	pid_t pid = -7;
 
-	(void)state;
 	fail_small = true;
 	int r = proc_spawn(&spec, &pid, &err);
 	fail_small = false;
@@ -583,7 +565,6 @@ static void test_longest_timeout(void **state)
 	AUTO_BUF struct buf out;
 	int status;
 
-	(void)state;
 	buf_init(&out, 1000);
 	int r = proc_capture((const char *[]){"sh", "-c", "echo a; sleep 0.05", NULL}, NULL,
 		INT64_MAX, &out, &status, &err);
@@ -609,7 +590,6 @@ static void test_find(void **state)
 	AUTO_FREE char *path = mem_printf("/proc/nonexistent:%s:%s", a, b);
 	AUTO_FREE char *dir_tool = mem_printf("%s/dir-tool", a);
 
-	(void)state;
 	mkdir(a, 0755);
 	mkdir(b, 0755);
 	AUTO_FREE char *both_a = put("a/both", "", 0755);
@@ -646,7 +626,6 @@ static void test_signal_names(void **state)
 {
 	char out[8];
 
-	(void)state;
 	assert_int_equal(proc_signal_number("TERM"), SIGTERM);
 	assert_int_equal(proc_signal_number("SIGTERM"), SIGTERM);
 	assert_int_equal(proc_signal_number("15"), 15);

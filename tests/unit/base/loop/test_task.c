@@ -28,7 +28,6 @@ static int response_later(void *ctx, struct err *err)
 {
 	struct runtime *runtime = ctx;
 
-	(void)err;
 	task_respond(runtime->waiting, 7, NULL);
 	return 0;
 }
@@ -64,7 +63,6 @@ static int on_done(void *ctx, int r, struct err *error, struct err *err)
 {
 	struct runtime *runtime = ctx;
 
-	(void)err;
 	runtime->dones++;
 	runtime->result = r;
 	if (err_is_set(error))
@@ -102,7 +100,6 @@ static void test_queries_are_answered_one_by_one(void **state)
 {
 	struct runtime runtime = {0};
 
-	(void)state;
 	run(&runtime, query_often);
 	assert_int_equal(runtime.result, 5);
 	assert_int_equal(runtime.queries, QUERIES);
@@ -119,7 +116,6 @@ static void test_an_response_may_come_later(void **state)
 {
 	struct runtime runtime = {.later = true};
 
-	(void)state;
 	run(&runtime, query_once);
 	assert_int_equal(runtime.result, 7);
 }
@@ -128,7 +124,6 @@ static void test_a_refusal_reaches_the_end(void **state)
 {
 	struct runtime runtime = {.refuse = true};
 
-	(void)state;
 	run(&runtime, query_once);
 	assert_int_equal(runtime.result, -ERR_IO);
 	assert_string_equal(runtime.message, "no");
@@ -147,7 +142,6 @@ static void test_cancel_ends_every_query(void **state)
 {
 	struct runtime runtime = {.cancel_when_requested = true};
 
-	(void)state;
 	run(&runtime, query_twice);
 	assert_int_equal(runtime.result, -ERR_CANCELED);
 	assert_int_equal(runtime.queries, 1);
@@ -157,7 +151,6 @@ static void test_free_ends_a_task_that_waits(void **state)
 {
 	struct runtime runtime = {.loop = loop_new()};
 
-	(void)state;
 	task_start(runtime.loop, query_once, on_done, &runtime, &runtime.task);
 	task_free(runtime.task);
 	assert_int_equal(runtime.dones, 0);
@@ -169,7 +162,6 @@ static int post_many(struct task *task, void *ctx, struct err *err)
 {
 	for (int i = 0; i < TASK_POSTS_MAX; i++)
 		task_post(task, on_post, ctx);
-	(void)err;
 	return 0;
 }
 
@@ -177,7 +169,6 @@ static void test_posts_arrive_before_the_end(void **state)
 {
 	struct runtime runtime = {0};
 
-	(void)state;
 	run(&runtime, post_many);
 	assert_int_equal(runtime.posts, TASK_POSTS_MAX);
 }

@@ -56,7 +56,6 @@ static void test_one_is_used_again(void **state)
 {
 	struct piece first = {.wait_fd = -1}, second = {.wait_fd = -1};
 
-	(void)state;
 	run(&first);
 	run(&second);
 	assert_true(pthread_equal(first.thread, second.thread));
@@ -66,7 +65,6 @@ static void test_a_spoilt_one_is_not(void **state)
 {
 	struct piece first = {.wait_fd = -1, .spoils = true}, second = {.wait_fd = -1};
 
-	(void)state;
 	run(&first);
 	run(&second);
 	assert_false(second.was_spoilt);
@@ -78,7 +76,6 @@ static void test_many_at_once(void **state)
 	struct thread *threads[MANY];
 	int gate[2];
 
-	(void)state;
 	assert_int_equal(pipe(gate), 0);
 	thread_prepare(3);
 	for (int round = 0; round < 3; round++) {
@@ -105,7 +102,6 @@ static void test_one_that_is_left(void **state)
 	char byte = 'x';
 	int gate[2];
 
-	(void)state;
 	assert_int_equal(pipe(gate), 0);
 	piece.wait_fd = gate[0];
 	thread_leave(thread_start(work, &piece));
@@ -120,7 +116,6 @@ static void test_the_child_of_a_fork_has_none(void **state)
 {
 	int status;
 
-	(void)state;
 	thread_prepare(4);
 	pid_t pid = fork();
 	assert_true(pid >= 0);

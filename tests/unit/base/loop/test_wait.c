@@ -20,7 +20,6 @@ static int on_done(void *ctx, struct err *err)
 {
 	struct fixture *fixture = ctx;
 
-	(void)err;
 	loop_wait_done(&fixture->wait);
 	if (--fixture->n_left > 0)
 		loop_add_timer(fixture->wait.loop, clock_ms(), on_done, fixture);
@@ -31,7 +30,6 @@ static int on_stop(void *ctx, struct err *err)
 {
 	struct fixture *fixture = ctx;
 
-	(void)err;
 	loop_stop(fixture->wait.loop);
 	return 0;
 }
@@ -40,14 +38,12 @@ static int on_interrupt(void *ctx, struct err *err)
 {
 	struct fixture *fixture = ctx;
 
-	(void)err;
 	fixture->interrupted = 1;
 	return 0;
 }
 
 static int on_error(void *ctx, struct err *err)
 {
-	(void)ctx;
 	return err_set(err, E_IO, "broken");
 }
 

@@ -52,7 +52,6 @@ static void test_where(void **state)
 			"/sys/fs/cgroup/x", "/sys/fs/cgroup", "", ""},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		check(&rows[i]);
 }
@@ -75,7 +74,6 @@ static void test_nowhere(void **state)
 		{"0:x\n0::\n:::\nmemory\n", SYSTEMD_MOUNT HYBRID_MOUNTS, "", "", "", ""},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		check(&rows[i]);
 }
@@ -86,7 +84,6 @@ static void test_too_long(void **state)
 	char groups[600] = "0::/", mounts[300];
 	struct cgroup_dirs dirs;
 
-	(void)state;
 	memset(groups + 4, 'a', 300);
 	cgroup_find(groups, SYSTEMD_MOUNT, &dirs);
 	assert_string_equal(dirs.unified, "");
@@ -103,7 +100,6 @@ static void test_values(void **state)
 {
 	static const char events[] = "low 0\noom 3\noom_kill 2\noom_group_kill 9\n";
 
-	(void)state;
 	assert_int_equal(cgroup_value(events, "oom_kill"), 2);
 	assert_int_equal(cgroup_value(events, "oom"), 3);
 	assert_int_equal(cgroup_value(events, "kill"), -1);

@@ -30,7 +30,6 @@ static int root_fd;
 
 static int make_root(void **state)
 {
-	(void)state;
 	const char *tmp = getenv("TMPDIR");
 
 	snprintf(root, sizeof(root), "%s/dlrun-test-XXXXXX", str_empty(tmp) ? "/tmp" : tmp);
@@ -42,7 +41,6 @@ static int make_root(void **state)
 
 static int remove_root(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	close(root_fd);
@@ -94,7 +92,6 @@ static int count_entries(const char *path)
 
 static void test_error_ids(void **state)
 {
-	(void)state;
 	static const struct {
 		int errnum, code;
 		enum err_id id;
@@ -117,7 +114,6 @@ static void test_error_ids(void **state)
 
 static void test_join(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *dir, *name, *want;
 	} rows[] = {
@@ -147,7 +143,6 @@ static void parts_of_paths(void **state)
 	} rows[] = {{"a", "a", "."}, {"a/b", "b", "a"}, {"/a", "a", "/"}, {"/a/b/c", "c", "/a/b"},
 		{"a/", "", "a"}, {"/", "", "/"}, {"", "", "."}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_FREE char *dir = fs_dirname(rows[i].path);
 		assert_string_equal(fs_basename(rows[i].path), rows[i].base);
@@ -161,7 +156,6 @@ static void parts_of_paths(void **state)
 
 static void test_realpath(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	AUTO_FREE char *real = NULL;
 	char *untouched = NULL;
@@ -178,7 +172,6 @@ static void test_realpath(void **state)
 
 static void test_read(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf buf = {0};
 	bool missing = true;
@@ -197,7 +190,6 @@ static void test_read(void **state)
 
 static void test_read_fails(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf buf;
 	bool missing = false;
@@ -221,7 +213,6 @@ static void test_read_fails(void **state)
 
 static void test_read_limit(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf buf = {0};
 
@@ -240,7 +231,6 @@ static void test_read_limit(void **state)
 /* A pipe that nobody writes to must not hold us up. */
 static void test_read_pipe(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf buf = {0};
 
 	assert_int_equal(mkfifo(in_root("pipe"), 0600), 0);
@@ -262,7 +252,6 @@ static void write_slowly(int fd, size_t len)
 /* Both ends may be non-blocking without our doing: short and refused transfers are waited for. */
 static void test_pipe_both_ways(void **state)
 {
-	(void)state;
 	enum { LEN = 500000 };
 	AUTO_BUF struct buf buf = {0};
 	int fds[2], status;
@@ -286,7 +275,6 @@ static void test_pipe_both_ways(void **state)
 
 static void test_write_fails(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	AUTO_FD int fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
 
@@ -300,7 +288,6 @@ static void test_write_fails(void **state)
 
 static void test_temp_name(void **state)
 {
-	(void)state;
 	char one[FS_TEMP_NAME_SIZE], two[FS_TEMP_NAME_SIZE];
 
 	fs_temp_name(one);
@@ -313,7 +300,6 @@ static void test_temp_name(void **state)
 
 static void test_replace(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf buf = {0};
 	mode_t old = umask(077);
 
@@ -334,7 +320,6 @@ static void test_replace(void **state)
 
 static void test_replace_leaves_link_target(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf buf = {0};
 
 	put("target", "old");
@@ -348,7 +333,6 @@ static void test_replace_leaves_link_target(void **state)
 
 static void test_replace_fails_clean(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	assert_int_equal(mkdir(in_root("dir"), 0755), 0);
@@ -384,7 +368,6 @@ static void test_replace_fails_clean(void **state)
 /* Relative paths, and a name of the greatest length. */
 static void test_replace_names(void **state)
 {
-	(void)state;
 	char name[256];
 	pid_t pid = fork();
 
@@ -407,7 +390,6 @@ static void test_replace_names(void **state)
 
 static void test_sync_dir(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	put("file", "x");
@@ -421,7 +403,6 @@ static void test_sync_dir(void **state)
 
 static void test_mkdirs(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	assert_int_equal(fs_mkdirs(in_root("a/b//c/./d"), 0700, &err), 0);
@@ -441,7 +422,6 @@ static void test_mkdirs(void **state)
 
 static void test_mkdirs_fails(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	put("file", "x");
@@ -458,7 +438,6 @@ static void test_mkdirs_fails(void **state)
 
 static void test_private_dir(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	assert_int_equal(fs_private_dir(in_root("new/sub"), &err), 0);
@@ -490,7 +469,6 @@ static void test_private_dir(void **state)
 
 static void test_open_beneath(void **state)
 {
-	(void)state;
 	assert_int_equal(mkdir(in_root("dir"), 0755), 0);
 	put("dir/file", "x");
 	assert_int_equal(symlink("file", in_root("dir/link")), 0);
@@ -507,7 +485,6 @@ static void test_open_beneath(void **state)
 
 static void test_remove_tree(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	put("outside", "x");
@@ -537,7 +514,6 @@ static void test_remove_tree(void **state)
 
 static void test_remove_tree_opens_closed_dirs(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	assert_int_equal(fs_mkdirs(in_root("t/a/b"), 0755, NULL), 0);
@@ -553,7 +529,6 @@ static void test_remove_tree_opens_closed_dirs(void **state)
 /* Deeper than a path may be long, and than descriptors may be many. */
 static void test_remove_tree_deep(void **state)
 {
-	(void)state;
 	enum { DEPTH = 2500 };
 	AUTO_ERR struct err err = {0};
 	int fd = dup(root_fd);
@@ -583,7 +558,6 @@ static void test_remove_tree_deep(void **state)
 
 static void test_remove_tree_wide(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 1500; i++) {
 		char name[64];
 		snprintf(name, sizeof(name), "t/%d/%d", i % 50, i);
@@ -602,7 +576,6 @@ static void test_remove_tree_wide(void **state)
 
 static void test_remove_tree_refuses(void **state)
 {
-	(void)state;
 	static const char *const bad[] = {"", ".", "..", "t/", "t/.", "t/..", "/"};
 	AUTO_ERR struct err err = {0};
 
@@ -618,7 +591,6 @@ static void test_remove_tree_refuses(void **state)
 /* Somebody goes on writing into the tree for a while. */
 static void test_remove_tree_while_it_grows(void **state)
 {
-	(void)state;
 	int status;
 
 	assert_int_equal(fs_mkdirs(in_root("t/a"), 0755, NULL), 0);
@@ -680,7 +652,6 @@ static void stop_holder(struct holder holder)
 
 static void test_lock_excludes(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	const char *path = in_root("lock");
 	int fd = -1;
@@ -708,7 +679,6 @@ static void test_lock_excludes(void **state)
 
 static void test_lock_shared(void **state)
 {
-	(void)state;
 	const char *path = in_root("lock");
 	int fd = -1;
 	struct holder holder = start_holder(path, false);
@@ -752,7 +722,6 @@ static void check_waiting(int64_t timeout_ms)
 
 static void test_lock_waits(void **state)
 {
-	(void)state;
 	check_waiting(-1);
 	check_waiting(60000);
 }
@@ -760,7 +729,6 @@ static void test_lock_waits(void **state)
 /* Who waits for a lock on a file that its holder removes must not end with a lock on nothing. */
 static void test_lock_of_a_removed_file(void **state)
 {
-	(void)state;
 	const char *path = in_root("lock");
 	int fd, status;
 
@@ -808,7 +776,6 @@ int flock(int fd, int how)
 
 static void test_lock_on_nfs(void **state)
 {
-	(void)state;
 	const char *path = in_root("lock");
 	int fd;
 
@@ -826,7 +793,6 @@ static void test_lock_on_nfs(void **state)
 /* Waits for ever if it takes "not known" for "another file". */
 static void test_lock_that_cannot_be_checked(void **state)
 {
-	(void)state;
 	int status;
 	pid_t pid = fork();
 
@@ -859,7 +825,6 @@ static void hand_on(int fd, int n)
 /* The time is the caller's, not that of each file that bears the name meanwhile. */
 static void test_lock_of_changing_files(void **state)
 {
-	(void)state;
 	const char *path = in_root("lock");
 	int fd, own = -1, status;
 
@@ -876,7 +841,6 @@ static void test_lock_of_changing_files(void **state)
 
 static void test_lock_fails(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	int fd = -1;
 
@@ -892,7 +856,6 @@ static void test_lock_fails(void **state)
 
 static void test_free_bytes(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	uint64_t bytes = 0;
 

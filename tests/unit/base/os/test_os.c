@@ -36,7 +36,6 @@ static int make_tmp(void **state)
 {
 	const char *base = getenv("TMPDIR");
 
-	(void)state;
 	tmp = mem_printf("%s/dlrun-os-XXXXXX", base ? base : "/tmp");
 	if (!mkdtemp(tmp))
 		return -1;
@@ -46,7 +45,6 @@ static int make_tmp(void **state)
 
 static int remove_tmp(void **state)
 {
-	(void)state;
 	close(tmp_fd);
 	int r = fs_remove_tree(AT_FDCWD, tmp, NULL);
 	free(tmp);
@@ -86,7 +84,6 @@ static void test_ids(void **state)
 {
 	char boot[OS_ID_SIZE], again[OS_ID_SIZE], machine[OS_ID_SIZE], raw[64] = "";
 
-	(void)state;
 	assert_int_equal(os_boot_id(boot), is_full());
 	if (is_full()) {
 		assert_int_equal(strlen(boot), 36);
@@ -109,7 +106,6 @@ static void test_hash_id(void **state)
 {
 	char id[OS_ID_SIZE], other[OS_ID_SIZE];
 
-	(void)state;
 	/* The beginning of sha256("dlrun machine 4f0d2c9a:" "0"): a change of it would make every
 	 * machine another one. */
 	os_hash_id("0", id);
@@ -142,7 +138,6 @@ static void test_process(void **state)
 {
 	uint64_t start = os_process_start(getpid());
 
-	(void)state;
 	assert_int_equal(start != 0, is_full());
 	assert_true(os_process_start(getpid()) == start);
 	assert_true(os_process_alive(getpid(), start));
@@ -174,7 +169,6 @@ static void test_process_with_odd_name(void **state)
 	int fds[2], in[2];
 	char c;
 
-	(void)state;
 	if (!is_full())
 		skip();
 	AUTO_FREE char *path = mem_printf("%s/a) Z 1 (b c", tmp);
@@ -297,7 +291,6 @@ static int signal_orphans(void)
 
 static void test_descendants(void **state)
 {
-	(void)state;
 	if (!is_full()) {
 		assert_false(os_become_subreaper());
 		assert_int_equal(os_signal_descendants(SIGTERM, NULL), -1);
@@ -411,7 +404,6 @@ static void check_beneath(open_fn *open_it)
 /* Both ways give the same answers; the walk is what old kernels and the portable twin use. */
 static void test_beneath(void **state)
 {
-	(void)state;
 	make_tree();
 	check_beneath(os_open_beneath);
 	check_beneath(os_walk_beneath);
@@ -422,7 +414,6 @@ static void test_beneath(void **state)
  * want to wait. */
 static void test_leased(void **state)
 {
-	(void)state;
 	int64_t start_ms = clock_ms();
 
 	put("leased");
@@ -439,7 +430,6 @@ static void test_leased(void **state)
 
 static void test_leads_out(void **state)
 {
-	(void)state;
 	static const char *const out[] = {
 		"/", "/a", "..", "../", "a/..", "a/../b", "a//..", "./.."};
 	static const char *const in[] = {"", ".", "a", "a/b", "...", "..a", "a..", "a/..b", ".a/"};
@@ -459,7 +449,6 @@ static bool is_readable(int fd, int ms)
 /* What has no name is not seen, and is there under each name that it is given. */
 static void test_nameless(void **state)
 {
-	(void)state;
 	AUTO_FD int fd = os_open_nameless(tmp_fd, 0600);
 	struct stat st;
 
@@ -484,7 +473,6 @@ static void test_watch(void **state)
 	AUTO_FREE char *file = mem_printf("%s/watched", tmp);
 	AUTO_FREE char *dir = mem_printf("%s/watched-dir", tmp);
 
-	(void)state;
 	put("watched");
 	mkdirat(tmp_fd, "watched-dir", 0755);
 	os_watch_drain(-1);
@@ -532,7 +520,6 @@ static void test_watch(void **state)
 
 static void test_network_fs(void **state)
 {
-	(void)state;
 	AUTO_FD int proc = open("/proc", O_RDONLY | O_CLOEXEC);
 	AUTO_FD int dev = open("/dev", O_RDONLY | O_CLOEXEC);
 	assert_null(os_network_fs(proc));
@@ -546,7 +533,6 @@ static void test_network_fs(void **state)
 
 static void test_processors(void **state)
 {
-	(void)state;
 	assert_true(os_processors() >= 1);
 	assert_true((long)os_processors() <= sysconf(_SC_NPROCESSORS_CONF));
 }
@@ -568,7 +554,6 @@ static void test_cloexec_from(void **state)
 {
 	int status;
 
-	(void)state;
 	pid_t pid = fork();
 	if (pid == 0)
 		_exit(cloexec_from());
@@ -600,7 +585,6 @@ static void test_keep_only_fd(void **state)
 	pthread_t thread;
 	int fds[3];
 
-	(void)state;
 	for (int i = 0; i < 3; i++)
 		assert_true((fds[i] = fcntl(2, F_DUPFD_CLOEXEC, 3)) >= 3);
 	assert_false(os_keep_only_fd(-1));
@@ -627,7 +611,6 @@ static void test_pipe(void **state)
 	int fds[2];
 	char c;
 
-	(void)state;
 	for (int flags = 0; flags <= O_NONBLOCK; flags += O_NONBLOCK) {
 		assert_int_equal(os_pipe(fds, flags), 0);
 		for (int i = 0; i < 2; i++) {
@@ -660,7 +643,6 @@ static void test_self_path(void **state)
 	char path[4096], tiny[4] = "abc";
 	struct stat st;
 
-	(void)state;
 	if (!os_self_path(path, sizeof(path)))
 		skip();
 	assert_int_equal(path[0], '/');
@@ -693,7 +675,6 @@ static int protect(void)
 
 static void test_nice_and_protected(void **state)
 {
-	(void)state;
 	in_child(be_nice);
 	in_child(protect);
 }
@@ -784,7 +765,6 @@ static void test_family(void **state)
 {
 	int status;
 
-	(void)state;
 	fflush(NULL);
 	pid_t pid = fork();
 	if (pid == 0)
@@ -801,7 +781,6 @@ static void test_no_family(void **state)
 	struct os_family none = {.path = ""}, family;
 	int status;
 
-	(void)state;
 	pid_t pid = os_family_fork(&none);
 	if (pid == 0)
 		_exit(3);
@@ -844,7 +823,6 @@ static void test_list_names(void **state)
 	AUTO_FREE void *buffer = mem_alloc(1, OS_NAMES_SIZE);
 	struct names names = {0};
 
-	(void)state;
 	assert_int_equal(mkdirat(tmp_fd, "names", 0755), 0);
 	AUTO_FD int dir_fd = openat(tmp_fd, "names", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	for (unsigned i = 0; i < NAMES; i++) {

@@ -111,7 +111,6 @@ static void test_in_our_own(void **state)
 	struct os_family family;
 	struct cgroup_dirs own;
 
-	(void)state;
 	put_session(&own);
 	create(&own, 0, 0, &family, "v2/user/app/scope");
 	assert_int_equal(family.enforced, 0);
@@ -132,7 +131,6 @@ static void test_where_it_is_handed_down(void **state)
 	struct os_family family;
 	struct cgroup_dirs own;
 
-	(void)state;
 	put_session(&own);
 	create(&own, 64 * MIB, 0, &family, "v2/user/app");
 	assert_int_equal(family.enforced, OS_LIMIT_MEMORY);
@@ -147,7 +145,6 @@ static void test_as_far_as_it_may_be_written(void **state)
 	struct os_family family;
 	struct cgroup_dirs own;
 
-	(void)state;
 	put_session(&own);
 	AUTO_FREE char *procs = at("v2/user/cgroup.procs");
 	unlink(procs);
@@ -170,7 +167,6 @@ static void test_limits_are_not_left(void **state)
 	struct os_family family;
 	struct cgroup_dirs own;
 
-	(void)state;
 	put_session(&own);
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		AUTO_FREE char *file = mem_printf("v2/user/app/scope/%s", files[i]);
@@ -205,7 +201,6 @@ static void test_version_1(void **state)
 	struct os_family family;
 	struct cgroup_dirs own;
 
-	(void)state;
 	put_v1(&own);
 	assert_true(os_family_create_in(&own, &family, NAME, &all));
 	assert_string_equal(family.path, "");
@@ -239,7 +234,6 @@ static void test_leftovers(void **state)
 	struct os_family family;
 	struct cgroup_dirs own;
 
-	(void)state;
 	put_session(&own);
 	fs_mkdirs(living_path, 0700, NULL);
 	fs_mkdirs(empty, 0700, NULL);
@@ -267,7 +261,6 @@ static void test_kills(void **state)
 	struct os_family family, none = {{0}};
 	struct cgroup_dirs own, v1;
 
-	(void)state;
 	put_session(&own);
 	create(&own, MIB, 0, &family, "v2/user/app");
 	check_kills(&own, &none, -1, true);

@@ -98,7 +98,6 @@ static void check_all(void)
 
 static void test_own(void **state)
 {
-	(void)state;
 	if (!is_known())
 		skip();
 	check_all();
@@ -110,7 +109,6 @@ static void test_none(void **state)
 	uid_t uid;
 	int fds[2];
 
-	(void)state;
 	assert_true(os_peer_uid(fd, &uid) <= 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
 	assert_int_equal(os_peer_uid(fds[0], &uid), -ENOTSUP);
@@ -126,7 +124,6 @@ static void test_other(void **state)
 	char c;
 	int status;
 
-	(void)state;
 	if (geteuid() != 0 || !is_known()) {
 		print_message("not root: the connection of another user is not tried\n");
 		skip();
@@ -174,7 +171,6 @@ static bool forbid_netlink(void)
 
 static void test_without_netlink(void **state)
 {
-	(void)state;
 	if (!is_known() || !forbid_netlink()) {
 		print_message("no filter of system calls: only netlink was asked\n");
 		skip();
@@ -196,7 +192,6 @@ static void test_unsent(void **state)
 	size_t n_sent = 0, n_got = 0;
 	ssize_t n;
 
-	(void)state;
 	assert_int_equal(connect(client, (struct sockaddr *)&address, len), 0);
 	AUTO_FD int fd = accept(listening, NULL, NULL);
 	assert_int_equal(os_unsent(fd), 0);

@@ -72,7 +72,6 @@ static void test_off_evaluates_nothing(void **state)
 {
 	int n = 0;
 
-	(void)state;
 	assert_int_equal(trace_start(NULL, NULL), 0);
 	assert_int_equal(trace_start("", NULL), 0);
 	trace_note(TRACE_HTTP, "%d", ++n);
@@ -81,7 +80,6 @@ static void test_off_evaluates_nothing(void **state)
 
 static void test_only_chosen_categories_are_written(void **state)
 {
-	(void)state;
 	start("kube,store");
 	trace_note(TRACE_KUBE, "one");
 	trace_note(TRACE_HTTP, "two");
@@ -100,7 +98,6 @@ static void test_unknown_category_names_those_there_are(void **state)
 {
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(trace_start("http,ku\033be", &err), -ERR_USAGE);
 	assert_string_equal(err.message,
 		"DLRUN_TRACE: unknown category 'ku\\x1bbe'; known: http, kube, ssh, oci, "
@@ -114,7 +111,6 @@ static void test_file_is_the_owners_and_appended_to(void **state)
 	struct stat st;
 	AUTO_BUF struct buf text = {0};
 
-	(void)state;
 	start("http");
 	trace_note(TRACE_HTTP, "one");
 	trace_stop();
@@ -133,7 +129,6 @@ static void test_relative_file_stays_when_the_directory_changes(void **state)
 {
 	AUTO_FREE char *before = getcwd(NULL, 0);
 
-	(void)state;
 	assert_int_equal(chdir(tmp), 0);
 	assert_int_equal(trace_start("http:trace", NULL), 0);
 	assert_int_equal(chdir(before), 0);
@@ -145,7 +140,6 @@ static void test_file_that_cannot_be_opened_is_said(void **state)
 	AUTO_FREE char *setting = mem_printf("http:%s/none/trace", tmp);
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(trace_start(setting, &err), -ERR_IO);
 	assert_non_null(strstr(err.message, "DLRUN_TRACE: cannot write to "));
 	assert_false(trace_is_on(TRACE_HTTP));
@@ -153,7 +147,6 @@ static void test_file_that_cannot_be_opened_is_said(void **state)
 
 static void test_secrets_are_replaced(void **state)
 {
-	(void)state;
 	start("http");
 	assert_traced("GET https://me:pass@reg.io/v2/?token=abc&x=1: status 200",
 		"GET https://…@reg.io/v2/?…: status 200");
@@ -178,7 +171,6 @@ static void test_controls_are_escaped_and_lines_bounded(void **state)
 {
 	char large[3 * TRACE_LINE_MAX];
 
-	(void)state;
 	start("http");
 	assert_traced("a\nb\t\033[31mred\r\x9b\033]0;x\a", "a b red^M\\x9b^[]0;x^G");
 	for (size_t i = 0; i + 3 < sizeof(large); i += 3)

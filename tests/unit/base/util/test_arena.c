@@ -11,7 +11,6 @@
 
 static void test_empty(void **state)
 {
-	(void)state;
 	struct arena arena = {0};
 
 	arena_done(NULL);
@@ -25,7 +24,6 @@ static void test_empty(void **state)
 /* Pieces of all sizes: aligned, apart from each other, and as they were when more were added. */
 static void test_pieces(void **state)
 {
-	(void)state;
 	enum { N = 3000 };
 	static unsigned char *pieces[N];
 	struct arena arena = {0};
@@ -49,7 +47,6 @@ static void test_pieces(void **state)
 
 static void test_strings_are_packed(void **state)
 {
-	(void)state;
 	struct arena arena = {0};
 	char *a = arena_strdup(&arena, "ab");
 	char *b = arena_strdup(&arena, "");
@@ -63,7 +60,6 @@ static void test_strings_are_packed(void **state)
 /* A large piece does not end the block that small ones come from. */
 static void test_large_piece_stands_alone(void **state)
 {
-	(void)state;
 	struct arena arena = {0};
 	char *a = arena_strdup(&arena, "a");
 	char *large = arena_alloc(&arena, 1 << 20);
@@ -82,7 +78,6 @@ static void test_large_piece_stands_alone(void **state)
 
 static void test_merge(void **state)
 {
-	(void)state;
 	struct arena a = {0}, b = {0}, none = {0};
 	char *of_a = arena_strdup(&a, "of a");
 	char *of_b = arena_strdup(&b, "of b");

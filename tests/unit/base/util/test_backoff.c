@@ -11,7 +11,6 @@
 
 static void test_doubles_up_to_the_maximum(void **state)
 {
-	(void)state;
 	assert_int_equal(backoff_ms(0, 100, 1000), 0);
 	assert_int_equal(backoff_ms(1, 100, 1000), 100);
 	assert_int_equal(backoff_ms(2, 100, 1000), 200);
@@ -23,7 +22,6 @@ static void test_doubles_up_to_the_maximum(void **state)
 
 static void test_jitter_is_at_most_half(void **state)
 {
-	(void)state;
 	int64_t lowest = INT64_MAX, highest = 0;
 
 	for (int i = 0; i < 2000; i++) {

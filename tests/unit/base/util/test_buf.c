@@ -13,7 +13,6 @@
 
 static void test_empty(void **state)
 {
-	(void)state;
 	struct buf zero = {0};
 	AUTO_BUF struct buf buf;
 
@@ -37,7 +36,6 @@ static void test_empty(void **state)
 
 static void test_add(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf buf;
 
 	buf_init(&buf, 1 << 20);
@@ -58,7 +56,6 @@ static void test_add(void **state)
 
 static void test_limit(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf buf;
 	AUTO_ERR struct err err = {0};
 
@@ -86,7 +83,6 @@ static void test_limit(void **state)
 
 static void test_limit_of_printf(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf buf;
 
 	for (size_t max = 0; max < 300; max++) {
@@ -103,7 +99,6 @@ static void test_limit_of_printf(void **state)
 
 static void test_limit_of_zero_and_all(void **state)
 {
-	(void)state;
 	struct buf buf;
 
 	buf_init(&buf, 0);
@@ -123,7 +118,6 @@ static void test_limit_of_zero_and_all(void **state)
 
 static void test_reserve(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf buf;
 
 	buf_init(&buf, 1000);
@@ -144,7 +138,6 @@ static void test_reserve(void **state)
 
 static void test_consume_and_truncate(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf buf;
 
 	buf_init(&buf, 100);
@@ -161,7 +154,6 @@ static void test_consume_and_truncate(void **state)
 
 static void test_take(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf buf;
 	struct buf zero = {0};
 

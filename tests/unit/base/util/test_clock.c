@@ -14,7 +14,6 @@
 
 static void test_clocks_run(void **state)
 {
-	(void)state;
 	int64_t us = clock_us(), ms = clock_ms(), wall = clock_wall_ms();
 
 	assert_true(ms >= us / 1000 && ms <= us / 1000 + 60000);
@@ -41,7 +40,6 @@ static const struct {
 
 static void test_format_and_parse(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(times); i++) {
 		char out[CLOCK_TEXT_SIZE];
 		int64_t ms;
@@ -54,7 +52,6 @@ static void test_format_and_parse(void **state)
 
 static void test_format_clamps(void **state)
 {
-	(void)state;
 	char out[CLOCK_TEXT_SIZE];
 
 	clock_format(INT64_MIN, out);
@@ -66,7 +63,6 @@ static void test_format_clamps(void **state)
 /* Every day of two eras against the C library. */
 static void test_calendar(void **state)
 {
-	(void)state;
 	for (int64_t day = -150000; day < 150000; day++) {
 		char want[CLOCK_TEXT_SIZE], got[CLOCK_TEXT_SIZE];
 		time_t t = (time_t)(day * 86400 + 3661);
@@ -84,7 +80,6 @@ static void test_calendar(void **state)
 
 static void test_parse_forms(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *s;
 		int64_t ms;
@@ -111,7 +106,6 @@ static void test_parse_forms(void **state)
 
 static void test_parse_refuses(void **state)
 {
-	(void)state;
 	static const char *const bad[] = {"", "now", "2026", "2026-08-01", "2026-08-01T12:00:00",
 		"2026-08-01T12:00Z", "2026-8-1T12:00:00Z", "2026-08-01T12:00:00.Z",
 		"2026-08-01T12:00:00,5Z", "2026-13-01T12:00:00Z", "2026-00-01T12:00:00Z",
@@ -136,7 +130,6 @@ static void test_parse_refuses(void **state)
 
 static void test_duration_parse(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *s;
 		int64_t ms;
@@ -164,7 +157,6 @@ static void test_duration_parse(void **state)
 
 static void test_duration_refuses(void **state)
 {
-	(void)state;
 	static const char *const bad[] = {"", "s", "-1", "+1", "1 h", " 1h", "1h ", "1h30", "30m1h",
 		"1h1h", "1w", "1H", "1.5h", "1ms1s", "1hm", "1sm", "1dh", "1m s", "36501d",
 		"36500d1ms", "3153600001", "9223372036854775807ms", "99999999999999999999999d",
@@ -183,7 +175,6 @@ static void test_duration_refuses(void **state)
 
 static void test_duration_text(void **state)
 {
-	(void)state;
 	static const struct {
 		int64_t ms;
 		const char *want;
@@ -222,7 +213,6 @@ static void test_duration_text(void **state)
 
 static void test_deadline(void **state)
 {
-	(void)state;
 	int64_t before = clock_ms(), now = clock_deadline(0), at = clock_deadline(1000);
 	int64_t after = clock_ms();
 

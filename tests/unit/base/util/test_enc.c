@@ -15,7 +15,6 @@ static void test_hex_digit(void **state)
 {
 	static const char digits[] = "0123456789abcdef0123456789ABCDEF";
 
-	(void)state;
 	for (int c = -1; c < 256; c++) {
 		const char *at = c > 0 ? strchr(digits, c) : NULL;
 		assert_int_equal(hex_digit(c), at ? (at - digits) % 16 : -1);
@@ -24,7 +23,6 @@ static void test_hex_digit(void **state)
 
 static void test_hex(void **state)
 {
-	(void)state;
 	const uint8_t in[] = {0x00, 0x01, 0x9a, 0xff};
 	uint8_t out[4] = {0};
 	char hex[9];
@@ -65,7 +63,6 @@ static const struct {
 
 static void test_base64(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(vectors); i++) {
 		AUTO_BUF struct buf out;
 		buf_init(&out, 100);
@@ -80,7 +77,6 @@ static void test_base64(void **state)
 
 static void test_base64_refuses(void **state)
 {
-	(void)state;
 	static const char *const bad[] = {"A", "AA", "AAA", "AAAAA", "=", "====", "A===", "AA=A",
 		"=AAA", "Zg==Zg==", "Zm8=Zm8=", "Zg= =", "Zm9v\n", "Zm9\n", " Zm9v", "Zm-_",
 		"Zm9v====", "Zh==", "Zm9=", "Zm\xff\xff", "AAAAAA=A"};
@@ -97,7 +93,6 @@ static void test_base64_refuses(void **state)
 
 static void test_base64_all_bytes(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf coded;
 	AUTO_BUF struct buf plain;
 	uint8_t in[256];
@@ -119,7 +114,6 @@ static void test_base64_all_bytes(void **state)
 
 static void test_base64_limit(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, 7);
@@ -139,7 +133,6 @@ static void test_base64_limit(void **state)
 
 static void test_numbers(void **state)
 {
-	(void)state;
 	uint8_t out[8];
 
 	put_le32(out, 0xfedcba98);

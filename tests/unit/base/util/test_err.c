@@ -17,7 +17,6 @@
 
 static void test_set(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	assert_false(err_is_set(&err));
@@ -37,7 +36,6 @@ static void test_set(void **state)
 
 static void test_set_errno(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	assert_int_equal(err_set_errno(&err, E_IO_READ, ENOENT, "a%%b %s", "x"), -ERR_IO);
@@ -49,7 +47,6 @@ static void test_set_errno(void **state)
 
 static void test_prefix(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	err_set(&err, E_IO, "cause");
@@ -60,7 +57,6 @@ static void test_prefix(void **state)
 
 static void test_evidence_is_bounded(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	err_set(&err, E_IO, "cause");
@@ -73,7 +69,6 @@ static void test_evidence_is_bounded(void **state)
 
 static void test_innermost_hint_stays(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	err_set(&err, E_IO, "cause");
@@ -84,7 +79,6 @@ static void test_innermost_hint_stays(void **state)
 
 static void test_without_a_place(void **state)
 {
-	(void)state;
 	struct err empty = {0};
 
 	assert_int_equal(err_set(NULL, E_RUN_NOT_FOUND, "x"), -ERR_NOTFOUND);
@@ -105,7 +99,6 @@ static void test_without_a_place(void **state)
 
 static void test_move(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err to = {0};
 	AUTO_ERR struct err from = {0};
 
@@ -129,7 +122,6 @@ static void test_move(void **state)
 /* The table is a contract: man page, explain and scripts read it. */
 static void test_table(void **state)
 {
-	(void)state;
 	for (int id = E_NONE + 1; id < E_COUNT; id++) {
 		const struct err_info *info = err_info((enum err_id)id);
 		size_t title_len = strlen(info->title), text_len = strlen(info->text);
@@ -147,7 +139,6 @@ static void test_table(void **state)
 
 static void test_exit_status(void **state)
 {
-	(void)state;
 	static const struct {
 		enum err_code code;
 		int status;
@@ -171,7 +162,6 @@ static void test_exit_status(void **state)
 
 static void test_bug_aborts(void **state)
 {
-	(void)state;
 	int fds[2];
 	char text[256] = "";
 	int status;
@@ -197,7 +187,6 @@ static void test_copy(void **state)
 {
 	AUTO_ERR struct err from = {0}, to = {0};
 
-	(void)state;
 	assert_int_equal(err_copy(&to, &from), err_move(&to, NULL));
 	err_set(&from, E_IO, "reading");
 	err_evidence(&from, "one");

@@ -24,7 +24,6 @@ static int touch(void)
 
 static void test_log(void **state)
 {
-	(void)state;
 	char last[64] = "none";
 
 	/* Without a sink nothing is even computed. */

@@ -14,7 +14,6 @@
 
 static void test_empty(void **state)
 {
-	(void)state;
 	struct map map = {0};
 	size_t pos = 0;
 	const char *key;
@@ -28,7 +27,6 @@ static void test_empty(void **state)
 
 static void test_put_get(void **state)
 {
-	(void)state;
 	struct map map = {0};
 	char key[] = "key";
 	int a, b;
@@ -60,7 +58,6 @@ static const char *name(char out[static 64], int i)
 /* Against a plain array. */
 static void test_many(void **state)
 {
-	(void)state;
 	struct map map = {0};
 	char key[64];
 
@@ -78,7 +75,6 @@ static void test_many(void **state)
 
 static void test_each(void **state)
 {
-	(void)state;
 	static char seen[N];
 	struct map map = {0};
 	char key[64];

@@ -15,7 +15,6 @@
 
 static void test_alloc_is_zeroed(void **state)
 {
-	(void)state;
 	AUTO_FREE char *p = mem_alloc(100, 3);
 	AUTO_FREE char *none = mem_alloc(0, 3);
 
@@ -26,7 +25,6 @@ static void test_alloc_is_zeroed(void **state)
 
 static void test_grow_keeps(void **state)
 {
-	(void)state;
 	AUTO_FREE char *p = mem_grow(NULL, 3, 1);
 
 	memcpy(p, "ab", 3);
@@ -36,7 +34,6 @@ static void test_grow_keeps(void **state)
 
 static void test_copies(void **state)
 {
-	(void)state;
 	AUTO_FREE char *dup = mem_dup("a\0b", 4);
 	AUTO_FREE char *none = mem_dup(NULL, 0);
 	AUTO_FREE char *str = mem_strdup("abc");
@@ -72,7 +69,6 @@ static void want_too_much(int how)
 
 static void test_out_of_memory(void **state)
 {
-	(void)state;
 	for (int how = 0; how < 4; how++) {
 		char text[256] = "";
 		int fds[2], status;
@@ -96,7 +92,6 @@ static void test_out_of_memory(void **state)
 
 static void test_hooks(void **state)
 {
-	(void)state;
 	char *p = mem_hook_malloc(0);
 
 	assert_non_null(p);

@@ -11,7 +11,6 @@
 
 static void test_random_bytes(void **state)
 {
-	(void)state;
 	uint8_t a[1000] = {0}, b[1000] = {0};
 	int zeros = 0;
 
@@ -30,7 +29,6 @@ static void test_random_bytes(void **state)
 
 static void test_random_below(void **state)
 {
-	(void)state;
 	int seen[6] = {0};
 
 	for (int i = 0; i < 6000; i++) {

@@ -14,7 +14,6 @@
 
 static void test_starts_and_ends(void **state)
 {
-	(void)state;
 	assert_true(str_starts("abc", "ab"));
 	assert_true(str_starts("abc", ""));
 	assert_true(str_starts("", ""));
@@ -31,7 +30,6 @@ static void test_starts_and_ends(void **state)
 
 static void test_to_int(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *s;
 		int64_t min, max, want;
@@ -62,7 +60,6 @@ static void test_to_int(void **state)
 
 static void test_to_int_says_why(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	int64_t value;
 
@@ -76,7 +73,6 @@ static void test_to_int_says_why(void **state)
 
 static void test_to_size(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *s;
 		uint64_t want;
@@ -119,7 +115,6 @@ static void test_to_size(void **state)
 
 static void test_size(void **state)
 {
-	(void)state;
 	static const struct {
 		uint64_t bytes;
 		const char *want;
@@ -153,7 +148,6 @@ static void test_size(void **state)
 
 static void test_utf8(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *s;
 		size_t len;
@@ -203,7 +197,6 @@ static void test_utf8(void **state)
 
 static void test_shell_quote(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *s, *want;
 	} rows[] = {
@@ -238,7 +231,6 @@ static void test_shell_quote(void **state)
 
 static void test_shell_join(void **state)
 {
-	(void)state;
 	char *const words[] = {"python", "train.py", "lr=0.1", "for", "", "a b", NULL};
 	char *const assignment[] = {"A=1", "B=2", NULL};
 	char *const none[] = {NULL};
@@ -257,7 +249,6 @@ static void test_shell_join(void **state)
 
 static void test_escape(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *s, *want;
 	} rows[] = {
@@ -283,7 +274,6 @@ static void test_escape(void **state)
 
 static void test_shown_is_bounded(void **state)
 {
-	(void)state;
 	char longer[200];
 
 	for (size_t shift = 0; shift < 4; shift++) {
@@ -309,7 +299,6 @@ static void test_shown_is_bounded(void **state)
 
 static void test_distance(void **state)
 {
-	(void)state;
 	char a[300], b[300];
 
 	assert_int_equal(str_distance("", ""), 0);
@@ -332,7 +321,6 @@ static void test_distance(void **state)
 
 static void test_suggest(void **state)
 {
-	(void)state;
 	static const char *const commands[] = {"cancel", "checkout", "config", "diff", "explain",
 		"forward", "gc", "logs", "ps", "restart", "show", "submit", "wait", "why"};
 	static const struct {
@@ -370,7 +358,6 @@ static void test_suggest(void **state)
 
 static void test_suggest_needs_more_likeness_for_longer_words(void **state)
 {
-	(void)state;
 	static const char *const names[] = {"abcdefghijklmnop"};
 
 	assert_non_null(str_suggest("xyzdefghijklmnop", names, 1));
@@ -381,7 +368,6 @@ static void test_suggest_needs_more_likeness_for_longer_words(void **state)
 
 static void test_columns(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *s;
 		size_t want;
@@ -409,7 +395,6 @@ static void test_columns(void **state)
 
 static void test_is_plain(void **state)
 {
-	(void)state;
 	assert_true(str_is_plain(""));
 	assert_true(str_is_plain("loss/train 1 \xc3\xa4"));
 	assert_false(str_is_plain("a\nb"));
@@ -432,7 +417,6 @@ static void test_csv_quote(void **state)
 		{"\r", "\"\r\""},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_BUF struct buf out;
 

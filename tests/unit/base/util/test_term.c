@@ -44,7 +44,6 @@ static void assert_filtered(
 
 static void test_plain(void **state)
 {
-	(void)state;
 	SHOWN("", "");
 	SHOWN("hello\tworld\n", "hello\tworld\n");
 	SHOWN("grüße 日本 €", "grüße 日本 €");
@@ -54,7 +53,6 @@ static void test_plain(void **state)
 
 static void test_controls(void **state)
 {
-	(void)state;
 	SHOWN("a\0b", "a^@b");
 	SHOWN("\a\b\v\f\x0e\x1f\x7f", "^G^H^K^L^N^_^?");
 	SHOWN("a\r\nb\r", "a^M\nb^M");
@@ -69,7 +67,6 @@ static void test_controls(void **state)
 
 static void test_escape_sequences(void **state)
 {
-	(void)state;
 	/* title, clipboard, hyperlink, cursor, erase, charset, reset, device control, report */
 	COLORED("\033]0;title\a", "^[]0;title^G");
 	COLORED("\033]52;c;AAAA\033\\", "^[]52;c;AAAA^[\\");
@@ -89,7 +86,6 @@ static void test_escape_sequences(void **state)
 
 static void test_colors(void **state)
 {
-	(void)state;
 	COLORED("\033[31mred\033[0m.", "\033[31mred\033[0m.");
 	COLORED("\033[31mred\033[m.", "\033[31mred\033[m.");
 	COLORED("\033[38;2;1;2;3mx", "\033[38;2;1;2;3mx\033[0m");
@@ -105,7 +101,6 @@ static void test_colors(void **state)
 
 static void test_bad_utf8(void **state)
 {
-	(void)state;
 	SHOWN("\xff\xfe\x80", "\\xff\\xfe\\x80");
 	SHOWN("a\xc3", "a\\xc3");
 	SHOWN("\xe2\x82", "\\xe2\\x82");
@@ -122,7 +117,6 @@ static void test_bad_utf8(void **state)
 
 static void test_hidden(void **state)
 {
-	(void)state;
 	SHOWN("a\u202eb\u2066c\u2069", "a<U+202E>b<U+2066>c<U+2069>");
 	SHOWN("\u061c\u200b\u200e\u200f", "<U+061C><U+200B><U+200E><U+200F>");
 	SHOWN("\u2028\u2029\u202a\ufeff", "<U+2028><U+2029><U+202A><U+FEFF>");
@@ -133,7 +127,6 @@ static void test_hidden(void **state)
 
 static void test_redraw(void **state)
 {
-	(void)state;
 	REDRAWN("a\r\nb", "a\nb");
 	REDRAWN("10%\r20%\n", "10%\r\033[K20%\n");
 	REDRAWN("\r 5%\r 10%", "\r\033[K 5%\r\033[K 10%");
@@ -150,7 +143,6 @@ static void test_redraw(void **state)
 
 static void test_limits_of_state(void **state)
 {
-	(void)state;
 	struct term_filter filter;
 	AUTO_BUF struct buf out;
 
@@ -174,7 +166,6 @@ static void test_limits_of_state(void **state)
 
 static void test_clean(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *s;
 		bool one_line;
@@ -200,7 +191,6 @@ static void test_clean(void **state)
 
 static void test_limit(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, 5);

@@ -14,7 +14,6 @@ struct pair {
 
 static void test_push(void **state)
 {
-	(void)state;
 	struct VEC_OF(struct pair) vec = {0};
 
 	for (int i = 0; i < 1000; i++) {
@@ -41,7 +40,6 @@ static int descending(const void *a, const void *b)
 
 static void test_sort_and_foreach(void **state)
 {
-	(void)state;
 	struct VEC_OF(int) vec = {0};
 	int last = 100, n = 0;
 
@@ -63,7 +61,6 @@ static void test_sort_and_foreach(void **state)
 
 static void test_strv(void **state)
 {
-	(void)state;
 	AUTO_STRV struct strv strv = {0};
 	AUTO_STRV struct strv copy = {0};
 	struct strv none = {0};

@@ -136,7 +136,6 @@ static void insert(const struct place *place, const char *id, enum run_state sta
 
 static void commands(void **state)
 {
-	(void)state;
 	check("su", "submit\tRun a program on this directory's code, exactly as it is now\n");
 	check_has("", "\nwhy\t");
 	check_lacks("", "__complete");
@@ -148,7 +147,6 @@ static void commands(void **state)
 
 static void options(void **state)
 {
-	(void)state;
 	check("ps --of", "--offline\tShow what is known here and ask no target\n");
 	check("--color a", "auto\t\nalways\t\n");
 	check("ps --color=n", "--color=never\t\n");
@@ -162,7 +160,6 @@ static void options(void **state)
 
 static void programs(void **state)
 {
-	(void)state;
 	check("submit ", ":command\n");
 	check("submit -n x ./tr", ":command\n");
 	check("submit -- python -", ":file\n");
@@ -171,7 +168,6 @@ static void programs(void **state)
 
 static void words(void **state)
 {
-	(void)state;
 	check("explain snapshot.se", "snapshot.secret\tuntracked files look like secrets\n");
 	check("completion z", "zsh\t\n");
 	check("completion zsh ", "");
@@ -182,7 +178,6 @@ static void words(void **state)
 
 static void columns(void **state)
 {
-	(void)state;
 	check("ps -o sta", "state\tIts state\nstarted\tWhen its program started\n");
 	check("ps -o id,name,gro", "id,name,group\tIts group\n");
 	check("ps --columns=id,gro", "--columns=id,group\tIts group\n");
@@ -282,7 +277,6 @@ static void every_command_is_sorted_and_whole(void **state)
 {
 	AUTO_BUF struct buf overview = {0};
 
-	(void)state;
 	buf_init(&overview, COMPLETE_MAX);
 	help_overview_text(80, &overview);
 	for (size_t i = 0; i < cmds_n; i++) {

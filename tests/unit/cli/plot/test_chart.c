@@ -44,7 +44,6 @@ static void check_axis(
 
 static void test_number_axis(void **state)
 {
-	(void)state;
 	check_axis(AXIS_NUMBER, 0, 1, 5, "0.0 0.2 0.4 0.6 0.8 1.0");
 	check_axis(AXIS_NUMBER, -1, 1, 4, "-1.0 -0.5 0.0 0.5 1.0");
 	check_axis(AXIS_NUMBER, 2.31, 2.34, 3, "2.31 2.32 2.33 2.34");
@@ -61,7 +60,6 @@ static void test_number_axis(void **state)
 
 static void test_step_axis(void **state)
 {
-	(void)state;
 	check_axis(AXIS_STEP, 0, 15, 5, "0 5 10 15");
 	check_axis(AXIS_STEP, 0, 2, 10, "0 1 2");
 	check_axis(AXIS_STEP, 7, 7, 4, "7");
@@ -74,7 +72,6 @@ static void test_step_axis(void **state)
 
 static void test_duration_axis(void **state)
 {
-	(void)state;
 	check_axis(AXIS_DURATION, 0, 0.5, 5, "0.0s 0.1s 0.2s 0.3s 0.4s 0.5s");
 	check_axis(AXIS_DURATION, 0, 40, 4, "0s 10s 20s 30s 40s");
 	check_axis(AXIS_DURATION, 0, 100, 4, "0s 30s 1m00 1m30");
@@ -85,7 +82,6 @@ static void test_duration_axis(void **state)
 
 static void test_time_axis(void **state)
 {
-	(void)state;
 	setenv("TZ", "IST-5:30", 1);
 	tzset();
 	/* 2023-11-15 03:43:20 there. */
@@ -99,7 +95,6 @@ static void test_time_axis(void **state)
 
 static void test_log_axis(void **state)
 {
-	(void)state;
 	check_axis(AXIS_LOG, -3, 0, 4, "0.001 0.01 0.1 1");
 	check_axis(AXIS_LOG, 0, 1, 4, "1 2 5 10");
 	check_axis(AXIS_LOG, -12, 4, 4, "1e-12 1e-08 0.0001 1 1e+04");
@@ -143,7 +138,6 @@ static void test_braille(void **state)
 	static const double up[] = {0, 1, 2, 3, 4};
 	const struct chart_line line = {.label = "run", .curve = values(0, 5, up)};
 
-	(void)state;
 	check_chart(&(struct chart){.title = "loss",
 			    .lines = &line,
 			    .n_lines = 1,
@@ -180,7 +174,6 @@ static void test_marks(void **state)
 	struct chart chart = {
 		.title = "x", .lines = lines, .n_lines = 2, .width = 40, .height = 4, .utf8 = true};
 
-	(void)state;
 	lines[0].curve.seams = seams;
 	lines[0].curve.n_seams = 1;
 	check_chart(&chart, UI_BOLD
@@ -217,7 +210,6 @@ static void test_few_and_many(void **state)
 	struct chart_line line = {.label = "run", .curve = values(0, 0, NULL)};
 	struct chart chart = {.title = "t", .lines = &line, .n_lines = 1, .width = 20, .height = 2};
 
-	(void)state;
 	check_chart(&chart, UI_BOLD "t" UI_OFF "\n  no values to draw\n");
 	line.curve = values(0, 2, nothing);
 	check_chart(&chart,
@@ -264,7 +256,6 @@ static void test_smoothing(void **state)
 	struct trace_point point;
 	struct trace trace;
 
-	(void)state;
 	trace_begin(&trace, &curve, &view);
 	for (size_t i = 0; i < 4; i++) {
 		assert_true(trace_next(&trace, &point));
@@ -282,7 +273,6 @@ static void test_columns(void **state)
 	struct series_curve curve = values(0, 5, list);
 	struct trace_column columns[3];
 
-	(void)state;
 	curve.seams = seams;
 	curve.n_seams = 2;
 	trace_columns(&curve, &view, 0, 4, 3, columns);
@@ -319,7 +309,6 @@ static void test_svg(void **state)
 		"two · 3 @0", "× 1 not finite", "M64 "};
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	lines[0].curve.seams = seams;
 	lines[0].curve.n_seams = 1;
 	buf_init(&out, ENOUGH);

@@ -65,7 +65,6 @@ static void expect(const char *wanted)
 
 static void test_median_and_best(void **state)
 {
-	(void)state;
 	add(0, "0.1", "", "loss", "0:3 1:2 2:1");
 	add(1, "0.1", "", "loss", "0:5 1:1 2:4");
 	add(2, "0.1", "", "loss", "0:4 1:9 2:2");
@@ -79,7 +78,6 @@ static void test_median_and_best(void **state)
 
 static void test_steps_that_differ(void **state)
 {
-	(void)state;
 	/* Between two values a run is on the line, before and behind them it does not count. */
 	add(0, "x", "", "loss", "0:0 10:10 20:0");
 	add(1, "x", "", "loss", "5:1 15:3");
@@ -97,7 +95,6 @@ static void test_steps_that_differ(void **state)
 
 static void test_directories(void **state)
 {
-	(void)state;
 	/* Names that a program makes of the time are not what runs are told apart by; a training
 	 * and a validation curve of one run are. */
 	add(0, "x", "runs/Nov26_host", "loss", "0:1");
@@ -116,7 +113,6 @@ static void test_directories(void **state)
 
 static void test_order_of_groups(void **state)
 {
-	(void)state;
 	add(0, "10", "", "loss", "0:1");
 	add(1, "9", "", "loss", "0:1");
 	add(2, NULL, "", "loss", "0:1");
@@ -132,7 +128,6 @@ static void test_many_points_are_thinned(void **state)
 {
 	AUTO_PLOT_GROUPS struct plot_groups groups = {0};
 
-	(void)state;
 	for (size_t i = 0; i < 60; i++) {
 		for (size_t k = 0; k < POINTS_MAX; k++)
 			points[i][k] = (struct series_point){
@@ -160,7 +155,6 @@ static void test_charts_have_bands(void **state)
 	const struct strv all = {0};
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	add(0, "0.1", "", "loss", "0:0 20:0");
 	add(1, "0.1", "", "loss", "0:10 20:10");
 	add(2, "0.3", "", "lr", "0:1 1:1");

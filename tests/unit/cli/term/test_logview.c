@@ -53,7 +53,6 @@ static void lines_print_their_rank(void **state)
 {
 	struct view view;
 
-	(void)state;
 	begin(&view, LOGVIEW_RAW, false, false);
 	view.log.ranked = true;
 	add(&view, "one\n", NOW);
@@ -67,7 +66,6 @@ static void raw_is_exact(void **state)
 {
 	struct view view;
 
-	(void)state;
 	begin(&view, LOGVIEW_RAW, false, false);
 	logview_add(&view.log, "a\r\033[2J\0\xff\n", 9, AT, NOW, &view.out);
 	assert_int_equal(view.out.len, 9);
@@ -81,7 +79,6 @@ static void raw_with_times(void **state)
 {
 	struct view view;
 
-	(void)state;
 	begin(&view, LOGVIEW_RAW, false, true);
 	add(&view, "a\nb", NOW);
 	expect(&view, "2026-08-01T12:00:00.000Z a\n2026-08-01T12:00:00.000Z b");
@@ -96,7 +93,6 @@ static void terminal_filters(void **state)
 {
 	struct view view;
 
-	(void)state;
 	begin(&view, LOGVIEW_TERMINAL, false, false);
 	add(&view, "\033[31mred\033[0m \033[2J\r\n", NOW);
 	expect(&view, "red ^[[2J\n");
@@ -128,7 +124,6 @@ static double cost_of(const char *line)
 
 static void empty_lines_cost_what_others_do(void **state)
 {
-	(void)state;
 	double others =
 		cost_of("a line of some sixty-four characters, as programs write them ...\n");
 	double empty = cost_of("\n");
@@ -139,7 +134,6 @@ static void redraws_are_few_and_the_last_is_shown(void **state)
 {
 	struct view view;
 
-	(void)state;
 	begin(&view, LOGVIEW_TERMINAL, false, false);
 	add(&view, "10%\r20%", NOW);
 	expect(&view, "\r\033[K20%");
@@ -163,7 +157,6 @@ static void redraws_keep_colors(void **state)
 {
 	struct view view;
 
-	(void)state;
 	begin(&view, LOGVIEW_TERMINAL, true, false);
 	add(&view, "\033[32m1\r2\r3\n", NOW);
 	expect(&view, "\033[32m\r\033[K3\n");
@@ -175,7 +168,6 @@ static void long_lines_do_not_wait(void **state)
 	AUTO_FREE char *text = mem_alloc(LOGVIEW_LINE_MAX + 1, 1);
 	struct view view;
 
-	(void)state;
 	memset(text, 'x', LOGVIEW_LINE_MAX);
 	begin(&view, LOGVIEW_TERMINAL, false, false);
 	add(&view, "a\rb", NOW);
@@ -192,7 +184,6 @@ static void terminal_with_times(void **state)
 {
 	struct view view;
 
-	(void)state;
 	begin(&view, LOGVIEW_TERMINAL, false, true);
 	add(&view, "1%\r2%\n", NOW);
 	expect(&view, "\r\033[K2026-08-01T12:00:00.000Z 2%\n");
@@ -206,7 +197,6 @@ static void json_lines(void **state)
 {
 	struct view view;
 
-	(void)state;
 	begin(&view, LOGVIEW_JSON, false, false);
 	add(&view, "a\r\"b\"\nhal", NOW);
 	expect(&view, HEAD "\"a\\r\\\"b\\\"\"}\n");
@@ -239,7 +229,6 @@ static void json_cuts_between_characters(void **state)
 	struct view view;
 	bool partial;
 
-	(void)state;
 	buf_init(&line, ENOUGH);
 	buf_addc(&line, 'x');
 	while (line.len < LOGVIEW_LINE_MAX + 100)
@@ -263,7 +252,6 @@ static void json_of_anything_is_bounded(void **state)
 	size_t lines = 0;
 	struct view view;
 
-	(void)state;
 	memset(data, 0x80, 5 * LOGVIEW_LINE_MAX);
 	begin(&view, LOGVIEW_JSON, false, false);
 	logview_add(&view.log, data, 5 * LOGVIEW_LINE_MAX, AT, NOW, &view.out);

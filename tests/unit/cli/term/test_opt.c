@@ -110,7 +110,6 @@ static void refuse(const char *text, enum err_id id, const char *message, const 
 
 static void forms(void **state)
 {
-	(void)state;
 	PARSE(parsed, "-ab|-nx|one|--tag=a|-t|b|--tag|c|--when|never|--size=1Ki|--timeout|2m|two");
 	assert_int_equal(parsed.code, 0);
 	assert_true(parsed.values.all && parsed.values.brief);
@@ -128,7 +127,6 @@ static void forms(void **state)
 
 static void values_may_be_excluded(void **state)
 {
-	(void)state;
 	PARSE(parsed, "--report|x");
 	assert_int_equal(parsed.code, 0);
 	assert_string_equal(parsed.values.report, "");
@@ -146,7 +144,6 @@ static void values_may_be_excluded(void **state)
 
 static void clusters_end_with_a_value(void **state)
 {
-	(void)state;
 	PARSE(parsed, "-abn|value|-qC/tmp");
 	assert_int_equal(parsed.code, 0);
 	assert_string_equal(parsed.values.name, "value");
@@ -157,7 +154,6 @@ static void clusters_end_with_a_value(void **state)
 
 static void values_may_poll_like_options(void **state)
 {
-	(void)state;
 	PARSE(parsed, "--name|--all|--tag=|-t|");
 	assert_int_equal(parsed.code, 0);
 	assert_string_equal(parsed.values.name, "--all");
@@ -169,7 +165,6 @@ static void values_may_poll_like_options(void **state)
 
 static void short_forms(void **state)
 {
-	(void)state;
 	PARSE(parsed, "--al|--js|--dir=x|--ta|3");
 	assert_int_not_equal(parsed.code, 0);
 	assert_string_equal(parsed.err.message, "--ta could be --tail or --tag");
@@ -181,7 +176,6 @@ static void short_forms(void **state)
 
 static void hidden_options_want_their_whole_name(void **state)
 {
-	(void)state;
 	PARSE(parsed, "--secret-flag");
 	assert_int_equal(parsed.code, 0);
 	assert_true(parsed.values.brief);
@@ -191,7 +185,6 @@ static void hidden_options_want_their_whole_name(void **state)
 
 static void dashes(void **state)
 {
-	(void)state;
 	PARSE(parsed, "-|--|--all|--|-q");
 	assert_int_equal(parsed.code, 0);
 	assert_false(parsed.values.all || parsed.common.quiet);
@@ -207,7 +200,6 @@ static void a_program_keeps_its_options(void **state)
 	char line[] = "-a|python|-b|--|--json";
 	struct parsed parsed = {0};
 
-	(void)state;
 	parse_form(&parsed, true, line);
 	assert_int_equal(parsed.code, 0);
 	assert_true(parsed.values.all);
@@ -219,7 +211,6 @@ static void a_program_keeps_its_options(void **state)
 
 static void errors(void **state)
 {
-	(void)state;
 	refuse("--nmae|x", E_USAGE_OPTION, "dlrun test: unknown option --nmae",
 		"did you mean --name?");
 	refuse("--nmae=x", E_USAGE_OPTION, "dlrun test: unknown option --nmae",
@@ -263,7 +254,6 @@ static void a_command_is_typed_again(void **state)
 	char *many[] = {"true", "0123456789012345678901234567890123456789012345678901234567890123",
 		"0123456789012345678901234567890123456789012345678901234567890123", NULL};
 
-	(void)state;
 	expect_retyped(plain, "-n new", " -n new -a train.py -n 3");
 	expect_retyped(plain, "--name new", " --name new -a train.py -n 3");
 	expect_retyped(plain, "--tail 1", " --tail 1 -n old -a train.py -n 3");
@@ -285,7 +275,6 @@ static void numbers(void **state)
 	static const char *const bad[] = {"--tail=10", "--tail=-1", "--tail=x",
 		"--tail=", "--size=1x", "--timeout=1y", "--timeout="};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		AUTO_FREE char *line = mem_strdup(bad[i]);
 		struct parsed parsed = {0};
@@ -300,7 +289,6 @@ static void numbers(void **state)
 
 static void first_error_is_notified_and_the_rest_is_read(void **state)
 {
-	(void)state;
 	PARSE(parsed, "--bogus|--tail=x|--json|word");
 	assert_int_equal(parsed.code, -ERR_USAGE);
 	assert_string_equal(parsed.err.message, "dlrun test: unknown option --bogus");
@@ -311,7 +299,6 @@ static void first_error_is_notified_and_the_rest_is_read(void **state)
 
 static void text_of_values(void **state)
 {
-	(void)state;
 	PARSE(parsed, "--timeout=90s|--tail=3|-nx");
 	assert_int_equal(parsed.code, 0);
 	AUTO_FREE char *timeout = opt_text(opt_find(opts, "timeout", 7), &parsed.values);
@@ -335,7 +322,6 @@ static void nothing(void **state)
 	struct parsed parsed = {0};
 	const struct opt_request request = {.command = "dlrun"};
 
-	(void)state;
 	assert_int_equal(opt_parse(&request, parsed.argv, &parsed.words, &parsed.err), 0);
 	assert_int_equal(parsed.words.n, 0);
 	parsed.argv[0] = (char[]){"--x"};

@@ -30,7 +30,6 @@ static void check_text(const struct app *app, const char *text, const char *want
 
 static void filters_what_is_foreign(void **state)
 {
-	(void)state;
 	check_text(&plain, "a\033[2Jb\007\r\n", "a^[[2Jb^G^M\n");
 	check_text(&colored, "\033]0;title\007", "^[]0;title^G");
 	check_text(&plain,
@@ -42,7 +41,6 @@ static void filters_what_is_foreign(void **state)
 
 static void colors_by_stream(void **state)
 {
-	(void)state;
 	check_text(&plain, UI_RED "x" UI_OFF "\n", "x\n");
 	check_text(&colored, UI_RED "x" UI_OFF "\n", "\033[31mx\033[0m\n");
 	check_text(&colored, UI_RED "x", "\033[31mx\033[0m");
@@ -50,7 +48,6 @@ static void colors_by_stream(void **state)
 
 static void ascii_locale(void **state)
 {
-	(void)state;
 	check_text(&ascii, "a · b… → c — d × e", "a - b... -> c - d x e");
 	check_text(&ascii, "é", "\\xc3\\xa9");
 	check_text(&plain, "a · b…", "a · b…");
@@ -74,7 +71,6 @@ static void cuts(void **state)
 		{"", 0, ""},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_BUF struct buf out;
 
@@ -92,7 +88,6 @@ static void wraps(void **state)
 {
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	buf_init(&out, ENOUGH);
 	ui_wrap("  one two `three four five` six", 9, 2, &out);
 	assert_string_equal(out.data, "one two\n  `three four five`\n  six");
@@ -132,7 +127,6 @@ static void check_table(const struct app *app, size_t width, const char *want)
 
 static void tables(void **state)
 {
-	(void)state;
 	check_table(&plain, 0,
 		"ID     N  COMMAND\n"
 		"a     12  python train.py\n"
@@ -166,7 +160,6 @@ static void cut_columns(void **state)
 		{9, "A\naaaabbbb…\n"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_TABLE struct ui_table table = {0};
 		AUTO_BUF struct buf out, shown;
@@ -187,7 +180,6 @@ static void empty_table(void **state)
 	AUTO_TABLE struct ui_table table = {0};
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	buf_init(&out, ENOUGH);
 	ui_table_init(&table, columns, ARRAY_LEN(columns));
 	ui_table_format(&plain, &table, 80, &out);
@@ -210,7 +202,6 @@ static void dropped_columns(void **state)
 		{4, "A\n"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_TABLE struct ui_table table = {0};
 		AUTO_BUF struct buf out, shown;
@@ -238,7 +229,6 @@ static void check_fit(const char *text, unsigned wide, size_t indent, const char
 
 static void fitted_lines(void **state)
 {
-	(void)state;
 	check_fit("one two  three\nfour\n", 9, 2, "one two\n  three\nfour\n");
 	check_fit("  a bb   ccc", 12, 2, "  a bb   ccc");
 	check_fit("  a bb   ccc", 11, 4, "  a bb\n    ccc");
@@ -260,7 +250,6 @@ static void ages(void **state)
 {
 	char text[32];
 
-	(void)state;
 	assert_string_equal(ui_age(-5, text), "0 s");
 	assert_string_equal(ui_age(99 * 1000, text), "99 s");
 	assert_string_equal(ui_age(100 * 1000, text), "1 min");
@@ -275,7 +264,6 @@ static void errors(void **state)
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf out, shown;
 
-	(void)state;
 	buf_init(&out, ENOUGH);
 	buf_init(&shown, ENOUGH);
 	err_set(&err, E_IO, "a\nerror: forged \033[31m");
@@ -295,7 +283,6 @@ static void manual_pages(void **state)
 		"\t- one item that is too long\n\t- two\n\n```\n*as* it is\n```\n";
 	AUTO_BUF struct buf out, shown;
 
-	(void)state;
 	buf_init(&out, ENOUGH);
 	buf_init(&shown, ENOUGH);
 	manual_render(source, 30, &out);

@@ -579,7 +579,6 @@ static void test_hidden_later(void **state)
 
 static void test_telling(void **state)
 {
-	(void)state;
 	assert_true(collect_is_telling("args.json"));
 	assert_true(collect_is_telling("a/params.json"));
 	assert_true(collect_is_telling("x/.hydra/overrides.yaml"));

@@ -28,7 +28,6 @@ static void test_defaults(void **state)
 {
 	AUTO_SETTINGS struct scale_settings *settings = NULL;
 
-	(void)state;
 	assert_int_equal(parse(MINIMAL, &settings, NULL), 0);
 	const struct scale_limits *limits = settings_limits(settings);
 	assert_string_equal(settings_cluster(settings), "lab");
@@ -58,7 +57,6 @@ static void test_all_keys(void **state)
 		"notify: [mail-it, me]\n";
 	AUTO_SETTINGS struct scale_settings *settings = NULL;
 
-	(void)state;
 	assert_int_equal(parse(text, &settings, NULL), 0);
 	const struct scale_limits *limits = settings_limits(settings);
 	const struct settings_providers *providers = settings_providers(settings);
@@ -91,7 +89,6 @@ static void test_manual(void **state)
 	AUTO_SETTINGS struct scale_settings *settings = NULL;
 	AUTO_BUF struct buf page = buf_with(TEXT_SIZE);
 
-	(void)state;
 	assert_int_equal(fs_read(path, TEXT_SIZE, &page, NULL, NULL), 0);
 	char *text = strstr(page.data, "```\ncluster: ");
 	assert_non_null(text);
@@ -130,7 +127,6 @@ static void test_groups(void **state)
 			"spot_prices: {p4d.24xlarge: 9.83}\n";
 	AUTO_SETTINGS struct scale_settings *settings = NULL;
 
-	(void)state;
 	assert_int_equal(parse(text, &settings, NULL), 0);
 	expect_group(settings, "gpu-a", false, "p4d.24xlarge", "-1 10 3.50 kept for the exam");
 	expect_group(settings, "gpu-c", false, "p4d.24xlarge", "7 10 32.77 kept for the exam");
@@ -145,7 +141,6 @@ static void test_refused_already(void **state)
 	AUTO_SETTINGS struct scale_settings *settings = NULL;
 	struct scale_group group = {.id = mem_strdup("a"), .refused = mem_strdup("others have it")};
 
-	(void)state;
 	assert_int_equal(parse(MINIMAL "groups: {a: {refuse: mine}}\n", &settings, NULL), 0);
 	settings_apply(settings, &group);
 	assert_string_equal(group.refused, "others have it");
@@ -290,7 +285,6 @@ static void expect_bad(const char *text, const char *message, const char *hint)
 
 static void test_bad(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bads); i++)
 		expect_bad(bads[i].text, bads[i].message, bads[i].hint);
 }
@@ -315,7 +309,6 @@ static void test_too_long(void **state)
 			"a.yaml:3:9: prices has 2001 members, not at most 2000"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_BUF struct buf text = buf_with(TEXT_SIZE);
 		size_t before = strcspn(cases[i].item, "%");

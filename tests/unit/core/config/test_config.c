@@ -31,7 +31,6 @@ static void test_layers_are_blamed(void **state)
 	AUTO_FREE char *message = mem_printf("%s:2:8: grace: \"soon\" is not", path);
 	struct config_files files[] = {{.project = path}, {.user = path}, {.site = path}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		AUTO_CONFIG struct config *config = NULL;
 		AUTO_ERR struct err err = {0};
@@ -68,7 +67,6 @@ static void test_defaults(void **state)
 	AUTO_ERR struct err err = {0};
 	bool shell = true;
 
-	(void)state;
 	assert_int_equal(load(NULL, NULL, NULL, &config, &err), 0);
 	assert_string_equal(config_str(config, "target"), "local");
 	assert_string_equal(config_str(config, "image"), "scratch");
@@ -89,7 +87,6 @@ static void test_precedence(void **state)
 	AUTO_CONFIG struct config *config = NULL;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(load("name: project\nenv: {A: '1', B: }\n",
 				 "name: user\ntarget: user\ngroup: user\nenv: {B: '2', C: '3'}\n",
 				 env, &config, &err),
@@ -115,7 +112,6 @@ static void test_command_forms(void **state)
 	AUTO_ERR struct err err = {0};
 	bool shell = true;
 
-	(void)state;
 	assert_int_equal(
 		load("command: [python3, train.py, --lr, 0.1]\n", NULL, NULL, &words, &err), 0);
 	assert_int_equal(config_command(words, &shell)->n, 4);
@@ -133,7 +129,6 @@ static void test_collect(void **state)
 	AUTO_CONFIG struct config *unset = NULL, *word = NULL, *map = NULL, *variable = NULL;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(load(NULL, NULL, NULL, &unset, &err), 0);
 	assert_string_equal(config_str(unset, "collect"), "auto");
 	assert_int_equal(config_size(unset, "collect.size"), 20ULL << 30);
@@ -158,7 +153,6 @@ static void test_sweep(void **state)
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf text = {0};
 
-	(void)state;
 	assert_int_equal(load(NULL, "sweep: {}\n", NULL, &unset, &err), 0);
 	assert_null(config_axes(unset));
 	assert_null(config_str(unset, "sweep.zip"));
@@ -194,7 +188,6 @@ static void test_roles(void **state)
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf text = {0};
 
-	(void)state;
 	assert_int_equal(load(NULL, NULL, NULL, &unset, &err), 0);
 	assert_null(config_roles(unset));
 	assert_int_equal(load("roles:\n"
@@ -359,7 +352,6 @@ static void test_errors(void **state)
 		{"name: a\nname: b\n", ":2:1: ", NULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		AUTO_CONFIG struct config *config = NULL;
 		AUTO_ERR struct err err = {0};
@@ -395,7 +387,6 @@ static void test_ssh_target(void **state)
 	const struct json *target, *host;
 	size_t n = 0;
 
-	(void)state;
 	assert_int_equal(load(NULL, text, NULL, &config, &err), 0);
 	target = config_target(config, "r");
 	for (host = json_first(json_get(target, "hosts")); host; host = json_next(host))
@@ -426,7 +417,6 @@ static void test_kubernetes_target(void **state)
 	AUTO_ERR struct err err = {0};
 	const struct json *target, *type;
 
-	(void)state;
 	assert_int_equal(load(text, NULL, NULL, &config, &err), 0);
 	target = config_target(config, "r");
 	assert_string_equal(json_get_str(json_get(target, "results"), "pvc"), "results");
@@ -447,7 +437,6 @@ static void test_ports(void **state)
 	AUTO_JSON struct json *json = NULL;
 	AUTO_BUF struct buf text = {0};
 
-	(void)state;
 	assert_int_equal(load("ports: [6006, 8888]\n", "ports: [1]\n", NULL, &config, NULL), 0);
 	assert_int_equal(config_list(config, "ports")->n, 2);
 	assert_string_equal(config_list(config, "ports")->v[1], "8888");
@@ -472,7 +461,6 @@ static void test_the_contract(void **state)
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf text = {0};
 
-	(void)state;
 	read_contract(&text);
 	if (load(text.data, NULL, NULL, &config, &err) < 0)
 		fail_msg("%s", err.message);
@@ -492,7 +480,6 @@ static void test_inside_a_run_variables_are_the_runs(void **state)
 	AUTO_ERR struct err err = {0};
 	struct config_files files = {.env = env, .inside_run = true};
 
-	(void)state;
 	assert_int_equal(config_load(&files, &config, &err), 0);
 	assert_string_equal(config_str(config, "target"), "local");
 }
@@ -503,13 +490,11 @@ static void test_missing_project_file_is_an_error(void **state)
 	AUTO_ERR struct err err = {0};
 	struct config_files files = {.project = "/proc/nonexistent/dlrun.yaml"};
 
-	(void)state;
 	assert_true(config_load(&files, &config, &err) < 0);
 }
 
 static void test_secret_names(void **state)
 {
-	(void)state;
 	assert_true(config_name_is_secret("HF_TOKEN"));
 	assert_true(config_name_is_secret("wandb_api_key"));
 	assert_true(config_name_is_secret("DB_PASSWORD_FILE"));
@@ -527,7 +512,6 @@ static void test_json_hides_secrets(void **state)
 	AUTO_JSON struct json *json = NULL;
 	AUTO_BUF struct buf text;
 
-	(void)state;
 	assert_int_equal(load("env: {HF_TOKEN: canary, A: shown}\n", NULL, NULL, &config, &err), 0);
 	json = config_to_json(config);
 	buf_init(&text, 1 << 20);

@@ -169,7 +169,6 @@ static bool has_row(const char *key)
 
 static void test_every_key_has_a_row(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < config_keys_n; i++)
 		if (!has_row(config_keys[i].name) || !config_keys[i].by)
 			fail_msg("who may set %s?", config_keys[i].name);
@@ -277,7 +276,6 @@ static void test_all_keys_and_owners(void **state)
 	static const uid_t owners[] = {ME, OTHER, ROOT};
 	size_t n = 0;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		for (size_t k = 0; rows[i].text && k < (geteuid() == 0 ? 3 : 1); k++)
 			for (int confirmed = 0; confirmed < 2; confirmed++) {
@@ -289,7 +287,6 @@ static void test_all_keys_and_owners(void **state)
 /* The user's own file may say all of it. */
 static void test_the_user_may_set_all(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_CONFIG struct config *config = NULL;
 		struct config_files files = files_of(NULL);
@@ -323,7 +320,6 @@ static void test_any_change_revokes(void **state)
 	AUTO_CONFIG struct config *config = NULL;
 	struct config_files files = files_of(trust);
 
-	(void)state;
 	put(project, "ssh_config: ssh.conf\n");
 	put(conf, "Host a\n");
 	assert_false(counts(trust, "ssh_config"));
@@ -360,7 +356,6 @@ static void test_broken_entries(void **state)
 	AUTO_CONFIG struct config *config = NULL;
 	struct config_files files = files_of(trust);
 
-	(void)state;
 	put(project, "ssh_config: x\n");
 	assert_int_equal(config_load(&files, &config, NULL), 0);
 	assert_int_equal(config_confirm(config, trust, NULL), 0);
@@ -405,7 +400,6 @@ static void test_safe_directories(void **state)
 	AUTO_FREE char *prefix = mem_printf("safe_directories: [\"%s/tr\"]\n", tmp);
 	struct config_files files = files_of(NULL);
 
-	(void)state;
 	if (geteuid() != 0)
 		skip();
 	put(project, "name: a\n");
@@ -436,7 +430,6 @@ static void test_sudo_and_links(void **state)
 	AUTO_FREE char *mine = fs_join(tmp, "mine");
 	struct config_files files = files_of(NULL);
 
-	(void)state;
 	if (geteuid() != 0)
 		skip();
 	put(project, "name: a\n");
@@ -468,7 +461,6 @@ static void test_no_regular_file(void **state)
 	struct config_files files = files_of(NULL);
 	AUTO_CONFIG struct config *config = NULL;
 
-	(void)state;
 	assert_int_equal(mkfifo(project, 0600), 0);
 	assert_true(config_load(&files, &config, NULL) < 0);
 	unlink(project);

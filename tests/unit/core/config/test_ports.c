@@ -16,7 +16,6 @@ static void test_each_once_in_its_order(void **state)
 {
 	struct ports ports = {0};
 
-	(void)state;
 	assert_int_equal(ports_add(&ports, "65535", NULL), 0);
 	assert_int_equal(ports_add(&ports, "1", NULL), 0);
 	assert_int_equal(ports_add(&ports, "6006", NULL), 0);
@@ -42,7 +41,6 @@ static void test_what_is_no_port(void **state)
 	};
 	struct ports ports = {.v = {6006}, .n = 1};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_ERR struct err err = {0};
 
@@ -57,7 +55,6 @@ static void test_their_number_is_bounded(void **state)
 	struct ports ports = {0}, more = {0};
 	AUTO_ERR struct err err = {0}, late = {0};
 
-	(void)state;
 	for (int i = 0; i < PORTS_MAX; i++) {
 		AUTO_FREE char *text = mem_printf("%d", 1000 + i);
 		assert_int_equal(ports_add(&ports, text, &err), 0);
@@ -76,7 +73,6 @@ static void test_merging_adds_what_is_new(void **state)
 	struct ports ports = {.v = {6006, 8888}, .n = 2};
 	const struct ports more = {.v = {80, 6006, 7000}, .n = 3};
 
-	(void)state;
 	assert_int_equal(ports_merge(&ports, &more, NULL), 0);
 	assert_int_equal(ports.n, 4);
 	assert_int_equal(ports.v[2], 80);
@@ -98,7 +94,6 @@ static void test_json(void **state)
 	AUTO_BUF struct buf text = {0};
 	struct ports back;
 
-	(void)state;
 	buf_init(&text, 1000);
 	json_print(json, &text);
 	assert_string_equal(text.data, "[6006,8888]");
@@ -117,7 +112,6 @@ static void test_json_of_too_many(void **state)
 	AUTO_JSON struct json *list = json_array();
 	struct ports back;
 
-	(void)state;
 	for (int i = 1; i <= 2 * PORTS_MAX; i++)
 		json_add_int(list, i);
 	ports_from_json(list, &back);

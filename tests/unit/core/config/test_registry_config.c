@@ -67,7 +67,6 @@ static void test_forms(void **state)
 	AUTO_FREE char *home = mem_printf("HOME=%s", tmp);
 	const char *const env[] = {home, NULL};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_CONFIG struct config *config = NULL;
 		AUTO_REGISTRY_CONFIG struct registry_config registry = {0};
@@ -125,7 +124,6 @@ static void test_errors(void **state)
 			":4:16: unknown key 'psuh' in registry", "did you mean 'push'?"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_CONFIG struct config *config = NULL;
 		AUTO_ERR struct err err = {0};
@@ -144,7 +142,6 @@ static void test_find_prefers_the_target(void **state)
 	AUTO_REGISTRY_CONFIG struct registry_config top = {0}, own = {0}, other = {0}, led = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(
 		load("registry: top.example/a\n"
 		     "targets:\n"
@@ -177,7 +174,6 @@ static void test_for_host_polls_everywhere(void **state)
 	AUTO_REGISTRY_CONFIG struct registry_config a = {0}, b = {0}, c = {0}, d = {0}, e = {0},
 						    none = {0};
 
-	(void)state;
 	assert_int_equal(load("registry: a.example/x\n"
 			      "targets:\n"
 			      "  one: {kind: local, registry: {push: a.example/y, ca: a.pem}}\n"
@@ -209,7 +205,6 @@ static void test_all(void **state)
 	AUTO_CONFIG struct config *config = NULL, *none = NULL;
 	AUTO_STRV struct strv list = {0}, empty = {0};
 
-	(void)state;
 	assert_int_equal(
 		load("targets:\n"
 		     "  one: {kind: local, registry: a.example/y}\n"
@@ -249,7 +244,6 @@ static void test_layers(void **state)
 			NULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		const char *const env[] = {cases[i].env, NULL};
 		AUTO_CONFIG struct config *config = NULL;
@@ -268,7 +262,6 @@ static void test_environment(void **state)
 	AUTO_CONFIG struct config *config = NULL, *unset = NULL;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(load("name: a\n", NULL, bad, &config, &err), -ERR_CONFIG);
 	assert_string_equal(err.message,
 		"DLRUN_REGISTRY: registry: 'moon' is not a repository in the form HOST[:PORT]/REPO");
@@ -284,7 +277,6 @@ static void test_json_has_the_shorter_form(void **state)
 	AUTO_JSON struct json *short_json = NULL, *long_json = NULL;
 	const struct json *item;
 
-	(void)state;
 	assert_int_equal(load("registry: {push: a.example/x}\n", NULL, NULL, &text, NULL), 0);
 	short_json = config_to_json(text);
 	item = json_get(short_json, "registry");

@@ -42,7 +42,6 @@ static void test_nothing_of_this_machine(void **state)
 		SPEC("\"ssh_config\":\"/tmp/x\",\"files\":[\"/etc/passwd\"]"), NULL);
 	const struct json *origin = json_get(run->doc, "origin");
 
-	(void)state;
 	assert_true(foreign_is(run));
 	assert_null(json_get_str(origin, "root"));
 	assert_null(json_get_str(origin, "machine"));
@@ -71,7 +70,6 @@ static void test_images(void **state)
 		{"", "/own", NULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FREE char *record = mem_printf(
 			"{\"image\":{\"ref\":\"%s\",\"base\":\"oci:/etc\"}}", cases[i].ref);
@@ -88,7 +86,6 @@ static void test_a_spec_that_starts_nothing(void **state)
 	static const char *const specs[] = {"{}", "[]", "5", "{\"schema\":\"dlrun/spec/v2\"}",
 		"{\"schema\":\"dlrun/spec/v1\",\"command\":[]}", SPEC("\"secrets\":5")};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
 		AUTO_RUN struct run *run = take("{}", specs[i], NULL);
 		assert_int_equal(json_count(run->spec), 0);
@@ -140,7 +137,6 @@ static void test_secrets(void **state)
 	AUTO_SPEC struct spec spec = {0};
 	AUTO_STRV struct strv forged = {0};
 
-	(void)state;
 	assert_int_equal(fs_replace(file, "hidden", 6, 0600, FS_SYNC_NONE, NULL), 0);
 	assert_int_equal(spec_from_json(run->spec, &spec, NULL), 0);
 	assert_int_equal(spec.secrets.n, 2);
@@ -164,7 +160,6 @@ static void test_places(void **state)
 		take("{\"places\":[{\"target\":\"lab\"}]}", SPEC("\"env\":{}"), NULL);
 	const struct json *places = json_get(run->doc, "places");
 
-	(void)state;
 	assert_int_equal(json_count(places), 2);
 	assert_string_equal(json_get_str(json_first(places), "text"), "10 min without room");
 	assert_null(json_get(json_first(places), "x"));

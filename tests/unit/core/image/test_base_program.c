@@ -48,7 +48,6 @@ static void says(const char *config, size_t n_layers, const char *program, enum 
 
 static void test_its_environment(void **state)
 {
-	(void)state;
 	says(ENV("PYTHON_VERSION=3.12.7"), 4, "python", BASE_HAS, "PYTHON_VERSION");
 	says(ENV("PYTHON_VERSION=3.12.7"), 4, "python3", BASE_HAS, "PYTHON_VERSION");
 	says(ENV("PYTHON_VERSION=3.12.7"), 4, "python3.11", BASE_UNKNOWN, NULL);
@@ -63,7 +62,6 @@ static void test_its_environment(void **state)
 
 static void test_its_words(void **state)
 {
-	(void)state;
 	says("{\"config\":{\"Cmd\":[\"/usr/bin/python3\"]}}", 2, "python3", BASE_HAS, "starts");
 	says("{\"config\":{\"Entrypoint\":[\"python\",\"-m\",\"x\"]}}", 2, "python", BASE_HAS,
 		"starts");
@@ -75,7 +73,6 @@ static void test_its_words(void **state)
 
 static void test_distributions(void **state)
 {
-	(void)state;
 	static const char alpine[] = HISTORY(
 		BY("ADD alpine-minirootfs-3.20.3-x86_64.tar.gz / # buildkit") "," EMPTY("CMD "
 											"sh"));
@@ -133,7 +130,6 @@ static void holds(const char *config, const char *const files[], const char *pro
 
 static void test_its_files(void **state)
 {
-	(void)state;
 	static const char *const busybox[] = {"bin/busybox*", "bin/sh>busybox", NULL};
 	static const char *const merged[] = {"bin>usr/bin", "usr/bin/python3*", NULL};
 
@@ -151,7 +147,6 @@ static void test_its_files(void **state)
 
 static void test_its_links(void **state)
 {
-	(void)state;
 	holds("{}", FILES("usr/bin/python>python3", "usr/bin/python3>../lib/x/py", "usr/lib/x/py*"),
 		"python", BASE_HAS, "/usr/bin/python");
 	holds("{}", FILES("bin>/usr/bin/", "usr/bin/python>/opt//./py", "opt/py*"), "python",

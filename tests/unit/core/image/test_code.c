@@ -87,7 +87,6 @@ static void assert_fails(const struct run *run, const char *dir, enum err_id id)
 
 static void test_entries(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = sample();
 	AUTO_RUN struct run *run = run_with(RUN_ID, tree);
 	AUTO_ENTRIES struct entry_list got = {0};
@@ -113,7 +112,6 @@ static void damage(const struct descriptor *blob)
 /* What a plan knows of a full layer need not be read again: here the layer cannot be. */
 static void test_entries_by_plan(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = sample();
 	AUTO_RUN struct run *run = new_run(RUN_ID);
 	AUTO_FREE char *plan = mem_printf("cache/dlrun/plans/%064d", 7);
@@ -148,7 +146,6 @@ static void test_entries_by_plan(void **state)
 
 static void test_read_file(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = sample();
 	AUTO_RUN struct run *run = run_with(RUN_ID, tree);
 	AUTO_FD int fd = open(in_root("out"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -168,7 +165,6 @@ static void test_read_file(void **state)
 /* The image may lie in another layout. */
 static void test_other_layout(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = sample();
 	AUTO_RUN struct run *run = new_run(RUN_ID);
 	AUTO_IMAGE struct image image = {0};
@@ -205,7 +201,6 @@ static void test_no_image(void **state)
 	};
 	AUTO_RUN struct run *run = new_run(RUN_ID);
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_ENTRIES struct entry_list got = {0};
 		AUTO_ERR struct err err = {0};
@@ -227,7 +222,6 @@ static void test_no_image(void **state)
 
 static void test_checkout(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = sample();
 	AUTO_RUN struct run *run = run_with(RUN_ID, tree);
 
@@ -253,7 +247,6 @@ static void test_checkout(void **state)
 
 static void test_checkout_into_empty(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = sample();
 	AUTO_RUN struct run *run = run_with(RUN_ID, tree);
 
@@ -275,7 +268,6 @@ static void test_checkout_into_empty(void **state)
 
 static void test_checkout_refused(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = sample();
 	AUTO_RUN struct run *run = run_with(RUN_ID, tree);
 	AUTO_ERR struct err err = {0};
@@ -303,7 +295,6 @@ static void test_checkout_refused(void **state)
 /* A layer that is found damaged half way: nothing is left, parents neither. */
 static void test_checkout_fails(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = sample();
 	AUTO_RUN struct run *run = new_run(RUN_ID);
 	AUTO_IMAGE struct image image = {0};

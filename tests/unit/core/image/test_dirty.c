@@ -65,7 +65,6 @@ static void test_an_edit_is_seen_before_the_walk(void **state)
 	static const char *const names[] = {"a.py", "b.py"};
 	const char *root = tmp;
 
-	(void)state;
 	AUTO_FREE char *path = mem_printf("%s/edited", root);
 
 	write_file(root, "a.py", "1");
@@ -85,7 +84,6 @@ static void test_another_file(void **state)
 	static const char *const names[] = {"a.py", "b.py"};
 	const char *root = tmp;
 
-	(void)state;
 	AUTO_FREE char *path = mem_printf("%s/edited", root), *b = mem_printf("%s/b.py", root);
 
 	write_file(root, "a.py", "1");
@@ -101,7 +99,6 @@ static void test_none_is_known_too(void **state)
 {
 	const char *root = tmp;
 
-	(void)state;
 	AUTO_FREE char *path = mem_printf("%s/edited", root);
 
 	assert_true(push(root, path, NULL, 0));
@@ -113,7 +110,6 @@ static void test_odd_names_and_damage(void **state)
 	static const char *const names[] = {"a\nb", "c d\xff"};
 	const char *root = tmp;
 
-	(void)state;
 	AUTO_FREE char *path = mem_printf("%s/edited", root);
 	AUTO_DIRTY struct dirty dirty;
 

@@ -26,7 +26,6 @@ static void test_wanted(void **state)
 		{"<4", -1}, {",,", -1}, {">=3.13", 13}, {"^3.11", 11}, {"==3.12.*", 12}, {"3", -1},
 		{"*", -1}, {"system", -1}, {"2.7", -1}, {"pypy3.10-7.3", -1}, {"", -1}, {NULL, -1}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		if (python_wanted(cases[i].text) != cases[i].minor)
 			fail_msg("%s: %d", cases[i].text, python_wanted(cases[i].text));
@@ -58,7 +57,6 @@ static void test_locks(void **state)
 		{"other.lock", "requires-python = \"3.9\"\n", -1},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		if (python_of_lock(cases[i].name, cases[i].text, strlen(cases[i].text)) !=
 			cases[i].minor)
@@ -93,7 +91,6 @@ static void test_files(void **state)
 	struct fixture f = {mem_printf("%s/dlrun-python-XXXXXX", tmp ? tmp : "/tmp")};
 	AUTO_PYTHON_NAMED struct python_named named = {0};
 
-	(void)state;
 	assert_non_null(mkdtemp(f.dir));
 	assert_false(python_find(f.dir, &named));
 	AUTO_FREE char *dir = fs_join(f.dir, ".python-version");
@@ -136,7 +133,6 @@ static void test_images(void **state)
 	AUTO_FREE char *uv = python_base_image(NULL, 11, "uv");
 	AUTO_FREE char *own = python_base_image("r.example/python", 11, "uv");
 
-	(void)state;
 	assert_string_equal(usual, "docker.io/library/python:3.11-slim");
 	assert_string_equal(uv, "ghcr.io/astral-sh/uv:python3.11-bookworm");
 	assert_string_equal(own, "r.example/python:3.11-slim");

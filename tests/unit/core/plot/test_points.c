@@ -43,7 +43,6 @@ static void test_axes(void **state)
 	struct points_value many[POINTS_WORDS_MAX + 1];
 	struct points_axis axis;
 
-	(void)state;
 	assert_true(points_axis_make("lr", rates, 4, &axis));
 	assert_true(fabs(axis.at[0] + 3) < 1e-9 && fabs(axis.at[2]) < 1e-9);
 	assert_true(isnan(axis.at[3]));
@@ -79,7 +78,6 @@ static void test_long_words(void **state)
 		{"aaaaaaaaaaaaaaaaaaaaaa\xe2\x82\xac", false, 0}, {"b", false, 0}};
 	struct points_axis axis;
 
-	(void)state;
 	assert_true(points_axis_make("w", values, 2, &axis));
 	assert_string_equal(axis.axis.ticks[0].text, "aaaaaaaaaaaaaaaaaaaaaa");
 	points_axis_done(&axis);
@@ -90,7 +88,6 @@ static void test_drawings(void **state)
 	struct points_axis axes[3];
 	AUTO_BUF struct buf scatter, parallel;
 
-	(void)state;
 	assert_true(points_axis_make("params.<lr>", rates, 4, &axes[0]));
 	assert_true(points_axis_make("opt", words, 4, &axes[1]));
 	assert_true(points_axis_make("loss", losses, 4, &axes[2]));

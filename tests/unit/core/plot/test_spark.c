@@ -29,7 +29,6 @@ static void test_few(void **state)
 	static const struct series_point none[] = {{0, 0, NAN}, {1, 0, 2}, {2, 0, INFINITY}};
 	static const struct series_point same[] = {{5, 0, 1}, {5, 0, 9}};
 
-	(void)state;
 	expect(NULL, 0, "");
 	expect(one, 1, "");
 	expect(none, 3, "");
@@ -46,7 +45,6 @@ static void test_extreme(void **state)
 	static const struct series_point back[] = {{9, 0, 2}, {0, 0, 1}, {5, 0, 3}};
 	AUTO_BUF struct buf text;
 
-	(void)state;
 	buf_init(&text, 4096);
 	assert_true(spark_add(far, 3, &text));
 	assert_true(spark_add(back, 3, &text));
@@ -59,7 +57,6 @@ static void test_many(void **state)
 	struct series_point *points = mem_alloc(N, sizeof(*points));
 	AUTO_BUF struct buf text;
 
-	(void)state;
 	for (int i = 0; i < N; i++)
 		points[i] = (struct series_point){i, i, N - i};
 	/* A hole is a blank. */

@@ -23,7 +23,6 @@ static void test_parts(void **state)
 		.title = "lo\"ss<", .lines = lines, .n_lines = 2, .width = 400, .height = 100};
 	AUTO_BUF struct buf part, whole;
 
-	(void)state;
 	buf_init(&part, 1 << 20);
 	buf_init(&whole, 1 << 20);
 	svg_draw_part(&chart, &part);

@@ -19,7 +19,6 @@ static void test_a_run_is_there_once(void **state)
 {
 	AUTO_AFTER struct after_list list = {0};
 
-	(void)state;
 	add_one(&list, "lion-4k2x9", false, true, 1);
 	add_one(&list, "lion-4k2x9", false, true, 1);
 	assert_true(list.v[0].any);
@@ -42,7 +41,6 @@ static void test_text(void **state)
 {
 	AUTO_AFTER struct after_list list = {0};
 
-	(void)state;
 	after_add(&list, "a-22222", false, false);
 	check_text(&list, "after a-22222");
 	after_add(&list, "b-22222", true, false);
@@ -70,7 +68,6 @@ static void test_json(void **state)
 	AUTO_AFTER struct after_list list = {0};
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	assert_int_equal(read_text(good, &list), 0);
 	assert_int_equal(list.n, 2);
 	assert_true(!list.v[0].is_study && !list.v[0].any && list.v[1].is_study && list.v[1].any);
@@ -90,7 +87,6 @@ static void test_it_has_a_limit(void **state)
 	AUTO_AFTER struct after_list list = {0}, read = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	for (int i = 0; i <= AFTER_MAX; i++) {
 		AUTO_FREE char *id = mem_printf("a%d-22222", i);
 		after_add(&list, id, false, false);
@@ -105,7 +101,6 @@ static void test_a_specification_has_it(void **state)
 	AUTO_SPEC struct spec spec = {.cwd = mem_strdup(".")}, copy = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	strv_add(&spec.command, "true");
 	after_add(&spec.after, "a-22222", false, true);
 	assert_int_equal(spec_copy(&spec, &copy, &err), 0);

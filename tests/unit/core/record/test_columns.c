@@ -49,7 +49,6 @@ static void shows(const char *members, const char *name, const char *want)
 
 static void test_paths(void **state)
 {
-	(void)state;
 	shows("\"params\":{\"lr\":\"0.1\"}", "params.lr", "0.1");
 	shows("\"params\":{\"lr\":\"0.1\"}", "params.l", NULL);
 	shows("\"params\":{\"lr\":\"0.1\"}", "params.lr.x", NULL);
@@ -69,7 +68,6 @@ static void test_paths(void **state)
 /* A name may hold dots; the longest that is there counts. */
 static void test_names_with_dots(void **state)
 {
-	(void)state;
 	shows("\"params\":{\"opt.lr\":\"1\"}", "params.opt.lr", "1");
 	shows("\"params\":{\"opt\":{\"lr\":\"2\"}}", "params.opt.lr", "2");
 	shows("\"params\":{\"opt\":{\"lr\":\"2\"},\"opt.lr\":\"1\"}", "params.opt.lr", "1");
@@ -83,7 +81,6 @@ static void test_metrics(void **state)
 				  "\"train/acc.top1\":{\"value\":0.5,\"step\":9},\"n\":"
 				  "{\"value\":null,\"step\":1}}";
 
-	(void)state;
 	shows(doc, "metrics.loss", "2.31");
 	shows(doc, "metrics.loss.step", "100");
 	shows(doc, "metrics.train/acc.top1", "0.5");
@@ -110,7 +107,6 @@ static void test_tidy_numbers(void **state)
 		{"1e40", "1e+40"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_FREE char *doc = mem_printf("\"params\":{\"x\":%s}", rows[i].json);
 		shows(doc, "params.x", rows[i].text);
@@ -121,7 +117,6 @@ static void test_tags(void **state)
 {
 	static const char doc[] = "\"tags\":{\"paper\":\"\",\"seed\":\"1\"}";
 
-	(void)state;
 	shows(doc, "tags", "paper seed=1");
 	shows(doc, "tags.paper", "yes");
 	shows(doc, "tags.seed", "1");
@@ -134,7 +129,6 @@ static void test_made_columns(void **state)
 	static const char usage[] = "\"usage\":{\"cpu_s\":90.5,\"memory_peak_bytes\":3145728,"
 				    "\"gpu_busy\":0.937,\"energy_j\":7200}";
 
-	(void)state;
 	shows("", "state", "failed");
 	shows("\"command\":[\"./a b\",\"c\"]", "command", "'./a b' c");
 	shows("", "command", NULL);
@@ -155,7 +149,6 @@ static void test_made_columns(void **state)
 
 static void test_every_kind_without_a_record(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < column_kinds_n; i++) {
 		AUTO_RUN struct run *run = make_run("");
 		AUTO_COLUMN_VALUE struct column_value value = {0};
@@ -186,7 +179,6 @@ static void test_what_columns_show(void **state)
 		{"reason", "exit", true},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_COLUMNS struct columns columns = {0};
 
@@ -199,7 +191,6 @@ static void test_parse(void **state)
 {
 	AUTO_COLUMNS struct columns columns = {0}, wide = {0};
 
-	(void)state;
 	assert_int_equal(columns_parse(" id , params.lr,state", &columns, NULL), 0);
 	assert_int_equal(columns.n, 3);
 	assert_string_equal(columns.v[0].name, "id");
@@ -227,7 +218,6 @@ static void test_refused(void **state)
 	char long_name[COLUMN_NAME_MAX + 10];
 	AUTO_BUF struct buf many;
 
-	(void)state;
 	refuse("stat", E_USAGE, "did you mean state?");
 	refuse("metric.loss", E_USAGE, "did you mean metrics.loss?");
 	refuse("id,parms.lr", E_USAGE, "did you mean params.lr?");
@@ -274,7 +264,6 @@ static void test_sort(void **state)
 	struct run_list none = {0};
 	const struct column column = {(char *)"params.x", NULL};
 
-	(void)state;
 	sorted("name", false, "abcde");
 	sorted("name", true, "edcba");
 	sorted("metrics.x", false, "abdec");

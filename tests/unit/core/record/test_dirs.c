@@ -24,7 +24,6 @@ static void test_home_only(void **state)
 	struct dirs_env env = {.home = "/home/me"};
 	struct dirs dirs;
 
-	(void)state;
 	assert_int_equal(dirs_find(&env, &dirs, NULL), 0);
 	assert_string_equal(dirs.home, "/home/me");
 	assert_string_equal(dirs.config, "/home/me/.config");
@@ -46,7 +45,6 @@ static void test_xdg_wins(void **state)
 		.xdg_runtime_dir = "/run/user/7"};
 	struct dirs dirs;
 
-	(void)state;
 	assert_int_equal(dirs_find(&env, &dirs, NULL), 0);
 	assert_string_equal(dirs.config, "/c");
 	assert_string_equal(dirs.state, "/s/dlrun");
@@ -71,7 +69,6 @@ static void test_relative_values_are_ignored(void **state)
 		.xdg_runtime_dir = "run"};
 	struct dirs dirs;
 
-	(void)state;
 	assert_int_equal(dirs_find(&env, &dirs, NULL), 0);
 	assert_string_equal(dirs.state, "/h/.local/state/dlrun");
 	assert_string_equal(dirs.cache, "/h/.cache/dlrun");
@@ -86,7 +83,6 @@ static void test_without_home(void **state)
 	AUTO_ERR struct err err = {0};
 	struct dirs dirs;
 
-	(void)state;
 	assert_int_equal(dirs_find(&env, &dirs, &err), 0);
 	assert_null(dirs.home);
 	assert_null(dirs.config);

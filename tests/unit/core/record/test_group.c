@@ -37,7 +37,6 @@ static int64_t index_of(const char *id, const char *group)
 
 static void test_index(void **state)
 {
-	(void)state;
 	assert_int_equal(index_of("tiger-0-4k2x9", "tiger-4k2x9"), 0);
 	assert_int_equal(index_of("tiger-12-4k2x9", "tiger-4k2x9"), 12);
 	assert_int_equal(index_of("tiger-99999-4k2x9", "tiger-4k2x9"), 99999);
@@ -62,7 +61,6 @@ static void test_order(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_STRV struct strv words = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
 		*vec_push(&runs) = make_member(ids[i], "tiger-4k2x9", RUN_FAILED, "{}");
 	group_sort(&runs);
@@ -98,7 +96,6 @@ static void expect_counts(const char *states, const char *text, enum run_state a
 
 static void test_counts(void **state)
 {
-	(void)state;
 	expect_counts("sss", "3 succeeded", RUN_SUCCEEDED);
 	expect_counts("sfsf", "2 succeeded, 2 failed", RUN_FAILED);
 	expect_counts("cs", "1 succeeded, 1 cancelled", RUN_CANCELLED);
@@ -117,7 +114,6 @@ static void test_axes(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_BUF struct buf out;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(params); i++)
 		*vec_push(&runs) = make_member("a-22222", "g", RUN_FAILED, params[i]);
 	AUTO_JSON struct json *axes = group_axes(&runs);
@@ -130,7 +126,6 @@ static void test_axes(void **state)
 
 static void test_order_of_values(void **state)
 {
-	(void)state;
 	assert_true(group_compare_values("9", "10") < 0);
 	assert_true(group_compare_values("1e-3", "0.01") < 0);
 	assert_true(group_compare_values("-1", "0") < 0);

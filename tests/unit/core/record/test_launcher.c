@@ -39,7 +39,6 @@ static struct launcher launcher_of(const char *text)
 
 static void test_names(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text, *hint; /* hint: NULL where it is right */
 	} cases[] = {
@@ -78,7 +77,6 @@ static void test_names(void **state)
 /* problem: a part of the error; NULL: it is accepted, and line is what people read. */
 static void test_commands(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *launcher, *command;
 		int nodes, gpus;
@@ -165,7 +163,6 @@ static void test_commands(void **state)
 
 static void test_line_for_the_shell(void **state)
 {
-	(void)state;
 	struct launcher torchrun = launcher_of("torchrun"), none = launcher_of("none");
 	AUTO_STRV struct strv command = {0}, words = {0};
 	AUTO_ERR struct err err = {0};
@@ -182,7 +179,6 @@ static void test_line_for_the_shell(void **state)
 /* What nobody checked, from a record: its own words. */
 static void test_words_of_no_python(void **state)
 {
-	(void)state;
 	static const char *const commands[] = {
 		"solver -n 4", "python3 -u", "uv run", "python -c x"};
 	struct launcher torchrun = launcher_of("torchrun");
@@ -235,7 +231,6 @@ static void assert_starts_as(const char *dir, const char *launcher, const char *
 
 static void test_start(void **state)
 {
-	(void)state;
 	static const char print[] = "#!/bin/sh\n"
 				    "[ \"$1\" != -c ] || { printf %s \"$3\" | tr -d '\"'; exit; }\n"
 				    "for w in \"${0##*/}\" \"$@\"; do printf '<%s>' \"$w\"; done\n";
@@ -300,7 +295,6 @@ static void test_start(void **state)
 
 static void test_missing_program(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *launcher, *command, *says;
 	} cases[] = {

@@ -49,7 +49,6 @@ static void check(const char *text, const char *wanted)
 
 static void test_wandb(void **state)
 {
-	(void)state;
 	check("", "");
 	check("wandb: \xf0\x9f\x9a\x80 View run at " WANDB "\n", WANDB " ");
 	check("\033[34m\033[1mwandb\033[0m: View run \033[33mx\033[0m at: \033[34m\033[4m" WANDB
@@ -68,7 +67,6 @@ static void test_wandb(void **state)
 
 static void test_mlflow(void **state)
 {
-	(void)state;
 	check("\xf0\x9f\x8f\x83 View run big-fish at: " MLFLOW "\n", MLFLOW " ");
 	check(MLFLOW, MLFLOW " ");
 	check("https://adb-1.azuredatabricks.net/ml/experiments/12/runs/ab?o=1",
@@ -79,7 +77,6 @@ static void test_mlflow(void **state)
 
 static void test_others(void **state)
 {
-	(void)state;
 	check("https://github.com/o/r/actions/runs/123", "");
 	check("https://example.com/a/b/runs/c", "");
 	check("https://notwandb.ai/a/b/runs/c", "");
@@ -97,7 +94,6 @@ static void test_others(void **state)
 /* What only the owner may know is not kept. */
 static void test_secrets(void **state)
 {
-	(void)state;
 	check("wandb: https://wandb.ai/anony-1/p/runs/x?apiKey=0123456789",
 		"https://wandb.ai/anony-1/p/runs/x ");
 	check("View run at https://user:pass@ml.example.com/#/experiments/1/runs/x",
@@ -111,7 +107,6 @@ static void test_controls(void **state)
 {
 	static const char nul[] = "wandb: https://wandb.ai/a/b/runs/c\0d\n";
 
-	(void)state;
 	check("wandb: https://wandb.ai/a/b/runs/c\033]0;x\007", "https://wandb.ai/a/b/runs/c ");
 	check("wandb: https://wandb.ai/a/b\033[31m/runs/c", "");
 	check("wandb: https://wandb.ai/a/b/runs/c\xc2\x9b"
@@ -126,7 +121,6 @@ static void test_long_lines(void **state)
 {
 	AUTO_BUF struct buf text;
 
-	(void)state;
 	for (size_t before = 0; before < 3 * LINKS_LINE_MAX; before += 97) {
 		buf_init(&text, 1 << 20);
 		for (size_t i = 0; i < before; i++)
@@ -152,7 +146,6 @@ static void test_limit(void **state)
 {
 	struct links links;
 
-	(void)state;
 	links_init(&links);
 	for (int i = 0; i < LINKS_MAX + 10; i++) {
 		AUTO_FREE char *line = mem_printf("https://wandb.ai/a/b/runs/c%d\n", i);

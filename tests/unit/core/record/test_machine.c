@@ -46,7 +46,6 @@ static void test_node(void **state)
 	struct node_machine node;
 	struct machine machine;
 
-	(void)state;
 	node_machine_init(&node);
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++)
 		assert_int_equal(print(lines[i], &node), 0);
@@ -75,7 +74,6 @@ static void test_hostile_node(void **state)
 	struct node_machine node;
 	struct machine machine;
 
-	(void)state;
 	node_machine_init(&node);
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++)
 		assert_int_equal(print(lines[i], &node), 0);
@@ -108,7 +106,6 @@ static void test_cluster(void **state)
 		.usage = {1.5, 50}};
 	struct machine machine;
 
-	(void)state;
 	machine_init(&machine, "c", "n");
 	machine_from_kube(&node, &machine);
 	assert_int_equal(machine.gpus_free, 0);

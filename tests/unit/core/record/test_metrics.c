@@ -32,7 +32,6 @@ static int make_tmp(void **state)
 {
 	const char *base = getenv("TMPDIR");
 
-	(void)state;
 	tmp = mem_printf("%s/dlrun-metrics-XXXXXX", base ? base : "/tmp");
 	if (!mkdtemp(tmp))
 		return -1;
@@ -42,7 +41,6 @@ static int make_tmp(void **state)
 
 static int remove_tmp(void **state)
 {
-	(void)state;
 	metrics_free(metrics);
 	int r = fs_remove_tree(AT_FDCWD, tmp, NULL);
 	free(tmp);
@@ -95,7 +93,6 @@ static void check(const char *wanted)
 
 static void test_newest(void **state)
 {
-	(void)state;
 	check("{}");
 	add_point("runs/a/" EVENTS, 100, 1, "loss", 3);
 	add_point("runs/a/" EVENTS, 101, 1, "acc", 0.5f);
@@ -130,7 +127,6 @@ static void extremes_are(const char *tag, const char *wanted)
 
 static void test_extremes(void **state)
 {
-	(void)state;
 	add_point("a/" EVENTS, 100, 1, "loss", 3);
 	extremes_are("loss",
 		"{\"value\":3,\"step\":1,\"min\":3,\"min_step\":1,\"max\":3,\"max_step\":1}");
@@ -148,7 +144,6 @@ static void test_extremes(void **state)
 
 static void test_names(void **state)
 {
-	(void)state;
 	add_point("logs/train/" EVENTS, 100, 1, "loss", 1);
 	add_point("logs/validation/" EVENTS, 101, 1, "loss", 2);
 	add_point("top/" EVENTS, 100, 1, "acc", 3);
@@ -171,7 +166,6 @@ static void test_names(void **state)
 
 static void test_not_finite(void **state)
 {
-	(void)state;
 	add_point(EVENTS, 100, 1, "c", 0.1f);
 	check("{\"c\":{\"value\":0.1,\"step\":1}}");
 	add_point(EVENTS, 100, 1, "c", 16777217.0f / 3);
@@ -188,7 +182,6 @@ static void test_changes(void **state)
 {
 	AUTO_BUF struct buf data;
 
-	(void)state;
 	buf_init(&data, FIX_MAX);
 	add_point(EVENTS, 100, 1, "a", 1);
 	add_point(EVENTS, 100, 2, "a", 2);
@@ -229,7 +222,6 @@ static void test_hostile(void **state)
 	AUTO_FREE char *locked = fs_join(tmp, "locked.tfevents");
 	AUTO_BUF struct buf data;
 
-	(void)state;
 	buf_init(&data, FIX_MAX);
 	assert_int_equal(mkdir(outside, 0700), 0);
 	add_point("../fix.tfevents", 1, 1, "outside", 1);
@@ -262,7 +254,6 @@ static void test_bad_tags(void **state)
 {
 	char longest[METRICS_NAME_MAX + 2];
 
-	(void)state;
 	memset(longest, 'x', sizeof(longest));
 	longest[METRICS_NAME_MAX + 1] = '\0';
 	add_point(EVENTS, 1, 1, longest, 1);
@@ -282,7 +273,6 @@ static void test_limits(void **state)
 	AUTO_BUF struct buf data, deep;
 	char tag[16];
 
-	(void)state;
 	buf_init(&data, FIX_MAX);
 	buf_init(&deep, 4096);
 	for (int i = 0; i < METRICS_SCALARS + 10; i++) {
@@ -310,7 +300,6 @@ static void test_budget(void **state)
 	AUTO_BUF struct buf data;
 	int polls = 1;
 
-	(void)state;
 	buf_init(&data, FIX_MAX);
 	while (data.len < METRICS_POLL_BYTES + (1 << 20))
 		put_simple(&data, 100, (int64_t)data.len, "loss", 1);
@@ -329,7 +318,6 @@ static void test_missing_dir(void **state)
 {
 	AUTO_FREE char *dir = fs_join(tmp, "later");
 
-	(void)state;
 	metrics_free(metrics);
 	metrics = metrics_new(dir);
 	check("{}");
@@ -363,7 +351,6 @@ static void check_params(struct params *params, const char *wanted)
 
 static void test_params(void **state)
 {
-	(void)state;
 	AUTO(params_free_auto) struct params *params = params_new(tmp);
 	check_params(params, "{}");
 	write_params("{\"lr\":0.1,\"name\":\"a\",\"x\":null,\"on\":true,"
@@ -386,7 +373,6 @@ static void test_params_limits(void **state)
 	AUTO_FREE char *path = fs_join(tmp, "params.json");
 	AUTO_BUF struct buf text;
 
-	(void)state;
 	buf_init(&text, 1 << 20);
 	buf_adds(&text, "{\"long\":\"");
 	for (int i = 0; i <= PARAMS_TEXT_MAX; i++)
@@ -431,7 +417,6 @@ static void test_params_anywhere(void **state)
 {
 	AUTO(params_free_auto) struct params *params = params_new(tmp);
 
-	(void)state;
 	put_params("lightning_logs/version_0/hparams.yaml",
 		"lr: 0.001\nopt: !!python/name:torch.optim.Adam ''\nbetas: !!python/tuple\n"
 		"- 0.9\n- &a 0.999\nagain: *a\ncfg: !!python/object:argparse.Namespace\n"

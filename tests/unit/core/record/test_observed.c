@@ -37,7 +37,6 @@ static void expect(const char *doc_text, const char *observed_text, const char *
 
 static void test_nothing(void **state)
 {
-	(void)state;
 	expect(DOC, NULL, DOC);
 	expect(DOC, "{}", DOC);
 	expect(DOC, "[]", DOC);
@@ -49,7 +48,6 @@ static void test_nothing(void **state)
 
 static void test_any_form(void **state)
 {
-	(void)state;
 	expect(DOC,
 		"{\"usage\":3,\"metrics\":[1],\"links\":{\"x\":1},\"params\":\"p\",\"warning\":{},"
 		"\"resources\":[2],\"cost\":12}",
@@ -59,7 +57,6 @@ static void test_any_form(void **state)
 
 static void test_merge(void **state)
 {
-	(void)state;
 	expect(DOC,
 		"{\"usage\":{\"cpu_s\":2.5,\"energy_j\":null},\"resources\":{\"gpus\":2},"
 		"\"params\":{\"lr\":9,\"seed\":1},\"metrics\":{\"acc\":{\"value\":1}},"
@@ -79,7 +76,6 @@ static void test_limit(void **state)
 	AUTO_JSON struct json *doc = json_object(), *observed = json_object();
 	struct json *links = json_array();
 
-	(void)state;
 	for (int i = 0; i < OBSERVED_TEXTS_MAX + 10; i++) {
 		char text[32];
 		snprintf(text, sizeof(text), "link %d", i);
@@ -111,7 +107,6 @@ static void add_rank(struct json *to, const struct json *from)
 
 static void test_ranks(void **state)
 {
-	(void)state;
 	expect_both(add_rank,
 		"{\"usage\":{\"cpu_s\":2,\"memory_peak_bytes\":5},\"now\":{\"cpu\":1,"
 		"\"gpu_busy\":null}}",
@@ -125,7 +120,6 @@ static void test_ranks(void **state)
 /* Peaks stay, what was busy is the mean of the looks that told it. */
 static void test_polls(void **state)
 {
-	(void)state;
 	expect_both(observed_keep, "{}",
 		"{\"time\":\"t\",\"usage\":{\"cpu_s\":2},\"now\":{\"memory_bytes\":7,"
 		"\"gpu_busy\":0.5,\"gpu_memory_bytes\":null}}",

@@ -42,7 +42,6 @@ static void test_lists(void **state)
 		{"lab,ssh:gpu[1,4],gpu7", {"lab", "ssh:gpu[1,4],gpu7"}},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_STRV struct strv items = {0};
 		assert_int_equal(target_names_split(NULL, cases[i].text, &items, NULL), 0);
@@ -66,7 +65,6 @@ static void test_bad_lists(void **state)
 			"'a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q' names more than 16 targets"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_STRV struct strv items = {0};
 		AUTO_ERR struct err err = {0};
@@ -81,7 +79,6 @@ static void test_configuration(void **state)
 	AUTO_CONFIG struct config *config = NULL;
 	AUTO_STRV struct strv none = {0};
 
-	(void)state;
 	config = make_config("target: [lab, \"eu,us\"]\nspill_after: 10m\n"
 			     "targets: {\"a,b\": {kind: local}}\n");
 	AUTO_RUN_PLACES struct run_places places = {0};
@@ -115,7 +112,6 @@ static void test_waits(void **state)
 	AUTO_STRV struct strv good = {0};
 	AUTO_RUN_PLACES struct run_places places = {0};
 
-	(void)state;
 	config = make_config("target: lab,eu\n");
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_STRV struct strv waits = {0};
@@ -141,7 +137,6 @@ static void test_record(void **state)
 	AUTO_RUN_PLACES struct run_places places = {0}, read = {0};
 	static const char *const names[] = {"lab", "eu", "us", "far"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		*vec_push(&places) = (struct run_place){
 			.target = mem_strdup(names[i]), .wait_ms = i == 1 ? 60000 : -1};
@@ -176,7 +171,6 @@ static void test_strange_records(void **state)
 	AUTO_RUN_PLACES struct run_places read = {0}, none = {0};
 	AUTO_JSON struct json *json = NULL;
 
-	(void)state;
 	assert_int_equal(json_parse(text, strlen(text), sizeof(text), "x", &json, NULL), 0);
 	run_places_from_json(json, &read);
 	assert_int_equal(read.n, 2);

@@ -17,7 +17,6 @@ static void test_cpus(void **state)
 		{"", 0}, {"0", 0}, {"0m", 0}, {"1.", 0}, {".5", 0}, {"1.2345", 0}, {"-1", 0},
 		{"4 ", 0}, {"1e3", 0}, {"1.5m", 0}, {"100001", 0}, {"99999999999999999999", 0}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		AUTO_ERR struct err err = {0};
 		int64_t milli = 0;
@@ -43,7 +42,6 @@ static void test_json(void **state)
 		.spot = RESOURCES_SPOT_NOT,
 		.queue = "gpu"};
 
-	(void)state;
 	resources_to_json(&resources, json);
 	resources_from_json(json, &read);
 	assert_int_equal(read.nodes, 2);
@@ -64,7 +62,6 @@ static void test_hostile_json(void **state)
 	AUTO_JSON struct json *json = NULL;
 	AUTO_RESOURCES struct resources read = {0};
 
-	(void)state;
 	assert_int_equal(json_parse(text, sizeof(text) - 1, 1000, "it", &json, NULL), 0);
 	resources_from_json(json, &read);
 	assert_int_equal(read.nodes, 1);

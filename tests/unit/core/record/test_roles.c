@@ -45,7 +45,6 @@ static void test_ranks(void **state)
 	AUTO_ERR struct err err = {0};
 	struct roles_part part;
 
-	(void)state;
 	assert_int_equal(roles_test_read(three, &spec, &err), 0);
 	assert_int_equal(roles_count(&spec), 3);
 	assert_int_equal(spec.resources.nodes, 5);
@@ -84,7 +83,6 @@ static void test_no_roles(void **state)
 	struct roles_part part;
 	int first, nodes;
 
-	(void)state;
 	assert_int_equal(roles_test_read("name: a\n", &spec, NULL), 0);
 	assert_int_equal(roles_count(&spec), 1);
 	roles_of_rank(&spec, 2, &part);
@@ -112,7 +110,6 @@ static void test_places(void **state)
 	AUTO_SPEC struct spec spec = {0}, learner = {0}, actors = {0}, unfilled = {0};
 	AUTO_STRV struct strv env = {0}, addresses = {0};
 
-	(void)state;
 	assert_int_equal(roles_test_read(three, &spec, NULL), 0);
 	strv_add(&spec.env, "A=0");
 	strv_add(&spec.env, "C=3");
@@ -151,7 +148,6 @@ static void test_json(void **state)
 	AUTO_ERR struct err err = {0};
 	int first = 0, nodes = 0;
 
-	(void)state;
 	buf_init(&text, JSON_SIZE_MAX);
 	buf_init(&other, JSON_SIZE_MAX);
 	assert_int_equal(roles_test_read(three, &spec, NULL), 0);
@@ -196,7 +192,6 @@ static void test_hostile_json(void **state)
 		"{\"roles\":[{\"name\":\"a\",\"nodes\":600},{\"name\":\"b\",\"nodes\":600}]}",
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
 		AUTO_JSON struct json *json = NULL;
 		struct roles roles = {0};
@@ -247,7 +242,6 @@ static void test_errors(void **state)
 			"{a.0}"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		AUTO_SPEC struct spec spec = {0};
 		AUTO_ERR struct err err = {0};

@@ -15,7 +15,6 @@
 
 static void test_paths(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text, *path;
 	} cases[] = {
@@ -49,7 +48,6 @@ static void test_paths(void **state)
 
 static void test_long_path(void **state)
 {
-	(void)state;
 	AUTO_FREE char *text = mem_grow(NULL, 5001, 1), *path = NULL;
 	AUTO_ERR struct err err = {0};
 
@@ -61,7 +59,6 @@ static void test_long_path(void **state)
 
 static void test_signal(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		int signal;
@@ -98,7 +95,6 @@ static void test_signal(void **state)
 
 static void test_stop_signal(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		int signal; /* -1: refused */
@@ -169,7 +165,6 @@ static void assert_filled(const struct runtime *runtime)
 
 static void test_json(void **state)
 {
-	(void)state;
 	AUTO_RUNTIME struct runtime runtime = {0}, again = {0};
 	AUTO_JSON struct json *json = json_object();
 	AUTO_ERR struct err err = {0};
@@ -183,7 +178,6 @@ static void test_json(void **state)
 /* Records of versions that knew nothing of it, and ones that somebody has edited. */
 static void test_missing_and_hostile(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		bool valid;
@@ -222,7 +216,6 @@ static void test_missing_and_hostile(void **state)
 /* What a record says nothing of is collected as from a run of today. */
 static void test_collect_unsaid(void **state)
 {
-	(void)state;
 	AUTO_RUNTIME struct runtime runtime = {0};
 	AUTO_JSON struct json *json = json_object();
 
@@ -234,7 +227,6 @@ static void test_collect_unsaid(void **state)
 
 static void test_reported_data(void **state)
 {
-	(void)state;
 	AUTO_JSON struct json *doc = json_object();
 	const struct json *data;
 

@@ -44,7 +44,6 @@ static bool has_tags(const char *a, const char *b)
 
 static void test_tags(void **state)
 {
-	(void)state;
 	assert_true(has_tags("seed", NULL));
 	assert_true(has_tags("seed=1", NULL));
 	assert_false(has_tags("seed=2", NULL));
@@ -67,7 +66,6 @@ static void test_group_and_time(void **state)
 	AUTO_RUN struct run *bare = make_run("\"group\":null");
 	struct select_rules rules = {0};
 
-	(void)state;
 	assert_false(select_is_set(&rules));
 	assert_true(select_matches(&rules, run) && select_matches(&rules, bare));
 	rules.group = "g";
@@ -89,7 +87,6 @@ static void test_keep(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	const struct select_rules rules = {.group = "g"};
 
-	(void)state;
 	*vec_push(&runs) = make_run("\"name\":\"a\",\"group\":\"g\"");
 	*vec_push(&runs) = make_run("\"name\":\"b\",\"group\":\"h\"");
 	*vec_push(&runs) = make_run("\"name\":\"c\",\"group\":\"g\"");
@@ -112,7 +109,6 @@ static void test_since(void **state)
 	static const char *const bad[] = {"", "yesterday", "2026-13-01", "2026-02-31",
 		"2026-08-01 25:00", "2026-08-01x", "2026-08-01 12:00:00 x", "-1d"};
 
-	(void)state;
 	assert_int_equal(since("7d"), 23 * DAY_MS);
 	assert_int_equal(since("0"), 30 * DAY_MS);
 	assert_int_equal(since("900d"), 1);

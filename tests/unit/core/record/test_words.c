@@ -44,7 +44,6 @@ static void test_text_stays_text(void **state)
 	AUTO_JSON struct json *json = json_object();
 	AUTO_STRV struct strv words = {0}, got = {0};
 
-	(void)state;
 	words_set(json, "w", &words);
 	expect_json(json, "{\"w\":[]}");
 	strv_add(&words, "a b");
@@ -64,7 +63,6 @@ static void test_bytes_are_kept(void **state)
 	AUTO_JSON struct json *json = json_object();
 	AUTO_STRV struct strv words = {0}, got = {0};
 
-	(void)state;
 	strv_add(&words, "a");
 	strv_add(&words, "\xff");
 	words_set(json, "w", &words);
@@ -80,7 +78,6 @@ static void test_lists_that_are_none(void **state)
 		"{\"w\":[null]}", "{\"w\":{}}", "{\"w\":[],\"w_b64\":[\"a\"]}",
 		"{\"w\":[],\"w_b64\":[\"YQA=\"]}", "{\"w\":[],\"w_b64\":\"YQ==\"}"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		AUTO_JSON struct json *json = parse(bad[i]);
 		AUTO_STRV struct strv got = {0};
@@ -98,7 +95,6 @@ static void test_one(void **state)
 	AUTO_JSON struct json *json = json_object();
 	AUTO_FREE char *text = NULL, *bytes = NULL, *nothing = NULL, *damaged = NULL;
 
-	(void)state;
 	json_set_bytes(json, "text", "abc", 3);
 	json_set_bytes(json, "bytes", "a\xfe", 2);
 	json_set_str(json, "bad", "x");
@@ -124,7 +120,6 @@ static void test_reason(void **state)
 {
 	char at[CLOCK_TEXT_SIZE], later[CLOCK_TEXT_SIZE];
 
-	(void)state;
 	clock_format(clock_wall_ms() - 4 * 60 * 60 * 1000 - 1000, at);
 	clock_format(clock_wall_ms() + 600 * 1000, later);
 	AUTO_FREE char *one =
@@ -149,7 +144,6 @@ static void test_env(void **state)
 	AUTO_STRV struct strv env = {0};
 	static const char *const list[] = {"A=1", "AB=2", "EMPTY=", NULL};
 
-	(void)state;
 	env_set(&env, "A=1", false);
 	env_set(&env, "AB=2", false);
 	env_set(&env, "A=3", true);
@@ -195,7 +189,6 @@ static void test_reply(void **state)
 	AUTO_JSON struct json *result = NULL;
 	struct json *members = json_object();
 
-	(void)state;
 	json_set_int(members, "ms", 5);
 	assert_int_equal(round_trip(0, NULL, members, &result, &got), 0);
 	assert_int_equal(json_get_int(result, "ms", 0), 5);
@@ -218,7 +211,6 @@ static void test_replies_that_are_none(void **state)
 		"{\"ok\":false,\"error\":{\"id\":\"no.such\",\"message\":\"x\"}}\n",
 		"{\"ok\":false,\"error\":{\"id\":\"io\"}}\n"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		AUTO_ERR struct err err = {0};
 		assert_int_equal(

@@ -675,8 +675,6 @@ static void test_a_new_store_by_many(void **state)
  * it. */
 static int die_in_change(void *ctx, struct run *run, struct err *err)
 {
-	(void)ctx;
-	(void)err;
 	json_set_str(run->doc, "note", "half");
 	raise(SIGKILL);
 	return 1;
@@ -857,7 +855,6 @@ static void test_read_only(void **state)
 
 static void test_close_takes_nothing(void **state)
 {
-	(void)state;
 	store_close(NULL);
 }
 

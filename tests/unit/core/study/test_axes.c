@@ -129,7 +129,6 @@ static void test_lists(void **state)
 		{"x=lin:-1e6..1e6:7", "-1e6|-666667|-333333|0|333333|666667|1e6"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
 		AUTO_FREE char *values = values_of(lists[i].text);
 		if (!str_eq(values, lists[i].values))
@@ -229,7 +228,6 @@ static void test_bad_lists(void **state)
 			"--over x=uniform:0..1:8"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		AUTO_AXES struct axes *axes = axes_new();
 		AUTO_ERR struct err err = {0};
@@ -251,7 +249,6 @@ static void test_limits(void **state)
 	AUTO_ERR struct err err = {0};
 	char text[AXES_VALUE_MAX + 8] = "a=";
 
-	(void)state;
 	memset(text + 2, 'x', AXES_VALUE_MAX);
 	assert_int_equal(axes_add(axes, text, NULL), 0);
 	text[0] = 'b';
@@ -285,7 +282,6 @@ static void test_grid(void **state)
 {
 	const struct cases_options grid = {0}, zip = {.zip = true};
 
-	(void)state;
 	assert_rows(
 		AXES("a=1,2", "b=x,y,z"), grid, "a=1 b=x;a=1 b=y;a=1 b=z;a=2 b=x;a=2 b=y;a=2 b=z");
 	assert_rows(AXES("a=1,2", "b=x,y"), zip, "a=1 b=x;a=2 b=y");
@@ -323,7 +319,6 @@ static void test_refused(void **state)
 	AUTO_CASES struct cases cases = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(cases_make(none, &grid, &cases, &err), -ERR_USAGE);
 	assert_string_equal(err.message, "a study needs an axis");
 	assert_refused(AXES("a=1..3", "b=x", "c=1..3"), zip, "--zip: a has 3 values and b has 1",
@@ -378,7 +373,6 @@ static void test_sample(void **state)
 {
 	const char *const *grid = AXES("a=1..4", "b=x,y,z", "c=1..5");
 
-	(void)state;
 	for (size_t n = 1; n <= 60; n++)
 		for (uint64_t seed = 0; seed < 3; seed++) {
 			struct cases_options options = {.sample = n, .seed = seed};
@@ -400,7 +394,6 @@ static void test_sample(void **state)
 /* What the words of the header give in Python; the combinations of a small grid come in turns. */
 static void test_sample_is_portable(void **state)
 {
-	(void)state;
 	assert_rows(AXES("a=1..1000", "b=1..1000", "c=1..1000"),
 		(struct cases_options){.sample = 4},
 		"a=659 b=608 c=536;a=155 b=643 c=232;a=447 b=780 c=722;a=510 b=377 c=738");
@@ -417,7 +410,6 @@ static void test_large_sample(void **state)
 	struct cases_options options = {.sample = CASES_MAX, .seed = 7};
 	AUTO_CASES struct cases cases = {0};
 
-	(void)state;
 	assert_int_equal(make(AXES("a=1..1000000", "b=1..1000"), options, &cases, NULL), 0);
 	assert_int_equal(cases.n, CASES_MAX);
 	assert_all_different(&cases);
@@ -429,7 +421,6 @@ static void test_drawn(void **state)
 	AUTO_CASES struct cases cases = {0}, other = {0};
 	size_t adam = 0, low = 0;
 
-	(void)state;
 	assert_int_equal(make(AXES("opt=adam,sgd", "lr=loguniform:1e-5..1e-1", "m=uniform:1..0",
 				      "w=log:1..100", "d=lin:0..1", "u=uniform:0..1:3"),
 				 options, &cases, NULL),
@@ -457,7 +448,6 @@ static void test_ends(void **state)
 	static const char *const ends[][2] = {{"1e-4", "1e-1"}, {"0.1", "0.2"}, {"3", "7e10"},
 		{"1e-300", "1e300"}, {"99", "100"}, {"5", "0.00002"}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
 		for (size_t n = 2; n < 200; n += 7)
 			for (int geometric = 0; geometric < 2; geometric++) {
@@ -517,7 +507,6 @@ static void assert_json(const char *text, const char *rows, const char *message,
 
 static void test_json(void **state)
 {
-	(void)state;
 	assert_json("{\"lr\":{\"log\":[1e-4,\"1e-2\"],\"n\":3},\"seed\":\"1..3\"}",
 		"lr=0.0001 seed=1;lr=0.001 seed=2;lr=1e-2 seed=3", NULL, NULL);
 	assert_json(
@@ -550,7 +539,6 @@ static void test_describe(void **state)
 	AUTO_AXES struct axes *axes = axes_new();
 	AUTO_FREE char *text = NULL;
 
-	(void)state;
 	add_all(axes, AXES("lr=0.1,0.03", "seed=1..5", "wd=uniform:0..1"));
 	text = axes_describe(axes);
 	assert_string_equal(text, "2 lr × 5 seed × wd");

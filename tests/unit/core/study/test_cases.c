@@ -36,7 +36,6 @@ static void test_files(void **state)
 		{"{\"a\":\"x\\\\\",\"b\":{ } ,\"c\":2}", "a|b|c", "x\\|{}|2"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		AUTO_CASES struct cases cases = {0};
 		AUTO_ERR struct err err = {0};
@@ -91,7 +90,6 @@ static void test_bad_files(void **state)
 		{"{\"a\":01}\n", "cases.csv:1 is not valid JSON", NULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		AUTO_CASES struct cases cases = {0};
 		AUTO_ERR struct err err = {0};
@@ -123,7 +121,6 @@ static void test_limits(void **state)
 	AUTO_BUF struct buf csv = {0}, lines = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	buf_init(&csv, 1 << 20);
 	buf_init(&lines, 1 << 20);
 	buf_adds(&csv, "a\n");

@@ -20,7 +20,6 @@ static struct strv patterns;
 
 static int begin(void **state)
 {
-	(void)state;
 	runs = (struct run_list){0};
 	patterns = (struct strv){0};
 	return 0;
@@ -28,7 +27,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	run_list_done(&runs);
 	strv_done(&patterns);
 	return 0;
@@ -69,7 +67,6 @@ static void columns_are(size_t metrics_max, const char *wanted)
 
 static void test_what_differs(void **state)
 {
-	(void)state;
 	add_run("\"params\":{\"lr\":\"0.1\",\"same\":\"1\",\"only\":\"1\"},\"env\":{\"A\":\"1\"},"
 		"\"tags\":{\"t\":\"\"},\"target\":{\"name\":\"a\"},\"image\":{\"base\":\"scratch\"},"
 		"\"snapshot\":{\"id\":\"sha256:1\"}");
@@ -81,7 +78,6 @@ static void test_what_differs(void **state)
 
 static void test_states_and_energy(void **state)
 {
-	(void)state;
 	add_run("\"usage\":{\"energy_j\":null}");
 	add_run("\"usage\":{\"energy_j\":5}");
 	columns_are(0, "id duration energy");
@@ -92,7 +88,6 @@ static void test_states_and_energy(void **state)
 /* Parameters have columns of their own: only what else differs makes one of the command. */
 static void test_command(void **state)
 {
-	(void)state;
 	add_run("\"command\":[\"python\",\"a.py\",\"--lr\",\"1\",\"x=2\"],\"params\":{\"lr\":\"1\"}");
 	add_run("\"command\":[\"python\",\"a.py\",\"--lr\",\"2\"],\"params\":{\"lr\":\"2\"}");
 	columns_are(0, "id params.lr duration");
@@ -102,7 +97,6 @@ static void test_command(void **state)
 
 static void test_command_of_a_shell(void **state)
 {
-	(void)state;
 	add_run("\"command\":[\"python a.py --lr 1 >x\"],\"shell\":true,\"params\":{\"lr\":\"1\"}");
 	add_run("\"command\":[\"python a.py  --lr 2 >x\"],\"shell\":true,\"params\":{\"lr\":\"2\"}");
 	columns_are(0, "id params.lr duration");
@@ -114,7 +108,6 @@ static void test_command_of_a_shell(void **state)
 
 static void test_metrics(void **state)
 {
-	(void)state;
 	add_run("\"metrics\":{\"grad\":" VALUE ",\"acc\":" VALUE ",\"loss\":" VALUE "}");
 	add_run("\"metrics\":{\"x.loss\":{\"value\":1,\"step\":1},\"epoch\":" VALUE "}");
 	columns_are(0, "id metrics.loss metrics.loss.min metrics.grad metrics.acc metrics.acc.max "
@@ -131,7 +124,6 @@ static void test_metric_that_none_has(void **state)
 	AUTO_ERR struct err err = {0};
 	size_t excluded;
 
-	(void)state;
 	add_run("\"metrics\":{\"loss\":" VALUE "}");
 	add_run("\"metrics\":null");
 	strv_add(&patterns, "loss");
@@ -161,7 +153,6 @@ static void test_goals(void **state)
 		{"", COMPARE_ANY},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
 		assert_int_equal(compare_goal_of(cases[i].name), cases[i].goal);
 }
@@ -180,7 +171,6 @@ static void test_goals_of_columns(void **state)
 		{"params.loss.min", COMPARE_ANY},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		const struct column column = {cases[i].name, NULL};
 		assert_int_equal(compare_column_goal(&column), cases[i].goal);
@@ -195,7 +185,6 @@ static void test_titles_and_best_values(void **state)
 	AUTO_COLUMNS struct columns columns = {0};
 	AUTO_COLUMN_VALUES struct column_values values = {0};
 
-	(void)state;
 	add_run("\"params\":{\"lr\":\"0.1\"},\"metrics\":{\"val.loss\":{\"value\":1,\"min\":0.5},"
 		"\"acc\":{\"value\":1,\"min\":0,\"max\":3}}");
 	add_run("\"params\":{\"lr\":\"0.2\"},\"metrics\":{\"val.loss\":{\"value\":1,\"min\":0.25},"

@@ -23,7 +23,6 @@ static struct stop_rule rule;
 
 static int begin(void **state)
 {
-	(void)state;
 	memset(curves, 0, sizeof(curves));
 	for (size_t i = 0; i < MEMBERS; i++)
 		curves[i].points = points[i];
@@ -34,7 +33,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	vec_done(&judgements);
 	stop_rule_done(&rule);
 	return 0;
@@ -83,7 +81,6 @@ static void test_good_rules(void **state)
 			false},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_STOP_RULE struct stop_rule got = {0};
 		assert_int_equal(stop_rule_parse(cases[i].text, &got, NULL), 0);
@@ -105,7 +102,6 @@ static void test_bad_rules(void **state)
 		"metric=loss,halving=3,at=epoch", "metric=loss,median", "metric=loss,halving=3,",
 		"metric=loss halving=3"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		AUTO_STOP_RULE struct stop_rule got = {0};
 		AUTO_ERR struct err err = {0};
@@ -117,7 +113,6 @@ static void test_bad_rules(void **state)
 
 static void test_steps_end(void **state)
 {
-	(void)state;
 	use_rule("metric=loss,halving=10,from=7");
 	assert_int_equal(stop_rule_step(&rule, 2), 700);
 	assert_true(stop_rule_step(&rule, 19) == INT64_MAX);
@@ -130,7 +125,6 @@ static void test_steps_end(void **state)
 
 static void test_halving(void **state)
 {
-	(void)state;
 	use_rule("metric=loss,halving=2,from=10");
 	for (size_t i = 0; i < 4; i++)
 		for (int64_t step = 5; step <= 25; step += 5)
@@ -143,7 +137,6 @@ static void test_halving(void **state)
 
 static void test_late_comers_are_compared_with_all(void **state)
 {
-	(void)state;
 	use_rule("metric=acc,halving=3,from=1");
 	for (size_t i = 0; i < 4; i++)
 		add_point(i, 1, (double)i, (double)i);
@@ -155,7 +148,6 @@ static void test_late_comers_are_compared_with_all(void **state)
 
 static void test_equals_go_on(void **state)
 {
-	(void)state;
 	use_rule("metric=acc,halving=2,from=1");
 	for (size_t i = 0; i < 4; i++)
 		add_point(i, 1, (double)i, 0);
@@ -165,7 +157,6 @@ static void test_equals_go_on(void **state)
 /* What was recorded stays, though a curve that came later began before. */
 static void test_recorded_judgements_stay(void **state)
 {
-	(void)state;
 	use_rule("metric=loss,halving=2,from=1");
 	add_point(1, 1, 10, 5);
 	judged(2, "1@1");
@@ -178,7 +169,6 @@ static void test_recorded_judgements_stay(void **state)
 
 static void test_what_is_no_number_is_worst(void **state)
 {
-	(void)state;
 	use_rule("metric=loss,halving=2,from=1");
 	add_point(0, 1, 1, NAN);
 	add_point(1, 1, 2, INFINITY);
@@ -188,7 +178,6 @@ static void test_what_is_no_number_is_worst(void **state)
 
 static void test_steps_that_are_left_out(void **state)
 {
-	(void)state;
 	use_rule("metric=loss,halving=2,from=10");
 	/* One point stands for both rungs. */
 	add_point(0, 25, 1, 3);
@@ -198,7 +187,6 @@ static void test_steps_that_are_left_out(void **state)
 
 static void test_median(void **state)
 {
-	(void)state;
 	use_rule("metric=loss,median,from=2");
 	for (size_t i = 0; i < 5; i++)
 		for (int64_t step = 1; step <= 2; step++)

@@ -48,7 +48,6 @@ static void test_written_and_read(void **state)
 	AUTO_SPEC struct spec spec = {0};
 	char id[RUN_ID_SIZE];
 
-	(void)state;
 	fill(&study);
 	assert_int_equal(study_claim(&dirs, "tiger", &study, NULL), 0);
 	assert_true(run_id_is_valid(study.id));
@@ -86,7 +85,6 @@ static void test_words_of_all_members(void **state)
 	AUTO_STUDY struct study study = {0};
 	AUTO_STUDY_WORDS struct study_words words = {0}, plain = {0};
 
-	(void)state;
 	fill(&study);
 	strv_add(&study.spec.env, "MODE=fast");
 	assert_int_equal(study_claim(&dirs, "tiger", &study, NULL), 0);
@@ -111,7 +109,6 @@ static void test_names_of_members(void **state)
 	AUTO_STUDY struct study study = {0};
 	AUTO_RUN struct run *run = run_new("tiger-0-4k2x9", "tiger-0");
 
-	(void)state;
 	fill(&study);
 	json_set_str(study.doc, "name_template", "lr={lr}/{seed}");
 	assert_int_equal(study_claim(&dirs, "tiger", &study, NULL), 0);
@@ -124,7 +121,6 @@ static void test_long_names_have_room_for_an_index(void **state)
 	AUTO_STUDY struct study study = {0};
 	char id[RUN_ID_SIZE];
 
-	(void)state;
 	assert_int_equal(
 		study_claim(&dirs, "a234567890123456789012345678901234567890", &study, NULL), 0);
 	run_member_id(study.id, CASES_MAX - 1, id);
@@ -161,7 +157,6 @@ static void test_damaged(void **state)
 	static const char good[] = HEAD SPEC ",\"keys\":[\"a\"],\"cases\":[[\"1\"]]}";
 	AUTO_STUDY struct study study = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		AUTO_ERR struct err err = {0};
 		write_study("tiger-4k2x9", bad[i]);
@@ -178,7 +173,6 @@ static void test_not_there(void **state)
 	static const char *const ids[] = {"tiger-4k2x9", "tiger", "../x", ""};
 	AUTO_STUDY struct study study = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
 		AUTO_ERR struct err err = {0};
 		assert_true(study_read(&dirs, ids[i], &study, &err) < 0);
@@ -190,7 +184,6 @@ static void test_cancelled_and_removed(void **state)
 {
 	AUTO_STUDY struct study study = {0};
 
-	(void)state;
 	fill(&study);
 	assert_int_equal(study_claim(&dirs, "tiger", &study, NULL), 0);
 	assert_true(study_is_held(&dirs, study.id));

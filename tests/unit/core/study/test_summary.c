@@ -23,7 +23,6 @@ static struct study_summary summary;
 
 static int begin(void **state)
 {
-	(void)state;
 	runs = (struct run_list){0};
 	keys = (struct strv){0};
 	summary = (struct study_summary){0};
@@ -32,7 +31,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	study_summary_done(&summary);
 	run_list_done(&runs);
 	strv_done(&keys);
@@ -81,7 +79,6 @@ static void add_keys(void)
 
 static void test_rows_of_the_first_axis(void **state)
 {
-	(void)state;
 	add_keys();
 	add_run(RUN_RUNNING, "0.1", "1");
 	add_run(RUN_FAILED, "0.1", "2");
@@ -103,7 +100,6 @@ static void test_rows_of_the_first_axis(void **state)
 
 static void test_rows_of_each_member(void **state)
 {
-	(void)state;
 	add_keys();
 	add_run(RUN_RUNNING, "0.1", "1");
 	add_run(RUN_RUNNING, "0.2", "1");
@@ -117,7 +113,6 @@ static void test_rows_of_each_member(void **state)
 /* "1" and "2,3" are other values than "1,2" and "3". */
 static void test_values_are_told_apart(void **state)
 {
-	(void)state;
 	add_keys();
 	add_run(RUN_RUNNING,
 		"a\x1f"
@@ -133,7 +128,6 @@ static void test_values_are_told_apart(void **state)
 
 static void test_best_and_median(void **state)
 {
-	(void)state;
 	add_keys();
 	set_metric(add_run(RUN_SUCCEEDED, "0.1", "1"), "val_loss", 0.5, 0.4, 3);
 	set_metric(add_run(RUN_SUCCEEDED, "0.1", "2"), "val_loss", 0.3, 0.2, 3);
@@ -155,7 +149,6 @@ static void test_best_and_median(void **state)
 
 static void test_highest_is_best(void **state)
 {
-	(void)state;
 	add_keys();
 	set_metric(add_run(RUN_SUCCEEDED, "0.1", "1"), "accuracy", 0.5, 0.1, 0.6);
 	set_metric(add_run(RUN_SUCCEEDED, "0.1", "2"), "accuracy", 0.7, 0.1, 0.9);
@@ -166,7 +159,6 @@ static void test_highest_is_best(void **state)
 
 static void test_time_left(void **state)
 {
-	(void)state;
 	add_keys();
 	summarise(2);
 	assert_int_equal(summary.left_ms, 0);

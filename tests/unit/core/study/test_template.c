@@ -92,7 +92,6 @@ static void test_commands(void **state)
 		{{"t", "{lr}{lr}", "x{lr}y{opt}z", ""}, "t|0.10.1|x0.1yadamz|"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
 		AUTO_FREE char *text = expand_command(commands[i].words, false, NULL, &first);
 		assert_string_equal(text, commands[i].first);
@@ -117,7 +116,6 @@ static void test_hostile_values(void **state)
 		{{"{args}"}, true, "--lr=1e-3 '--opt=a b' '--db.user={lr} $X '\\''y'\\'''"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
 		AUTO_FREE char *text =
 			expand_command(commands[i].words, commands[i].shell, NULL, &second);
@@ -141,7 +139,6 @@ static void test_unknown_names(void **state)
 	};
 	AUTO_CASES struct cases cases = {0};
 
-	(void)state;
 	fixture(&cases);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		AUTO_ERR struct err err = {0};
@@ -162,7 +159,6 @@ static void test_variables(void **state)
 	AUTO_ERR struct err err = {0};
 	struct cases_template template = {&command, false, &env, "{study}-{opt}"};
 
-	(void)state;
 	fixture(&cases);
 	words_of((const char *const[WORDS_MAX]){"LR={lr}", "{lr}", "{opt}=x{opt}", "E="}, &env);
 	words_of((const char *const[WORDS_MAX]){"t", "{args}"}, &command);
@@ -206,7 +202,6 @@ static void test_check(void **state)
 	};
 	AUTO_CASES struct cases cases = {0};
 
-	(void)state;
 	fixture(&cases);
 	for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
 		AUTO_STRV struct strv command = {0}, env = {0};
@@ -234,7 +229,6 @@ static void test_unknown_in_code(void **state)
 	const struct cases_template template = {&command, false, &env, "n {args} {lr}"};
 	AUTO_FREE char *text = NULL;
 
-	(void)state;
 	fixture(&cases);
 	words_of((const char *const[WORDS_MAX]){"sh", "-c",
 			 "t {lr} {seed} {args} {{a}} ${b} {index}", "x {seed} {c}"},
@@ -252,7 +246,6 @@ static void test_long_words(void **state)
 	AUTO_BUF struct buf word = {0};
 	char *out = NULL;
 
-	(void)state;
 	fixture(&cases);
 	buf_init(&word, 1 << 20);
 	while (word.len < CASES_WORD_MAX - 4)

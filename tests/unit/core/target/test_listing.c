@@ -16,7 +16,6 @@
 /* "f a 644 5 1000000000!;": ! for changing */
 static int on_entry(void *ctx, const struct listing_entry *e, struct err *err)
 {
-	(void)err;
 	buf_addf(ctx, "%c %s %o %llu %lld%s;", e->kind, e->path, (unsigned)e->mode,
 		(unsigned long long)e->size, (long long)e->mtime_ns, e->changing ? "!" : "");
 	return 0;
@@ -40,7 +39,6 @@ static int read_in(const char *text, size_t len, size_t piece, struct buf *out, 
 
 static void test_entries(void **state)
 {
-	(void)state;
 	CHECK("MARK begin 100\n" ENTRY("41ed 4096 1", ".5") ".\n" ENTRY(
 		      "41ed 4096 2", ".000000001") "./d\n" ENTRY("89a4 7 99",
 		      ".25") "./d/a\nb\nMARK\nend\n" ENTRY("a1ff 1 -3",
@@ -56,7 +54,6 @@ static void test_entries(void **state)
 
 static void test_what_is_refused(void **state)
 {
-	(void)state;
 	CHECK("", NULL);
 	CHECK("MARK begin 100\n", NULL);
 	CHECK("other\n", NULL);
@@ -81,7 +78,6 @@ static void test_ceilings(void **state)
 	AUTO_BUF struct buf text = {0}, out = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	buf_init(&text, 1 << 20);
 	buf_init(&out, 1 << 20);
 	buf_adds(&text, "MARK begin 1\n" ENTRY("81a4 1 1", ".0") "./");

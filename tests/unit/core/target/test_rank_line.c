@@ -22,7 +22,6 @@ static int hand_over(void *ctx, const char *data, size_t len, int64_t time_ms, s
 {
 	struct out *out = ctx;
 
-	(void)err;
 	buf_addc(&out->text, '[');
 	buf_add(&out->text, data, len);
 	buf_addf(&out->text, "@%d]", (int)time_ms);
@@ -34,7 +33,6 @@ static void test_lines_are_whole(void **state)
 	struct out out = {0};
 	struct rank_line line;
 
-	(void)state;
 	buf_init(&out.text, OUT_MAX);
 	rank_line_init(&line, hand_over, &out);
 	assert_int_equal(rank_line_add(&line, "a\nb", 3, 1, NULL), 0);
@@ -59,7 +57,6 @@ static void test_a_long_line_does_not_wait(void **state)
 	struct out out = {.fails = true};
 	struct rank_line line;
 
-	(void)state;
 	memset(text, 'x', LONG);
 	buf_init(&out.text, OUT_MAX);
 	rank_line_init(&line, hand_over, &out);

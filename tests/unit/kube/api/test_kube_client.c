@@ -53,7 +53,6 @@ static void test_get(void **state)
 	const char *const query[] = {"labelSelector", "a=b,c", "watch", "x y", NULL};
 	struct kube_request request = get_pod;
 
-	(void)state;
 	kube_init(&kube, steps, 1);
 	kube.access.token = mem_strdup("secret");
 	kube.access.as = mem_strdup("boss");
@@ -83,7 +82,6 @@ static void test_post(void **state)
 	AUTO_JSON struct json *body = json_object();
 	struct kube_request request = post_job;
 
-	(void)state;
 	json_set_str(body, "kind", "Job");
 	kube_init(&kube, steps, 1);
 	kube.access.username = mem_strdup("u");
@@ -106,7 +104,6 @@ static void test_path(void **state)
 	AUTO_FREE char *plain = kube_path("/api/v1/namespaces/%s/pods/%s", "jobs", "a-b.c");
 	AUTO_FREE char *odd = kube_path("/x/%s/%s", "a/b?c#d%", "..");
 
-	(void)state;
 	assert_string_equal(plain, "/api/v1/namespaces/jobs/pods/a-b.c");
 	assert_string_equal(odd, "/x/a%2Fb%3Fc%23d%25/%2E%2E");
 }
@@ -130,7 +127,6 @@ static void refused(
 
 static void test_refusals(void **state)
 {
-	(void)state;
 	refused(400, STATUS(400, "BadRequest", "no"), NULL, E_KUBE_INVALID,
 		"cannot create jobs in namespace jobs: no");
 	refused(401, STATUS(401, "Unauthorized", "Unauthorized"), NULL, E_KUBE_AUTH,
@@ -161,7 +157,6 @@ static void test_hostile_message(void **state)
 	AUTO_ERR struct err err = {0};
 	struct step step = {403};
 
-	(void)state;
 	buf_init(&body, 64 << 10);
 	buf_adds(&body, "{\"kind\":\"Status\",\"message\":\"a\\u001b[31m\\nb \\u202e");
 	for (int i = 0; i < 5000; i++)
@@ -182,7 +177,6 @@ static void test_causes(void **state)
 		"{\"field\":\"f\"},{\"field\":\"4\"},{\"field\":\"5\"}]}}"}};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_true(one(steps, 1, &post_job, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_INVALID);
 	assert_int_equal(err.n_evidence, 4);
@@ -205,7 +199,6 @@ static int take(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct got *got = ctx;
 
-	(void)err;
 	got->n++;
 	got->status = response->status;
 	got->id = response->error.id;
@@ -235,7 +228,6 @@ static void test_warnings(void **state)
 	AUTO(got_done) struct got got = {.kube = &kube};
 	struct kube_request request = get_pod;
 
-	(void)state;
 	kube_init(&kube, steps, 1);
 	kube_connect(&kube);
 	request.done = take;
@@ -259,7 +251,6 @@ static void test_repeats(void **state)
 		{500, STATUS(500, "InternalError", "etcdserver: leader changed")}, {200, POD}};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(one(steps, ARRAY_LEN(steps), &get_pod, NULL, &err), 0);
 	assert_int_equal(n_requested(), 6);
 }
@@ -272,7 +263,6 @@ static void test_lost_reply(void **state)
 	AUTO_ERR struct err err = {0};
 	struct kube_request request = post_job;
 
-	(void)state;
 	kube_init(&kube, steps, ARRAY_LEN(steps));
 	kube_connect(&kube);
 	assert_int_equal(kube_query(kube.client, &get_pod, NULL, NULL), 0);
@@ -297,7 +287,6 @@ static void test_conflict(void **state)
 	AUTO_ERR struct err err = {0};
 	struct kube_request put = post_job;
 
-	(void)state;
 	assert_true(one(steps, 3, &post_job, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_EXISTS);
 	assert_int_equal(n_requested(), 3);
@@ -316,7 +305,6 @@ static void test_retry_after(void **state)
 	int64_t begin_ms = clock_ms();
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(one(steps, 2, &post_job, NULL, &err), 0);
 	assert_int_equal(n_requested(), 2);
 	assert_true(clock_ms() - begin_ms >= 1000);
@@ -329,7 +317,6 @@ static void test_deadline(void **state)
 	struct kube_request request = get_pod;
 	int64_t begin_ms = clock_ms();
 
-	(void)state;
 	request.deadline_ms = clock_ms() + 20000;
 	assert_true(one(steps, 1, &request, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_SERVER);
@@ -343,7 +330,6 @@ static void test_silence(void **state)
 	AUTO_ERR struct err err = {0};
 	struct kube_request request = get_pod;
 
-	(void)state;
 	request.deadline_ms = clock_ms() + 300;
 	assert_true(one(steps, 1, &request, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_UNREACHABLE);
@@ -373,7 +359,6 @@ static void test_unreachable(void **state)
 {
 	bool is_notified = false;
 
-	(void)state;
 	for (int i = 0; i < 3 && !is_notified; i++)
 		is_notified = is_notified_unreachable();
 	assert_true(is_notified);
@@ -388,7 +373,6 @@ static void test_401(void **state)
 	char path[] = "/tmp/dlrun-token-XXXXXX";
 	int fd = mkstemp(path);
 
-	(void)state;
 	assert_int_equal(write(fd, " old\n", 5), 5);
 	kube_init(&kube, steps, ARRAY_LEN(steps));
 	kube.access.token = mem_strdup("beside");
@@ -418,7 +402,6 @@ static void test_no_token_file(void **state)
 	AUTO_KUBE struct kube kube;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	kube_init(&kube, steps, 1);
 	kube.access.token_file = mem_strdup("/nowhere/token");
 	kube_connect(&kube);
@@ -435,7 +418,6 @@ static int add_data(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct got *got = ctx;
 
-	(void)err;
 	buf_add(&got->data, data, len);
 	return 0;
 }
@@ -448,7 +430,6 @@ static void test_stream(void **state)
 	AUTO(got_done) struct got got = {.kube = &kube}, cut = {.kube = &kube};
 	struct kube_request request = get_pod;
 
-	(void)state;
 	kube_init(&kube, steps, ARRAY_LEN(steps));
 	kube_connect(&kube);
 	buf_init(&got.data, 1000);
@@ -502,7 +483,6 @@ static void test_list(void **state)
 	AUTO_KUBE struct kube kube;
 	AUTO(got_done) struct got got = {0};
 
-	(void)state;
 	kube_init(&kube, steps, ARRAY_LEN(steps));
 	kube_connect(&kube);
 	list(&kube, 4, &got);
@@ -522,7 +502,6 @@ static void test_list_expired(void **state)
 	AUTO_KUBE struct kube kube;
 	AUTO(got_done) struct got got = {0};
 
-	(void)state;
 	kube_init(&kube, steps, ARRAY_LEN(steps));
 	kube_connect(&kube);
 	list(&kube, 10, &got);
@@ -552,7 +531,6 @@ static void test_list_bad(void **state)
 		{(const struct step[]){{200, "{\"metadata\":{}}"}}, 1, E_NONE},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_KUBE struct kube kube;
 		AUTO(got_done) struct got got = {0};
@@ -582,7 +560,6 @@ static int on_upgraded(
 {
 	struct upgraded *upgraded = ctx;
 
-	(void)err;
 	upgraded->stream = stream;
 	upgraded->id = response->error.id;
 	free(upgraded->message);
@@ -621,7 +598,6 @@ static void test_upgrade(void **state)
 	AUTO_FD int fd = mkstemp(path);
 	char said[16] = {0};
 
-	(void)state;
 	assert_int_equal(write(fd, "old", 3), 3);
 	kube_init(&kube, steps, ARRAY_LEN(steps));
 	kube.access.token_file = mem_strdup(path);
@@ -666,16 +642,12 @@ static void test_upgrade(void **state)
 
 static int never(void *ctx, struct kube_response *response, struct err *err)
 {
-	(void)ctx;
-	(void)response;
-	(void)err;
 	fail_msg("done of a call that was given up");
 	return 0;
 }
 
 static int stop_loop(void *ctx, struct err *err)
 {
-	(void)err;
 	loop_stop(ctx);
 	return 0;
 }
@@ -686,7 +658,6 @@ static void test_given_up(void **state)
 	AUTO_KUBE struct kube kube;
 	struct kube_request request = get_pod;
 
-	(void)state;
 	kube_init(&kube, steps, 1);
 	kube_connect(&kube);
 	request.done = never;
@@ -705,8 +676,6 @@ static int free_client(void *ctx, struct kube_response *response, struct err *er
 {
 	struct kube *kube = ctx;
 
-	(void)response;
-	(void)err;
 	kube_client_free(TAKE(kube->client));
 	loop_stop(kube->loop);
 	return 0;
@@ -718,7 +687,6 @@ static void test_freed_in_done(void **state)
 	AUTO_KUBE struct kube kube;
 	struct kube_request request = get_pod;
 
-	(void)state;
 	kube_init(&kube, steps, 1);
 	kube_connect(&kube);
 	request.done = free_client;
@@ -741,7 +709,6 @@ static void test_detached(void **state)
 		.deadline_ms = clock_ms() + 20 * 1000};
 	struct kube_request other = get_pod;
 
-	(void)state;
 	kube_init(&kube, steps, ARRAY_LEN(steps));
 	kube_connect(&kube);
 	other.done = never;
@@ -762,7 +729,6 @@ static void test_detached_until_its_deadline(void **state)
 	const struct kube_request request = {
 		.method = "DELETE", .path = "/api", .deadline_ms = begin_ms + 300};
 
-	(void)state;
 	kube_init(&kube, steps, 1);
 	kube_connect(&kube);
 	kube_start_detached(kube.client, &request);
@@ -778,7 +744,6 @@ static void test_queries_though_others_stop_the_loop(void **state)
 	AUTO_KUBE struct kube kube;
 	AUTO_JSON struct json *response = NULL;
 
-	(void)state;
 	kube_init(&kube, steps, 1);
 	kube_connect(&kube);
 	loop_add_timer(kube.loop, 0, stop_loop, kube.loop);

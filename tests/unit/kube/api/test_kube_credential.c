@@ -127,7 +127,6 @@ static void test_notified(void **state)
 	AUTO_FREE char *info = NULL, *args = NULL;
 	struct kube_plugin_options plugin = {.env = env, .tty_fd = -1};
 
-	(void)state;
 	begin(&kube, good, 1,
 		exec_script("echo \"$KUBERNETES_EXEC_INFO\" >$T/info\n"
 			    "echo \"$1|$2|$#|$EXTRA|$AWS_PROFILE|$UNSET\" >$T/args\n" SAY(
@@ -162,7 +161,6 @@ static void test_at_once(void **state)
 	AUTO_KUBE struct kube kube;
 	struct kube_plugin_options plugin = {.env = env, .tty_fd = -1};
 
-	(void)state;
 	begin(&kube, good, 1,
 		exec_script(COUNT
 			"while ! [ -e $T/go ]; do sleep 0.01; done\n" SAY("{\"token\":\"t\"}")));
@@ -187,7 +185,6 @@ static int take_login(void *ctx, const struct kube_login *login, struct err *err
 {
 	struct result *result = ctx;
 
-	(void)err;
 	result->n++;
 	if (login)
 		kube_login_copy(login, &result->login);
@@ -238,7 +235,6 @@ static void test_certificate(void **state)
 {
 	AUTO(result_done) struct result result = {0};
 
-	(void)state;
 	log_in(exec_script("cat <<'E'\n{\"apiVersion\":\"" V1 "\",\"kind\":\"ExecCredential\","
 			   "\"status\":{\"clientCertificateData\":\"" CERT "\","
 			   "\"clientKeyData\":\"" KEY "\"}}\nE"),
@@ -268,7 +264,6 @@ static void fails(const char *text, int64_t limit_ms, const char *words)
 
 static void test_failures(void **state)
 {
-	(void)state;
 	fails("exit 3", 0, "login, which logs in to the cluster lab, failed with exit status 3");
 	fails("kill -9 $$", 0, "was killed by SIGKILL");
 	fails("true", 0, "login, which logs in to the cluster lab, printed nothing");
@@ -293,7 +288,6 @@ static void test_evidence(void **state)
 {
 	AUTO(result_done) struct result result = {0};
 
-	(void)state;
 	log_in(exec_script("i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done >&2\n"
 			   "printf 'the \\033[31m reason\\n  \\nlast' >&2; exit 1"),
 		-1, 0, &result);
@@ -306,7 +300,6 @@ static void test_missing(void **state)
 	AUTO(result_done) struct result hinted = {0}, plain = {0};
 	struct kube_exec *exec = exec_of("dlrun-no-such-login");
 
-	(void)state;
 	exec->install_hint = mem_strdup("get it:\n\n   brew  install\033 it\n");
 	log_in(exec, -1, 0, &hinted);
 	assert_int_equal(hinted.id, E_KUBE_PLUGIN);
@@ -341,7 +334,6 @@ static void test_fails_once(void **state)
 	AUTO_KUBE struct kube kube;
 	AUTO_FREE char *runs = in_tmp("runs");
 
-	(void)state;
 	for (int i = 1; !both_fail(&kube) && i < BEGINNINGS_MAX; i++) {
 		kube_done(&kube);
 		assert_int_equal(unlink(runs), 0);
@@ -360,7 +352,6 @@ static void test_killed(void **state)
 	struct kube_plugin_options plugin = {.env = env, .tty_fd = -1};
 	AUTO_FREE char *text = NULL;
 
-	(void)state;
 	begin(&kube, good, 1, exec_script("echo $$ >$T/p; mv $T/p $T/pid; sleep 1000"));
 	kube_connect_with(&kube, &plugin);
 	UNTIL(exists("pid"));
@@ -381,7 +372,6 @@ static void test_refreshed(void **state)
 	AUTO_ERR struct err err = {0};
 	struct kube_plugin_options plugin = {.env = env, .tty_fd = -1};
 
-	(void)state;
 	begin(&kube, steps, ARRAY_LEN(steps),
 		exec_script(COUNT "n=$(wc -l <$T/runs)\n"
 				  "printf %s '{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1
@@ -407,7 +397,6 @@ static void test_expired(void **state)
 	AUTO_FREE char *cache = in_tmp("cache");
 	struct kube_plugin_options plugin = {.env = env, .tty_fd = -1, .cache_dir = cache};
 
-	(void)state;
 	begin(&kube, good, 1, exec_script(COUNT SAY_UNTIL("t", "2001-01-01T00:00:00Z")));
 	kube_connect_with(&kube, &plugin);
 	works(&kube);
@@ -423,7 +412,6 @@ static void test_stale(void **state)
 	struct kube_plugin_options plugin = {.env = env, .tty_fd = -1};
 	AUTO_FREE char *last = NULL;
 
-	(void)state;
 	begin(&kube, good, 1,
 		exec_script(COUNT "n=$(($(wc -l <$T/runs)))\n"
 				  "[ $n = 2 ] && while ! [ -e $T/go ]; do sleep 0.01; done\n"
@@ -489,7 +477,6 @@ static void test_cached(void **state)
 	const char *const other[] = {"AWS_PROFILE=b", env[0], NULL};
 	mode_t mode = 0;
 
-	(void)state;
 	query_once(env, "t");
 	assert_int_equal(n_runs(), 1);
 	AUTO_FREE char *path = cached(&mode);
@@ -559,7 +546,6 @@ static void test_cached_apart(void **state)
 	AUTO_STRV struct strv paths = {0};
 	AUTO_FREE char *command = program("login", "");
 
-	(void)state;
 	for (size_t i = 0; i <= ARRAY_LEN(changes); i++) {
 		AUTO_KUBE_ACCESS struct kube_access access = {0};
 		const struct kube_plugin_options plugin = {.env = env, .cache_dir = "/cache"};
@@ -584,7 +570,6 @@ static void test_cached_refused(void **state)
 	AUTO_FREE char *cache = in_tmp("cache");
 	struct kube_plugin_options plugin = {.env = env, .tty_fd = -1, .cache_dir = cache};
 
-	(void)state;
 	begin(&kube, steps, 3, exec_script(COUNT SAY_UNTIL("t", FAR)));
 	kube_connect_with(&kube, &plugin);
 	works(&kube);
@@ -603,7 +588,6 @@ static void test_always(void **state)
 	AUTO(result_done) struct result result = {0};
 	struct kube_exec *exec = exec_script(SAY("{\"token\":\"t\"}"));
 
-	(void)state;
 	exec->interactive = KUBE_EXEC_ALWAYS;
 	log_in(exec, -1, 0, &result);
 	assert_int_equal(result.id, E_KUBE_PLUGIN);
@@ -621,7 +605,6 @@ static void test_terminal(void **state)
 	struct kube_exec *exec = exec_script(script_text);
 	AUTO_FD int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
 
-	(void)state;
 	if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0)
 		skip();
 	AUTO_FD int tty = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -647,7 +630,6 @@ static int confirm_r;
 
 static int confirm(void *ctx, const struct kube_exec *exec, struct err *err)
 {
-	(void)ctx;
 	assert_non_null(exec->command);
 	n_confirmed++;
 	return confirm_r < 0 ? err_set(err, E_KUBE_PLUGIN, "no") : 0;
@@ -685,7 +667,6 @@ static void test_pins(void **state)
 	AUTO_FREE char *text = NULL;
 	size_t n_notes;
 
-	(void)state;
 	n_confirmed = confirm_r = 0;
 	assert_int_equal(pinned("a", false, &n_notes, &err), 0);
 	assert_int_equal(n_notes, 0);
@@ -732,7 +713,6 @@ static void test_token_wins(void **state)
 {
 	AUTO_KUBE struct kube kube;
 
-	(void)state;
 	begin(&kube, good, 1, exec_script(COUNT "exit 1"));
 	kube.access.token = mem_strdup("t");
 	kube_connect(&kube);
@@ -750,7 +730,6 @@ static void test_canceled(void **state)
 	struct kube_credential *credential = kube_credential_new(&options);
 	AUTO(result_done) struct result result = {.loop = loop}, none = {.loop = loop};
 
-	(void)state;
 	struct kube_login_wait *wait = kube_credential_want(credential, take_login, &none);
 	kube_credential_want(credential, take_login, &result);
 	kube_credential_cancel(wait);

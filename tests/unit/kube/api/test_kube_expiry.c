@@ -40,7 +40,6 @@ static void test_certificate(void **state)
 {
 	AUTO_FREE char *chain = mem_printf("Bag Attributes\n%s%s", near, far);
 
-	(void)state;
 	assert_int_equal(kube_expiry_certificate(near), 2110612663000);
 	assert_int_equal(kube_expiry_certificate(far), 3523252663000);
 	assert_int_equal(kube_expiry_certificate(chain), 2110612663000);
@@ -55,7 +54,6 @@ static void test_no_certificate(void **state)
 		"-----BEGIN CERTIFICATE-----\nMIT/////\n-----END CERTIFICATE-----",
 		"-----BEGIN PRIVATE KEY-----\nMAAA\n-----END PRIVATE KEY-----"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
 		assert_int_equal(kube_expiry_certificate(texts[i]), 0);
 }
@@ -66,7 +64,6 @@ static void test_damaged_certificates(void **state)
 	AUTO_FREE char *text = mem_strdup(near);
 	static const char end[] = "\n-----END CERTIFICATE-----\n";
 
-	(void)state;
 	for (size_t i = strlen("-----BEGIN CERTIFICATE-----\n"); text[i] != '-'; i++) {
 		char was = text[i];
 		text[i] = was == 'f' ? '/' : 'f';
@@ -81,7 +78,6 @@ static void test_damaged_certificates(void **state)
 
 static void test_token(void **state)
 {
-	(void)state;
 	/* {"alg":"none"} {"exp":1900000000,"sub":"~~?"} */
 	assert_int_equal(
 		kube_expiry_token(
@@ -96,7 +92,6 @@ static void test_no_token(void **state)
 	static const char *const texts[] = {
 		"", ".", "..", "a.b", "a.!.c", "a.bnVsbA.c", "a.W10.c", "opaque-token", "a.e30.c"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
 		assert_int_equal(kube_expiry_token(texts[i]), 0);
 }

@@ -88,7 +88,6 @@ static int on_failed(void *ctx, struct err *error, struct err *err)
 {
 	struct seen *seen = ctx;
 
-	(void)err;
 	seen->id = error->id;
 	note(ctx, "failed", NULL);
 	loop_stop(seen->kube->loop);
@@ -99,7 +98,6 @@ static int too_late(void *ctx, struct err *err)
 {
 	const struct seen *seen = ctx;
 
-	(void)err;
 	fail_msg("after \"%s\" nothing more came", seen->text.data);
 	return 0;
 }
@@ -159,7 +157,6 @@ static void test_events(void **state)
 		STAYS(EVENT("ADDED", B) EVENT("MODIFIED", A) "\n" BOOKMARK("12")
 				EVENT("DELETED", A))};
 
-	(void)state;
 	WATCH(steps, "gone:a ", "put:a synced put:b put:a gone:a ");
 }
 
@@ -174,7 +171,6 @@ static void test_continues(void **state)
 	AUTO_KUBE struct kube kube;
 	struct seen seen = {.until = "put:d "};
 
-	(void)state;
 	begin(&kube, steps, ARRAY_LEN(steps), 0, &seen);
 	run(&seen);
 	assert_string_equal(seen.text.data, "put:a synced put:b put:c put:d ");
@@ -203,7 +199,6 @@ static void test_lists_anew(void **state)
 	AUTO_KUBE struct kube kube;
 	struct seen seen = {.until = "put:a synced gone:a "};
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		seen.id = E_NONE;
 		begin(&kube, i ? as_status : in_event, 4, 0, &seen);
@@ -233,7 +228,6 @@ static void test_always_expired(void **state)
 		STAYS(EVENT("ADDED", A))};
 	int64_t begin_ms = clock_ms();
 
-	(void)state;
 	WATCH(steps, "put:a ", "synced synced synced synced put:a ");
 	assert_true(clock_ms() - begin_ms >= 200 + 400);
 }
@@ -248,7 +242,6 @@ static void test_trouble(void **state)
 		ENDS(EVENT("ADDED", B) "garbage\n" EVENT("ADDED", B)), {200, LIST("6", A)},
 		STAYS(EVENT("ADDED", B))};
 
-	(void)state;
 	WATCH(steps, "put:b ", "put:a synced trouble trouble ok put:a synced put:b ");
 	WATCH(error, "put:b ", "put:a synced trouble ok put:a synced put:b ");
 	WATCH(garbage, "ok gone:b put:a synced put:b ",
@@ -262,7 +255,6 @@ static void test_polls(void **state)
 		{200, LIST("5", A)}, {403, "{}"}, {200, LIST("6", A "," B)}, {200, LIST("7", B)}};
 	int64_t begin_ms = clock_ms();
 
-	(void)state;
 	WATCH(steps, "gone:a put:b synced ",
 		"put:a synced put:a put:b synced gone:a put:b synced ");
 	assert_true(clock_ms() - begin_ms >= 4000);
@@ -276,7 +268,6 @@ static void test_gets(void **state)
 	AUTO_KUBE struct kube kube;
 	struct seen seen = {.until = "ok put:a synced ", .name = "a"};
 
-	(void)state;
 	begin(&kube, steps, ARRAY_LEN(steps), 0, &seen);
 	run(&seen);
 	assert_string_equal(seen.text.data, "put:a synced gone:a synced trouble ok put:a synced ");
@@ -291,7 +282,6 @@ static void test_cut_twice(void **state)
 	static const struct step steps[] = {{200, LIST("5", A)}, CUT(BOOKMARK("6")), {0},
 		{200, LIST("7", A)}, STAYS(EVENT("ADDED", B))};
 
-	(void)state;
 	WATCH(steps, "put:b ", "put:a synced trouble ok put:a synced put:b ");
 }
 
@@ -303,7 +293,6 @@ static void test_silent(void **state)
 	AUTO_KUBE struct kube kube;
 	struct seen seen = {.until = "put:b ", .idle_ms = 3000};
 
-	(void)state;
 	begin(&kube, steps, ARRAY_LEN(steps), 0, &seen);
 	run(&seen);
 	assert_string_equal(seen.text.data, "put:a synced trouble ok put:a synced "
@@ -319,7 +308,6 @@ static void test_bad_objects(void **state)
 		ENDS(EVENT("ADDED", "{\"metadata\":{\"name\":\"x\"}}")), {200, LIST("6", "")},
 		STAYS(EVENT("ADDED", B))};
 
-	(void)state;
 	WATCH(steps, "put:b ", "put:a synced trouble ok gone:a synced put:b ");
 }
 
@@ -345,7 +333,6 @@ static void test_over(void **state)
 	static const struct step many[] = {{200, LIST("5", A "," B)}};
 	static const struct step more[] = {{200, LIST("5", A)}, STAYS(EVENT("ADDED", B))};
 
-	(void)state;
 	over(denied, 1, 0, E_KUBE_DENIED, "failed ");
 	over(login, 1, 0, E_KUBE_AUTH, "failed ");
 	over(none, 1, 0, E_KUBE_NOT_FOUND, "failed ");
@@ -359,7 +346,6 @@ static void test_huge(void **state)
 	AUTO_FREE char *huge = mem_alloc(1, KUBE_LINE_MAX + 2);
 	const struct step steps[] = {{200, LIST("5", A)}, STAYS(huge)};
 
-	(void)state;
 	memset(huge, 'x', KUBE_LINE_MAX + 1);
 	over(steps, 2, 0, E_DATA_LIMIT, "put:a synced failed ");
 }
@@ -373,7 +359,6 @@ static void test_freed(void **state)
 	static const char *const at[] = {
 		"put:a ", "put:b ", "synced ", "put:c ", "gone:b ", "trouble ", "ok ", "gone:c "};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(at); i++) {
 		AUTO_KUBE struct kube kube;
 		struct seen seen = {.free_at = at[i]};
@@ -393,7 +378,6 @@ static void test_churn(void **state)
 	AUTO_BUF struct buf body;
 	struct seen seen = {.until = "gone:last "};
 
-	(void)state;
 	buf_init(&body, 10 << 20);
 	for (int i = 0; i < 1000; i++)
 		buf_addf(&body,
@@ -417,7 +401,6 @@ static int join(void *ctx, const char *line, size_t len, struct err *err)
 {
 	struct buf *out = ctx;
 
-	(void)err;
 	buf_add(out, line, len);
 	buf_addc(out, '|');
 	return len == 4 && memcmp(line, "stop", 4) == 0 ? 7 : 0;
@@ -427,7 +410,6 @@ static void test_lines(void **state)
 {
 	static const char text[] = "ab\n\ncd\n\nlast";
 
-	(void)state;
 	for (size_t cut = 1; cut < sizeof(text); cut++) {
 		AUTO_KUBE_LINES struct kube_lines lines;
 		AUTO_BUF struct buf out;

@@ -89,7 +89,6 @@ static void test_first_file_wins(void **state)
 	AUTO_KUBE_ACCESS struct kube_access access = {0};
 	AUTO_STRV struct strv names = {0}, files = {0};
 
-	(void)state;
 	put("a", "current-context: ''\n"
 		 "contexts: [{name: x, context: {cluster: k, user: u}}]\n"
 		 "users: [{name: u, user: {token: first}}]\n");
@@ -129,7 +128,6 @@ static void test_json(void **state)
 	AUTO_KUBECONFIG struct kubeconfig *config = NULL;
 	AUTO_KUBE_ACCESS struct kube_access access = {0};
 
-	(void)state;
 	put("j",
 		" {\"kind\":\"Config\",\"current-context\":\"\\u0063\",\n"
 		"\t\"contexts\":[{\"name\":\"c\",\"context\":{\"cluster\":\"k\"}}],\n"
@@ -147,7 +145,6 @@ static void test_files(void **state)
 	AUTO_KUBE_ACCESS struct kube_access access = {0};
 	AUTO_FREE char *path = mem_printf("%s/two/sub/token", tmp);
 
-	(void)state;
 	put("one/config", "current-context: c\n"
 			  "contexts: [{name: c, context: {cluster: k, user: u}}]\n"
 			  "clusters: [{name: k, cluster: {server: 'https://h', "
@@ -178,7 +175,6 @@ static void test_data_wins(void **state)
 					  "client-key: nowhere, client-key-data: %s",
 		pem, pem + 8, key);
 
-	(void)state;
 	works(cluster, user, &access);
 	assert_string_equal(access.ca_pem, PEM);
 	assert_string_equal(access.cert_pem, PEM);
@@ -191,7 +187,6 @@ static void test_bad_pem(void **state)
 	AUTO_FREE char *no_key = mem_printf("client-certificate-data: %s", pem);
 	AUTO_FREE char *huge = mem_alloc(1, (1 << 20) + 2);
 
-	(void)state;
 	fails(SERVER ", certificate-authority-data: '!!'", "", "is not valid base64");
 	fails(SERVER ", certificate-authority-data: YWJj", "", "is not in PEM form");
 	fails(SERVER ", certificate-authority: nowhere", "", "nowhere");
@@ -206,7 +201,6 @@ static void test_users(void **state)
 {
 	AUTO_KUBE_ACCESS struct kube_access access = {0};
 
-	(void)state;
 	works(SERVER,
 		"username: u, password: p, as: boss, as-uid: '7', as-groups: [a, b], "
 		"as-user-extra: {reason: [x, 'y=z']}",
@@ -227,7 +221,6 @@ static void test_users(void **state)
 
 static void test_bad_users(void **state)
 {
-	(void)state;
 	fails(SERVER, "token: 12", "token must be text");
 	fails(SERVER, "token: [a]", "token must be text");
 	fails(SERVER, "token: \"a\\nX: b\"", "line breaks");
@@ -245,7 +238,6 @@ static void test_provider(void **state)
 	AUTO_KUBE_ACCESS struct kube_access access = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_true(try(SERVER, "auth-provider: {name: azure, config: {}}", &access, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_CONFIG);
 	assert_non_null(strstr(err.message, "auth-provider \"azure\" is not supported"));
@@ -257,7 +249,6 @@ static void test_clusters(void **state)
 {
 	AUTO_KUBE_ACCESS struct kube_access access = {0};
 
-	(void)state;
 	works("server: 'https://h/k8s/clusters/c-1/?x=y', insecure-skip-tls-verify: true, "
 	      "tls-server-name: api.example, proxy-url: 'socks5://p.example:1'",
 		"token: t", &access);
@@ -280,7 +271,6 @@ static void test_clusters(void **state)
 
 static void test_bad_clusters(void **state)
 {
-	(void)state;
 	fails("", "", "it has no server");
 	fails("server: 'h:6443'", "", "does not begin with https://");
 	fails("server: 'ftp://h'", "", "server");
@@ -303,7 +293,6 @@ static void test_exec(void **state)
 	AUTO_FREE char *path = mem_printf("%s/./bin/login", tmp);
 	AUTO_FREE char *file = mem_printf("%s/config", tmp);
 
-	(void)state;
 	buf_init(&out, 1000);
 	works(SERVER ", extensions: [{name: other, extension: 1}, "
 		     "{name: client.authentication.k8s.io/exec, extension: {a: 1, b: [x]}}]",
@@ -335,7 +324,6 @@ static void test_exec(void **state)
 
 static void test_bad_exec(void **state)
 {
-	(void)state;
 	fails(SERVER, "exec: []", "exec must be a map");
 	fails(SERVER, "exec: {" V1 "}", "command is missing");
 	fails(SERVER, "exec: {command: a}", "apiVersion is missing");
@@ -366,7 +354,6 @@ static void test_bad_files(void **state)
 	AUTO_FREE char *deep = mem_alloc(1, 1001);
 	AUTO_FREE char *huge = mem_alloc(1, (1 << 20) + 2);
 
-	(void)state;
 	refused("a: [", "config:2:1: ");
 	refused("\n\n\ta: b", "config:");
 	refused("{\"a\": 1, \"a\": 2}", "config");
@@ -392,7 +379,6 @@ static void test_contexts(void **state)
 	AUTO_KUBE_ACCESS struct kube_access access = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	put("config", "contexts: [{name: prod, context: {cluster: k, user: u}}, {name: dev},"
 		      " {name: n, context: {cluster: c, namespace: Not_One}},"
 		      " {name: l, context: {cluster: c, user: u}}]\n"
@@ -426,7 +412,6 @@ static void test_home(void **state)
 	AUTO_FREE char *link = mem_printf("%s/link", tmp);
 	AUTO_FREE char *file = mem_printf("%s/.kube/config", tmp);
 
-	(void)state;
 	assert_true(kubeconfig_load(&env, &config, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_NO_CONFIG);
 	put(".kube/config", "kind: Config");
@@ -466,7 +451,6 @@ static void test_in_cluster(void **state)
 		.service_port = "443",
 		.service_account_dir = account};
 
-	(void)state;
 	assert_true(kubeconfig_load(&env, &config, NULL) < 0);
 	put("account/token", "t\n");
 	put("account/ca.crt", PEM "\n");
@@ -496,7 +480,6 @@ static void test_many_files(void **state)
 	AUTO_BUF struct buf list;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	buf_init(&list, 10000);
 	for (int i = 0; i < 65; i++)
 		buf_addf(&list, "f%d:", i);

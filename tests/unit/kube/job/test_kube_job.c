@@ -368,7 +368,6 @@ static void test_roles_collect(void **state)
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
 	int64_t nodes;
 
-	(void)state;
 	sample_init(&sample);
 	set_roles(&sample);
 	sample.run.collects = true;
@@ -390,7 +389,6 @@ static void test_different_gpus_need_jobset(void **state)
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	sample_init(&sample);
 	set_roles(&sample);
 	sample.run.jobset = false;
@@ -400,7 +398,6 @@ static void test_different_gpus_need_jobset(void **state)
 
 static void test_objects(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(samples); i++) {
 		AUTO_SAMPLE struct sample sample;
 		AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
@@ -416,7 +413,6 @@ static void test_objects(void **state)
 /* The values are in the Secret, and nowhere else. */
 static void test_secret_values(void **state)
 {
-	(void)state;
 	AUTO_SAMPLE struct sample sample;
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
 
@@ -445,7 +441,6 @@ static void get_code(const struct kube_objects *objects, size_t layer, struct bu
 
 static void test_code_apart(void **state)
 {
-	(void)state;
 	enum { FIRST = KUBE_CODE_EACH - 7, SECOND = 2 * KUBE_CODE_EACH + 9 };
 	AUTO_SAMPLE struct sample sample;
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
@@ -485,7 +480,6 @@ static void test_code_apart(void **state)
 
 static void test_requests(void **state)
 {
-	(void)state;
 	AUTO_SAMPLE struct sample sample;
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
 	const struct json *list[KUBE_OBJECTS_MAX];
@@ -532,7 +526,6 @@ static void refuse(const struct sample *sample, enum err_id id, const char *part
 
 static void test_names(void **state)
 {
-	(void)state;
 	static const char *const names[] = {"", "-a", "a-", "A", "a.b", "a_b",
 		"a123456789a123456789a123456789a123456789a123456789a12345"};
 
@@ -555,7 +548,6 @@ static void test_names(void **state)
 
 static void test_labels(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text, *label;
 	} cases[] = {
@@ -579,7 +571,6 @@ static void test_labels(void **state)
 /* On nodes with such GPUs, none of which is requested; each pod on a node of its own. */
 static void test_warming(void **state)
 {
-	(void)state;
 	AUTO_SAMPLE struct sample sample;
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
 	AUTO_BUF struct buf text = {0};
@@ -605,7 +596,6 @@ static void test_warming(void **state)
 /* GPUs that no label tells of: the nodes that have them are named. */
 static void test_warming_of_named_nodes(void **state)
 {
-	(void)state;
 	static const char *const names[] = {"gpu-1", "gpu-2"};
 	const struct strv nodes = {.v = (char **)names, .n = 2};
 	AUTO_SAMPLE struct sample sample;
@@ -633,7 +623,6 @@ static void test_warming_of_named_nodes(void **state)
 
 static void test_no_shell(void **state)
 {
-	(void)state;
 	static const struct kube_output output = {"out", true};
 	AUTO_SAMPLE struct sample sample;
 	AUTO_STRV struct strv sent = {0};
@@ -676,7 +665,6 @@ static void test_no_shell(void **state)
 /* A pod tells which version of data it has mounted, where that is not in the plan. */
 static void test_versions_of_data(void **state)
 {
-	(void)state;
 	struct kube_mount data[] = {
 		{.path = "a",
 			.place = {KUBE_PLACE_PVC, .name = "sets", .sub_path = "x/.dlrun/current"}},
@@ -740,7 +728,6 @@ static void test_collector(void **state)
 		{NULL, .has_no_shell = true},
 		{NULL, .start = "/bin/sh", .lingers = true},
 	};
-	(void)state;
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_SAMPLE struct sample sample;
@@ -774,7 +761,6 @@ static void test_results_s3(void **state)
 	AUTO_STRV struct strv env = {0}, secrets = {0};
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf text;
-	(void)state;
 
 	sample_init(&sample);
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -837,7 +823,6 @@ static void test_data_in_s3(void **state)
 	AUTO_STRV struct strv secrets = {0};
 	AUTO_ERR struct err err = {0};
 	AUTO_SAMPLE struct sample sample;
-	(void)state;
 
 	sample_init(&sample);
 	strv_add(&secrets, "AWS_SECRET_ACCESS_KEY=canary");
@@ -885,7 +870,6 @@ static void test_keeper_mounts(void **state)
 	AUTO_SAMPLE struct sample sample;
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
 	AUTO_BUF struct buf paths;
-	(void)state;
 
 	sample_init(&sample);
 	sample.run.collects = true;
@@ -905,7 +889,6 @@ static void test_keeper_mounts(void **state)
 
 static void test_places(void **state)
 {
-	(void)state;
 	struct kube_mount data = {
 		.path = "data", .place = {.kind = KUBE_PLACE_HOST, .path = "/srv"}};
 	AUTO_SAMPLE struct sample sample;
@@ -935,7 +918,6 @@ static void test_places(void **state)
 
 static void test_two_places(void **state)
 {
-	(void)state;
 	static const struct kube_mount volumes[] = {
 		{.path = "/x", .place = {.kind = KUBE_PLACE_EMPTY}},
 		{.path = "/x", .place = {.kind = KUBE_PLACE_PVC, .name = "p"}}};
@@ -950,7 +932,6 @@ static void test_two_places(void **state)
 /* What the tree has at its path is removed. */
 static void test_sent_beside_volumes(void **state)
 {
-	(void)state;
 	static const char *const paths[] = {"data/set"};
 	static const char *const bad[] = {"data", "data/set", "data/set/x"};
 	static const struct kube_output output = {"data/set/out", false};
@@ -976,7 +957,6 @@ static void test_sent_beside_volumes(void **state)
 
 static void test_study_limits(void **state)
 {
-	(void)state;
 	AUTO_SAMPLE struct sample sample;
 	AUTO_FREE char *word = mem_alloc((450 << 10) + 2, 1);
 	struct kube_member members[3];
@@ -1000,7 +980,6 @@ static void test_study_limits(void **state)
 
 static void test_member_paths(void **state)
 {
-	(void)state;
 	AUTO_FREE char *path = kube_member_path("a$$(b)/x-$(JOB_COMPLETION_INDEX)-y/$$$z", 17);
 
 	assert_string_equal(path, "a$(b)/x-17-y/$$z");
@@ -1026,7 +1005,6 @@ static void test_members_are_read(void **state)
 	AUTO_STRV struct strv last = {0}, env = {0};
 	struct kube_member members[70];
 
-	(void)state;
 	sample_init(&sample);
 	for (size_t i = 0; i < ARRAY_LEN(members); i++)
 		members[i] = (struct kube_member){&sample.command, NULL, NULL};
@@ -1066,7 +1044,6 @@ static void test_members_that_do_not_begin(void **state)
 	AUTO_KUBE_OBJECTS struct kube_objects all = {0}, some = {0};
 	const char *first = KUBE_STUDY_CANCEL "0", *last = KUBE_STUDY_CANCEL "2";
 
-	(void)state;
 	sample_init(&sample);
 	set_study(&sample);
 	make(&sample.run, &all);
@@ -1090,7 +1067,6 @@ static void test_bad_members(void **state)
 		"set -- \"$@\" 'x'; export A", "set -- \"$@\" 'x'; export A='b",
 		"echo; set -- 'x'"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
 		AUTO_JSON struct json *config = json_object();
 		AUTO_STRV struct strv words = {0}, env = {0};
@@ -1108,7 +1084,6 @@ static void test_bad_members(void **state)
 /* A later attempt of a member has the claim that its study has made. */
 static void test_claim_of_a_study(void **state)
 {
-	(void)state;
 	AUTO_SAMPLE struct sample sample;
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
 
@@ -1124,7 +1099,6 @@ static void test_claim_of_a_study(void **state)
 
 static void test_limits(void **state)
 {
-	(void)state;
 	AUTO_SAMPLE struct sample sample;
 	AUTO_FREE char *spec = mem_alloc((200 << 10) + 2, 1);
 	AUTO_FREE char *value = mem_alloc((1 << 20) + 4, 1);
@@ -1145,7 +1119,6 @@ static void test_limits(void **state)
 
 static void test_bytes(void **state)
 {
-	(void)state;
 	AUTO_SAMPLE struct sample sample;
 
 	sample_init(&sample);
@@ -1183,7 +1156,6 @@ static char *expand(const char *text)
 
 static void test_escape(void **state)
 {
-	(void)state;
 	static const char *const cases[] = {"", "$", "$$", "$$$", "$(A)", "$$(A)", "$$$(A)", "$A$",
 		"a$(b$(c))", "$((1 + 2))", "$(", "$ (A)", "x$"};
 

@@ -55,7 +55,6 @@ static void check(const char *overlay_text, const char *top, const char *member,
 
 static void test_maps(void **state)
 {
-	(void)state;
 	check("{\"metadata\":{\"labels\":{\"a\":\"2\",\"b\":\"3\"}}}", "metadata", "labels",
 		"{\"dlrun.io/run-id\":\"r\",\"a\":\"2\",\"b\":\"3\"}");
 	check("{\"metadata\":{\"labels\":{\"a\":null}}}", "metadata", "labels",
@@ -72,7 +71,6 @@ static void test_maps(void **state)
 
 static void test_lists(void **state)
 {
-	(void)state;
 	check("{\"spec\":{\"tolerations\":[{\"key\":\"h\"}]}}", "spec", "tolerations",
 		"[{\"key\":\"g\"},{\"key\":\"h\"}]");
 	check("{\"spec\":{\"tolerations\":[{\"$patch\":\"replace\"},{\"key\":\"h\"}]}}", "spec",
@@ -93,7 +91,6 @@ static void test_lists(void **state)
 
 static void test_containers(void **state)
 {
-	(void)state;
 	/* Without a name it is the program's; mounts go by their path, env items take the place. */
 	check("{\"spec\":{\"containers\":[{\"env\":[{\"name\":\"B\",\"valueFrom\":{\"f\":1}},"
 	      "{\"name\":\"C\",\"value\":\"3\"}],\"volumeMounts\":[{\"name\":\"v\",\"mountPath\":"
@@ -112,7 +109,6 @@ static void test_containers(void **state)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *overlay, *part;
 	} cases[] = {

@@ -117,7 +117,6 @@ static void check_note(const struct flight *flight, const char *part)
 
 static void test_plain(void **state)
 {
-	(void)state;
 	static const char *const paths[] = {"/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		"/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", "/api/v1/namespaces/me",
 		"/api/v1/namespaces/me/resourcequotas",
@@ -142,7 +141,6 @@ static void test_plain(void **state)
 
 static void test_nothing_known(void **state)
 {
-	(void)state;
 	static const int statuses[] = {0, 401, 403, 500, 503};
 	struct kube_run run = plain();
 
@@ -174,7 +172,6 @@ static void test_ordinary_runs_need_no_nodes(void **state)
 	AUTO_FLIGHT struct flight flight;
 	AUTO_JSON struct json *who = NULL;
 
-	(void)state;
 	assert_int_equal(json_parse(review, sizeof(review) - 1, 1000, "it", &who, NULL), 0);
 	query(&flight, &run);
 	for (size_t i = 0; i < flight.questions.n; i++)
@@ -258,7 +255,6 @@ static void test_all_is_granted(void **state)
 	struct kube_run run = plain();
 	AUTO_FLIGHT struct flight flight;
 
-	(void)state;
 	query_rights(&flight, &run, 201, all);
 	assert_int_equal(flight.questions.n, 6);
 	evaluate(&flight, &run);
@@ -273,7 +269,6 @@ static void test_rights(void **state)
 	struct kube_run run = plain();
 	AUTO_FLIGHT struct flight flight;
 
-	(void)state;
 	run.nodes = 2;
 	run.secret_env = &secrets;
 	run.results = (struct kube_place){.kind = KUBE_PLACE_CLAIM, .size_bytes = 1};
@@ -303,7 +298,6 @@ static void test_rights_to_studies(void **state)
 	const struct kube_member members[] = {{run.command, NULL}, {run.command, NULL}};
 	AUTO_FLIGHT struct flight flight, none;
 
-	(void)state;
 	query_rights(&none, &run, 403, "{}");
 	assert_int_equal(find_deed(&none, "create", "configmaps"), -1);
 	run.members = members;
@@ -324,7 +318,6 @@ static void test_one_verb_of_two_is_enough(void **state)
 	struct kube_run run = plain();
 	AUTO_FLIGHT struct flight flight, other;
 
-	(void)state;
 	query_rights(&flight, &run, 201, gets);
 	assert_int_equal(flight.questions.n, 6);
 	query_rights(&other, &run, 201, RULES(""));
@@ -349,7 +342,6 @@ static void test_rights_of_results_in_s3(void **state)
 	struct kube_run run = plain();
 	AUTO_FLIGHT struct flight flight;
 
-	(void)state;
 	run.results = (struct kube_place){.kind = KUBE_PLACE_EMPTY};
 	run.results_s3 = "s3://bucket/runs";
 	query_rights(&flight, &run, 403, "{}");
@@ -370,7 +362,6 @@ static void test_connections_to_pods(void **state)
 	struct kube_surroundings found;
 	struct kube_run run = plain();
 
-	(void)state;
 	run.results = (struct kube_place){.kind = KUBE_PLACE_EMPTY};
 	run.code_apart = true;
 	run.ports = &port;
@@ -411,7 +402,6 @@ static void test_rights_unknown(void **state)
 	static const int statuses[] = {0, 401};
 	struct kube_run run = plain();
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++) {
 		AUTO_FLIGHT struct flight flight;
 		query_rights(&flight, &run, statuses[i], "{}");
@@ -451,7 +441,6 @@ static void test_rules(void **state)
 	static const struct kube_deed jobs = {"me", "create", "batch", "jobs", NULL};
 	static const struct kube_deed logs = {"me", "get", "", "pods", "log"};
 
-	(void)state;
 	assert_false(kube_rules_grant(NULL, &jobs));
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_JSON struct json *review = NULL;
@@ -468,7 +457,6 @@ static void test_rights_to_jobsets(void **state)
 {
 	static const char *const verbs[] = {"", "get", "delete"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
 		for (int status = 201; status <= 404; status += 203) {
 			struct kube_surroundings found;
@@ -494,7 +482,6 @@ static void test_rights_to_jobsets(void **state)
 
 static void test_surroundings(void **state)
 {
-	(void)state;
 	struct kube_run run = plain();
 	struct kube_surroundings found;
 	AUTO_FLIGHT struct flight flight;
@@ -532,7 +519,6 @@ static void test_jobset_question(void **state)
 	} responses[] = {{201, NULL}, {404, NULL}, {0, NULL}, {403, "you may not create jobsets"},
 		{400, "older than"}, {422, "older than"}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_KUBE_QUESTIONS struct kube_questions questions = {0};
 		struct kube_run run = plain();
@@ -567,7 +553,6 @@ static void test_services_of_jobsets(void **state)
 {
 	struct kube_run run = plain();
 
-	(void)state;
 	run.nodes = 2;
 	run.retries = 1;
 	for (int jobset = 0; jobset < 2; jobset++) {
@@ -590,7 +575,6 @@ static void test_service_of_one_role(void **state)
 		{.name = "learner", .nodes = 1, .command = &command, .env = &none}};
 	struct kube_run run = plain();
 
-	(void)state;
 	run.roles = roles;
 	for (run.n_roles = 0; run.n_roles < 2; run.n_roles++) {
 		AUTO_FLIGHT struct flight flight;
@@ -605,7 +589,6 @@ static void test_service_of_one_role(void **state)
 
 static void test_missing(void **state)
 {
-	(void)state;
 	static const char gone[] = "{\"kind\":\"Status\",\"reason\":\"NotFound\"}";
 	static const struct kube_mount data[] = {
 		{.path = "a", .place = {.kind = KUBE_PLACE_PVC, .name = "results"}},
@@ -640,7 +623,6 @@ static void test_missing(void **state)
 
 static void test_states(void **state)
 {
-	(void)state;
 	struct kube_run run = plain();
 	AUTO_FLIGHT struct flight flight;
 
@@ -677,7 +659,6 @@ static void test_claims_that_are_written(void **state)
 		{.path = "/sets", .place = {.kind = KUBE_PLACE_PVC, .name = "sets"}}};
 	struct kube_run run = plain();
 
-	(void)state;
 	run.volumes = volumes;
 	run.n_volumes = 2;
 	run.results = (struct kube_place){.kind = KUBE_PLACE_PVC, .name = "results"};
@@ -714,7 +695,6 @@ static void test_claims_that_are_written(void **state)
 
 static void test_queue(void **state)
 {
-	(void)state;
 	struct kube_run run = plain();
 	AUTO_FLIGHT struct flight flight;
 
@@ -737,7 +717,6 @@ static void test_queue(void **state)
 
 static void test_fit(void **state)
 {
-	(void)state;
 	static const char nodes[] = "{\"items\":[" NODE("amd64", "4") "," NODE("amd64", "2") "]}";
 	static const struct {
 		int gpus;
@@ -858,7 +837,6 @@ static void test_the_map_of_the_autoscaler(void **state UNUSED)
 
 static void test_gang_fit(void **state)
 {
-	(void)state;
 	static const char nodes[] = "{\"items\":[" NODE("amd64", "4") "]}";
 	struct kube_run run = plain();
 	AUTO_FLIGHT struct flight flight;
@@ -875,7 +853,6 @@ static void test_gang_fit(void **state)
 
 static void test_quota(void **state)
 {
-	(void)state;
 	struct kube_run run = plain();
 	AUTO_FLIGHT struct flight flight;
 
@@ -904,7 +881,6 @@ static void test_quota_of_a_study(void **state)
 	const struct kube_member members[] = {{run.command, NULL}, {run.command, NULL}};
 	AUTO_FLIGHT struct flight flight;
 
-	(void)state;
 	run.members = members;
 	run.n_members = 2;
 	run.gpus = 1;
@@ -918,7 +894,6 @@ static void test_quota_of_a_study(void **state)
 
 static void test_quota_unsaid(void **state)
 {
-	(void)state;
 	struct kube_run run = plain();
 	AUTO_FLIGHT struct flight flight;
 

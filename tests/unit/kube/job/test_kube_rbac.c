@@ -36,7 +36,6 @@ static size_t count(const char *text, const char *part)
 
 static void test_smallest(void **state)
 {
-	(void)state;
 	AUTO_FREE char *text =
 		print(&(struct kube_rbac){KUBE_TIER_SUBMIT, "team-a", "User", "me@x", false});
 
@@ -62,7 +61,6 @@ static void test_smallest(void **state)
 
 static void test_tiers(void **state)
 {
-	(void)state;
 	static const size_t documents[] = {2, 2, 2, 2};
 	size_t before = 0;
 
@@ -83,7 +81,6 @@ static void test_tiers(void **state)
 
 static void test_nodes(void **state)
 {
-	(void)state;
 	AUTO_FREE char *text =
 		print(&(struct kube_rbac){KUBE_TIER_SUBMIT, "me", "Group", "ml:all", true});
 
@@ -96,7 +93,6 @@ static void test_nodes(void **state)
 
 static void test_allows(void **state)
 {
-	(void)state;
 	assert_true(kube_rule_allows(KUBE_TIER_SUBMIT, "batch", "jobs", "create"));
 	assert_false(kube_rule_allows(KUBE_TIER_SUBMIT, "batch", "jobs", "cre"));
 	assert_false(kube_rule_allows(KUBE_TIER_SUBMIT, "batch", "jobs", "creates"));
@@ -111,7 +107,6 @@ static void test_allows(void **state)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	static const struct kube_rbac cases[] = {{KUBE_TIER_SUBMIT, "", "User", "me", false},
 		{KUBE_TIER_SUBMIT, "a/b", "User", "me", false},
 		{KUBE_TIER_SUBMIT, "a", "User", "", false},

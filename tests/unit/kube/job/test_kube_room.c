@@ -134,7 +134,6 @@ static void test_nodes(void **state)
 		{0, 1, POD("b", "8"), true, "2 nodes"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FREE char *pods =
 			mem_printf("{\"items\":[%s]}", cases[i].pods ? cases[i].pods : "");
@@ -163,7 +162,6 @@ static void test_questions(void **state)
 	struct kube_run queued = run;
 	AUTO_KUBE_QUESTIONS struct kube_questions list = {0}, none = {0};
 
-	(void)state;
 	queued.queue = "gpu";
 	kube_room_query(&run, &list);
 	assert_int_equal(list.n, 1);
@@ -225,7 +223,6 @@ static void test_queues(void **state)
 			true, "queue gpu: nothing ahead"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		const struct reply_row rows[] = {
 			{cases[i].queue ? "/localqueues/gpu" : "/-", cases[i].queue},

@@ -738,7 +738,6 @@ static void move_with(struct place *place, const char *const *shell, bool unused
 {
 	AUTO_TEST struct test test;
 
-	(void)unused;
 	check_said(place,
 		"mkdir -p outputs src/a/deep src/b src/c src/keep src/late src/.git && cd src && "
 		"for f in a/one a/deep/two b/x c/y keep/z late/old .git/x; do echo $f >$f; done && "

@@ -52,7 +52,6 @@ static void test_names(void **state)
 		"a/b:5000x", "a/b/c:1", "A/b:1", "a/:1", "/b:1", "a/b:-1", "a/b\n:1"};
 	struct kube_service_port found;
 
-	(void)state;
 	assert_int_equal(kube_service_parse("tools/registry:5000", &found, NULL), 0);
 	assert_string_equal(found.kube_namespace, "tools");
 	assert_string_equal(found.service, "registry");
@@ -75,7 +74,6 @@ static void test_selector(void **state)
 	AUTO_JSON struct json *one = service(""), *none = parse("{\"spec\": {}}");
 	AUTO_FREE char *text = kube_service_selector(one);
 
-	(void)state;
 	assert_string_equal(text, "app=registry,x/y=z");
 	assert_null(kube_service_selector(none));
 	assert_null(kube_service_selector(NULL));
@@ -98,7 +96,6 @@ static void test_ports_of_pods(void **state)
 {
 	AUTO_FREE char *ready = pod("a", "True", "");
 
-	(void)state;
 	finds("{\"port\": 5000}", ready, "", "a", 5000);
 	finds("{\"port\": 1, \"targetPort\": 2}, {\"port\": 5000, \"targetPort\": 80}", ready, "",
 		"a", 80);
@@ -110,7 +107,6 @@ static void test_the_first_that_is_ready(void **state)
 	AUTO_FREE char *ready = pod("b", "True", ""), *not_ready = pod("a", "False", ""),
 		       *leaving = pod("c", "True", ", \"deletionTimestamp\": \"now\"");
 
-	(void)state;
 	finds("{\"port\": 5000}", not_ready, ready, "b", 5000);
 	finds("{\"port\": 5000}", leaving, ready, "b", 5000);
 }
@@ -131,7 +127,6 @@ static void test_nothing_there(void **state)
 {
 	AUTO_FREE char *not_ready = pod("a", "False", ""), *ready = pod("b", "True", "");
 
-	(void)state;
 	fails("{\"port\": 5000}", "", "", E_KUBE_FORWARD,
 		"service registry in namespace tools has no pods");
 	fails("{\"port\": 5000}", not_ready, not_ready, E_KUBE_FORWARD,

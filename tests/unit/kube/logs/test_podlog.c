@@ -53,7 +53,6 @@ static int on_end(void *ctx, struct err *error, struct err *err)
 {
 	struct runtime *runtime = ctx;
 
-	(void)err;
 	runtime->n_ends++;
 	runtime->error = error->id;
 	podlog_free(TAKE(runtime->podlog));
@@ -106,7 +105,6 @@ static void test_follows(void **state)
 	static const struct step steps[] = {{200, L1 L2 L3 END, .is_stream = true}, {200, END}};
 	AUTO_RUNTIME struct runtime runtime = {0};
 
-	(void)state;
 	begin(&runtime, steps, 2, NULL);
 	int64_t begun_ms = clock_ms();
 	run(&runtime);
@@ -136,7 +134,6 @@ static void test_cut(void **state)
 	};
 	AUTO_RUNTIME struct runtime runtime = {0};
 
-	(void)state;
 	begin(&runtime, steps, 5, NULL);
 	run(&runtime);
 	assert_string_equal(runtime.out.data, "one\ntwo\nthree\nEND\n");
@@ -155,7 +152,6 @@ static void test_ends_in_order(void **state)
 	AUTO_RUNTIME struct runtime runtime = {0};
 	int64_t begin_ms = clock_ms();
 
-	(void)state;
 	begin(&runtime, steps, 4, NULL);
 	run(&runtime);
 	assert_string_equal(runtime.out.data, "one\nthree\nEND\n");
@@ -172,7 +168,6 @@ static void test_rotated(void **state)
 	};
 	AUTO_RUNTIME struct runtime runtime = {0};
 
-	(void)state;
 	begin(&runtime, steps, 3, NULL);
 	run(&runtime);
 	assert_string_equal(runtime.out.data, "one\nthree\nEND\n");
@@ -256,7 +251,6 @@ static void test_lost_beginning(void **state)
 {
 	static const struct step steps[] = {{200, ""}};
 
-	(void)state;
 	for (late = lates; late < lates + ARRAY_LEN(lates); late++) {
 		AUTO_RUNTIME struct runtime runtime = {0};
 
@@ -287,7 +281,6 @@ static void test_waits(void **state)
 		{400, WAITING}, {400, WAITING}, {200, END, .is_stream = true}, {200, END}};
 	AUTO_RUNTIME struct runtime runtime = {0};
 
-	(void)state;
 	begin(&runtime, steps, 4, NULL);
 	run(&runtime);
 	assert_string_equal(runtime.out.data, "END\n");
@@ -310,7 +303,6 @@ static void test_ends(void **state)
 			E_NONE, true},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_RUNTIME struct runtime runtime = {0};
 		begin(&runtime, &rows[i].step, 1,
@@ -359,7 +351,6 @@ static void test_only_the_pod_itself_is_gone(void **state)
 		{"another one", {{404, NO_POD}, {200, OTHERS}}, E_KUBE_NOT_FOUND},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct step steps[8] = {{200, L1, .is_stream = true, .is_cut = true}};
 		AUTO_RUNTIME struct runtime runtime = {0};
@@ -392,7 +383,6 @@ static void test_drains(void **state)
 	};
 	AUTO_RUNTIME struct runtime runtime = {0};
 
-	(void)state;
 	begin(&runtime, steps, 4, NULL);
 	run(&runtime);
 	assert_string_equal(runtime.out.data, "one\ntwo\nEND\nEND\n");
@@ -411,7 +401,6 @@ static void test_stuck(void **state)
 	};
 	AUTO_RUNTIME struct runtime runtime = {0};
 
-	(void)state;
 	begin(&runtime, steps, 4, NULL);
 	run(&runtime);
 	assert_string_equal(runtime.out.data, "one\ntwo\nthree\nEND\n");
@@ -426,7 +415,6 @@ static void test_without_follow(void **state)
 	AUTO_RUNTIME struct runtime runtime = {0};
 	struct podlog_request request = {.tail_lines = 3, .since_ms = INT64_C(1795249260000)};
 
-	(void)state;
 	begin(&runtime, steps, 1, &request);
 	run(&runtime);
 	assert_string_equal(runtime.out.data, "one\ntwo\nopen");
@@ -445,7 +433,6 @@ static void test_only_what_is_new(void **state)
 	};
 	AUTO_RUNTIME struct runtime runtime = {0};
 
-	(void)state;
 	begin(&runtime, steps, 3, &(struct podlog_request){.follow = true, .tail_lines = 0});
 	run(&runtime);
 	assert_string_equal(runtime.out.data, "three\nEND\n");
@@ -458,7 +445,6 @@ static void test_token(void **state)
 	AUTO_RUNTIME struct runtime runtime = {0};
 	char token[PODLOG_TOKEN_SIZE] = "";
 
-	(void)state;
 	begin(&runtime, first, 1, &(struct podlog_request){.tail_lines = -1});
 	struct podlog *podlog = runtime.podlog;
 	runtime.podlog = NULL;
@@ -479,7 +465,6 @@ static void test_refused_data(void **state)
 	AUTO_RUNTIME struct runtime runtime = {.response = -1};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	begin(&runtime, steps, 1, NULL);
 	assert_int_equal(loop_run(runtime.kube.loop, &err), -ERR_IO);
 	assert_string_equal(err.message, "no");

@@ -37,7 +37,6 @@ static int on_data(void *ctx, const char *data, size_t len, int64_t time_ms, str
 {
 	struct seen *seen = ctx;
 
-	(void)err;
 	assert_true(len > 0 && len <= PODLOG_BATCH);
 	if (++seen->n_calls == seen->refuse_at)
 		return -ERR_CANCELED;
@@ -125,7 +124,6 @@ static void test_stamp(void **state)
 		{"failed to create fsnotify watcher: too many open files", 0, 0},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		int64_t ns = 0;
 		assert_int_equal(
@@ -141,7 +139,6 @@ static void test_plain(void **state)
 		A "one\n" A "\n" B "\xff\x00 two\r\n" C "2026-11-21T08:21:00Z three\n" C "open";
 	static const char want[] = "one\n\n\xff\x00 two\r\n2026-11-21T08:21:00Z three\nopen";
 
-	(void)state;
 	for (size_t piece = 1; piece < sizeof(text); piece++) {
 		struct seen seen = {0};
 		struct podlog_lines *lines = seen_start(&seen, NULL);
@@ -169,7 +166,6 @@ static void test_cut(void **state)
 {
 	static const char text[] = A "x\n" A "x\n" A "x\n" B "yes\n" B "yes, again\n" C "z\n";
 
-	(void)state;
 	for (size_t cut = 0; cut < sizeof(text); cut++) {
 		struct seen seen = {0};
 		struct podlog_lines *lines = seen_start(&seen, NULL);
@@ -198,7 +194,6 @@ static void test_refused(void **state)
 	struct seen seen = {.refuse_at = 2};
 	struct podlog_lines *lines = seen_start(&seen, NULL);
 
-	(void)state;
 	plan_is(lines, "", true);
 	assert_int_equal(feed(lines, A "1\n" C "2\n" C "3\n"), -ERR_CANCELED);
 	assert_string_equal(seen.out.data, "1\n");
@@ -216,7 +211,6 @@ static void test_rotated(void **state)
 	struct seen seen = {0};
 	struct podlog_lines *lines = seen_start(&seen, NULL);
 
-	(void)state;
 	plan_is(lines, "", true);
 	assert_int_equal(feed(lines, A "1\n"), 0);
 	/* A time may hide new lines: the whole file is asked for. */
@@ -240,7 +234,6 @@ static void test_rotated_within(void **state)
 	struct seen seen = {0};
 	struct podlog_lines *lines = seen_start(&seen, NULL);
 
-	(void)state;
 	plan_is(lines, "", true);
 	assert_int_equal(feed(lines, A "1\n" A "2\n" A "3\n"), 0);
 	plan_is(lines, "2026-11-21T08:20:50Z", true);
@@ -258,7 +251,6 @@ static void test_untimed(void **state)
 	struct seen seen = {0};
 	struct podlog_lines *lines = seen_start(&seen, NULL);
 
-	(void)state;
 	plan_is(lines, "", true);
 	assert_int_equal(feed(lines, A "1\nfailed to watch\n" B "2\nrpc error: co"), 0);
 	assert_int_equal(podlog_lines_end(lines, false, NULL), 0);
@@ -285,7 +277,6 @@ static void test_untimed_zeros(void **state)
 	struct seen seen = {0};
 	struct podlog_lines *lines = seen_start(&seen, NULL);
 
-	(void)state;
 	podlog_lines_begin(lines);
 	assert_int_equal(podlog_lines_feed(lines, text, sizeof(text) - 1, NULL), 0);
 	assert_string_equal(seen.out.data, "1\n");
@@ -300,7 +291,6 @@ static void test_untimed_bounded(void **state)
 	struct podlog_lines *lines = seen_start(&seen, NULL);
 	AUTO_FREE char *text = mem_alloc(1, 100001);
 
-	(void)state;
 	memset(text, 'x', 100000);
 	text[99999] = '\n';
 	plan_is(lines, "", true);
@@ -317,7 +307,6 @@ static void test_served_twice(void **state)
 	struct seen seen = {0};
 	struct podlog_lines *lines = seen_start(&seen, NULL);
 
-	(void)state;
 	plan_is(lines, "", true);
 	assert_int_equal(feed(lines, A "1\n" B "2\n" C "3\n" A "1\n" B "2\n"), PODLOG_AGAIN);
 	assert_string_equal(seen.out.data, "1\n2\n3\n");
@@ -340,7 +329,6 @@ static void test_clock_back(void **state)
 	struct seen seen = {0};
 	struct podlog_lines *lines = seen_start(&seen, NULL);
 
-	(void)state;
 	plan_is(lines, "", true);
 	assert_int_equal(feed(lines, file), PODLOG_AGAIN);
 	assert_string_equal(seen.out.data, "1\n2\n3\n");
@@ -380,7 +368,6 @@ static void test_token(void **state)
 	struct podlog_point back;
 	char token[PODLOG_TOKEN_SIZE];
 
-	(void)state;
 	memset(point.id, 'i', sizeof(point.id) - 1);
 	podlog_point_format(&point, token);
 	assert_true(podlog_point_parse(token, &back));
@@ -463,7 +450,6 @@ static void test_beginning(void **state)
 		{T0_MS, 9000, 64, 0, 3000, true, true},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		check_beginning(&rows[i]);
 }
@@ -474,7 +460,6 @@ static void test_beginning_and_gap(void **state)
 	static const struct podlog_point old = {0};
 	static const char skipped[] = "2026-11-21T08:21:30Z 2\n";
 
-	(void)state;
 	for (int has_point = 0; has_point < 2; has_point++) {
 		struct seen seen = {0};
 		struct podlog_lines *lines = seen_start(&seen, has_point ? &old : NULL);
@@ -497,7 +482,6 @@ static void test_behind(void **state)
 	struct podlog_lines *lines = seen_start(&seen, NULL);
 	static const char last[] = B "2\n", next[] = C "3\n";
 
-	(void)state;
 	assert_false(podlog_lines_is_behind(lines, "", 0));
 	plan_is(lines, "", true);
 	assert_int_equal(feed(lines, A "1\n" B "2\n"), 0);
@@ -518,7 +502,6 @@ static void test_long(void **state)
 	AUTO_FREE char *text = mem_alloc(1, LONG + 128);
 	size_t n = strlen(A);
 
-	(void)state;
 	memcpy(text, A, n);
 	for (size_t i = 0; i < LONG; i++)
 		text[n + i] = (char)('a' + i % 23);

@@ -244,8 +244,6 @@ static int on_data(void *ctx, const char *data, size_t len, int64_t time_ms, str
 {
 	struct model *model = ctx;
 
-	(void)time_ms;
-	(void)err;
 	buf_add(&model->out, data, len);
 	return 0;
 }
@@ -261,8 +259,6 @@ static void on_remark(void *ctx, const char *text, size_t len)
 {
 	struct model *model = ctx;
 
-	(void)text;
-	(void)len;
 	model->n_remarks++;
 }
 
@@ -473,31 +469,26 @@ static void run_mode(const struct mode *mode)
 
 static void test_cut(void **state)
 {
-	(void)state;
 	run_mode(&(struct mode){"cut", .cuts = true});
 }
 
 static void test_clock(void **state)
 {
-	(void)state;
 	run_mode(&(struct mode){"clock", .cuts = true, .jumps = true});
 }
 
 static void test_rotated(void **state)
 {
-	(void)state;
 	run_mode(&(struct mode){"rotated", .cuts = true, .rotates = true});
 }
 
 static void test_rotated_clock(void **state)
 {
-	(void)state;
 	run_mode(&(struct mode){"rotated, clock", .cuts = true, .rotates = true, .jumps = true});
 }
 
 static void test_skipped(void **state)
 {
-	(void)state;
 	run_mode(&(struct mode){"skipped", .rotates = true, .skips = true});
 	run_mode(&(struct mode){"skipped, cut", .rotates = true, .skips = true, .cuts = true});
 }

@@ -119,7 +119,6 @@ static int on_end(void *ctx, struct err *error, struct err *err)
 {
 	struct runtime *runtime = ctx;
 
-	(void)err;
 	runtime->n_ends++;
 	runtime->error = error->id;
 	if (runtime->frees)
@@ -130,8 +129,6 @@ static int on_end(void *ctx, struct err *error, struct err *err)
 
 static int too_late(void *ctx, struct err *err)
 {
-	(void)ctx;
-	(void)err;
 	fail_msg("it has no end");
 	return 0;
 }
@@ -183,7 +180,6 @@ static const char *text_of(const struct runtime *runtime, int rank)
 
 static void test_whole(void **state)
 {
-	(void)state;
 	refused = NULL;
 	for (int follow = 0; follow < 2; follow++) {
 		AUTO(done) struct runtime runtime = {.frees = follow};
@@ -203,7 +199,6 @@ static void test_of_a_jobset(void **state)
 {
 	AUTO(done) struct runtime runtime = {.kind = KUBE_KIND_JOBSET};
 
-	(void)state;
 	refused = "/jobs?";
 	job = "job-name%3Da-w-0&";
 	begin(&runtime, -1, true, NULL);
@@ -219,7 +214,6 @@ static void test_of_a_jobset_whose_results_wait(void **state)
 {
 	AUTO(done) struct runtime runtime = {.kind = KUBE_KIND_JOBSET};
 
-	(void)state;
 	refused = NULL;
 	lingers = true;
 	begin(&runtime, -1, true, NULL);
@@ -234,7 +228,6 @@ static void test_one_rank(void **state)
 {
 	AUTO(done) struct runtime runtime = {0};
 
-	(void)state;
 	refused = NULL;
 	begin(&runtime, 1, false, NULL);
 	assert_int_equal(run(&runtime, NULL), 0);
@@ -248,7 +241,6 @@ static void test_goes_on(void **state)
 	AUTO(done) struct runtime first = {0}, second = {0};
 	AUTO_BUF struct buf token;
 
-	(void)state;
 	refused = NULL;
 	buf_init(&token, MAX_BYTES);
 	begin(&first, -1, false, NULL);
@@ -266,7 +258,6 @@ static void test_refused(void **state)
 {
 	static const char *const paths[] = {"/pods?", "/log?"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		AUTO(done) struct runtime runtime = {0};
 
@@ -283,7 +274,6 @@ static void test_stopped(void **state)
 	AUTO(done) struct runtime runtime = {.stops = true};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	refused = NULL;
 	begin(&runtime, -1, false, NULL);
 	assert_int_equal(run(&runtime, &err), -ERR_CANCELED);
@@ -359,7 +349,6 @@ static void test_many_ranks_take_turns(void **state)
 		.follow = true,
 		.events = {.data = on_line, .end = on_end, .ctx = &runtime}};
 
-	(void)state;
 	kube_init(&runtime.kube, none, 1);
 	runtime.kube.server->response = on_many;
 	kube_connect(&runtime.kube);

@@ -28,7 +28,6 @@ static void test_codes(void **state)
 			137},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		int code = -1;
 
@@ -65,7 +64,6 @@ static void test_errors(void **state)
 			E_KUBE_EXEC, "not run", "m"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_ERR struct err err = {0};
 		int code = -1;

@@ -122,7 +122,6 @@ static int serve_drip(void *ctx, struct err *err)
 	struct tunnel *tunnel = ctx;
 	struct site *site = tunnel->site;
 
-	(void)err;
 	tunnel->drip = NULL;
 	if (site->drip_due_ms && clock_ms() - site->drip_due_ms > POLL_MS / 2)
 		site->stood_still = true;
@@ -273,7 +272,6 @@ static int tunnel_dispatch(void *ctx, short revents, struct err *err)
 	static char piece[256 << 10];
 	ssize_t n = 0;
 
-	(void)err;
 	if (revents & (POLLIN | POLLHUP)) {
 		n = recv(tunnel->fd, piece, sizeof(piece), MSG_DONTWAIT);
 		if (n == 0 || (n < 0 && errno != EAGAIN)) {
@@ -312,7 +310,6 @@ static int on_dialled(void *ctx, struct err *err)
 	AUTO_ERR struct err error = {0};
 	int fds[2];
 
-	(void)err;
 	free(ctx);
 	if (site->dial_errors-- > 0) {
 		err_set(&error, E_KUBE_UNREACHABLE, "no cluster today");
@@ -404,7 +401,6 @@ static int client_dispatch(void *ctx, short revents, struct err *err)
 	struct client *client = ctx;
 	static char piece[64 << 10];
 
-	(void)err;
 	if (revents & POLLOUT)
 		client_write(client);
 	if (client->hold || client->eof || client->reset)
@@ -423,7 +419,6 @@ static int on_done(void *ctx, struct podforward_end *end, struct err *err)
 {
 	struct client *client = ctx;
 
-	(void)err;
 	assert_false(client->done);
 	client->done = true;
 	client->end = *end;
@@ -474,7 +469,6 @@ static int on_watch(void *ctx, struct err *err)
 {
 	struct site *site = ctx;
 
-	(void)err;
 	site->watch = NULL;
 	site->timed_out = clock_ms() > site->until_ms;
 	if (site->wanted(site) || site->timed_out)
@@ -486,7 +480,6 @@ static int on_watch(void *ctx, struct err *err)
 
 static bool never(struct site *site)
 {
-	(void)site;
 	return false;
 }
 
@@ -548,7 +541,6 @@ static int response_poll(void *ctx, struct err *err)
 {
 	struct site *site = ctx;
 
-	(void)err;
 	podforward_polled(site->forward, "pod-1", false);
 	return 0;
 }
@@ -936,7 +928,6 @@ static int chatter(void *ctx, struct err *err)
 {
 	struct client *client = ctx;
 
-	(void)err;
 	if (client->done)
 		return 0;
 	buf_addc(&client->send, 'c');

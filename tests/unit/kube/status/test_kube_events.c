@@ -52,7 +52,6 @@ static void test_old_form(void **state)
 		"\"firstTimestamp\":\"1970-01-01T00:00:10Z\","
 		"\"lastTimestamp\":\"1970-01-01T00:00:20Z\",\"count\":3,\"eventTime\":null}]");
 
-	(void)state;
 	assert_string_equal(got, "Pulling 3 10 20 m|");
 }
 
@@ -69,7 +68,6 @@ static void test_new_form(void **state)
 		"\"deprecatedFirstTimestamp\":\"1970-01-01T00:00:01Z\","
 		"\"deprecatedLastTimestamp\":\"1970-01-01T00:00:09Z\"}]");
 
-	(void)state;
 	assert_string_equal(core, "!FailedScheduling 5 10 60 m|");
 	assert_string_equal(events, "R 2 1 9 n|");
 }
@@ -85,7 +83,6 @@ static void test_order_and_repeats(void **state)
 	AUTO_FREE char *same =
 		collected("[" AT("Z", "z", "10") "," AT("A", "b", "10") "," AT("A", "a", "10") "]");
 
-	(void)state;
 	assert_string_equal(got, "!A 1 10 10 a|!B 2 20 30 b|!B 1 40 40 c|");
 	assert_string_equal(same, "!A 1 10 10 a|!A 1 10 10 b|!Z 1 10 10 z|");
 }
@@ -98,7 +95,6 @@ static void test_bad(void **state)
 		"{" ABOUT ",\"reason\":\"R\",\"count\":-4,\"lastTimestamp\":\"soon\"},"
 		"{" ABOUT ",\"reason\":\"R\\u001b\",\"message\":\"a\\nb\",\"count\":1e300}]");
 
-	(void)state;
 	assert_string_equal(got, "R 1 0 0 |R\\u001b 1 0 0 a b|");
 }
 
@@ -108,7 +104,6 @@ static void test_limit(void **state)
 	AUTO_FREE char *got = NULL;
 	size_t lines = 0;
 
-	(void)state;
 	buf_init(&text, JSON_SIZE_MAX);
 	for (int i = 0; i < KUBE_EVENTS_MAX + 50; i++)
 		buf_addf(&text,
@@ -132,7 +127,6 @@ static void test_newest(void **state)
 	struct kube_items items = {.v = v, .n = 2, .known = true};
 	AUTO_KUBE_EVENT_LIST struct kube_event_list list;
 
-	(void)state;
 	kube_events_collect(&items, &list);
 	assert_string_equal(kube_events_newest(&list, "Pod", "p", "A")->message, "new");
 	assert_string_equal(kube_events_newest(&list, NULL, NULL, NULL)->message, "new");
@@ -146,7 +140,6 @@ static void test_counts_are_bounded(void **state)
 	AUTO_BUF struct buf text;
 	AUTO_FREE char *got = NULL;
 
-	(void)state;
 	buf_init(&text, 1 << 20);
 	for (int i = 0; i < 3000; i++)
 		buf_addf(&text, "%s{" ABOUT ",\"reason\":\"R\",\"message\":\"m\",\"count\":1e6}",

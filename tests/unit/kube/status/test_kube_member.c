@@ -128,7 +128,6 @@ static struct json *study(const char *status)
 
 static void test_rows(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_JSON struct json *job = study(rows[i].status);
 		AUTO_JSON struct json *own = kube_member_job(job, 7, false);
@@ -166,7 +165,6 @@ static void test_job_tells_who_was_cancelled(void **state)
 	static const enum kube_phase phases[] = {
 		KUBE_SUCCEEDED, KUBE_CANCELLED, KUBE_CANCELLED, KUBE_SUCCEEDED};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
 		AUTO_JSON struct json *job = study("\"completedIndexes\":\"0-89\"");
 		AUTO_KUBE_STATUS struct kube_status status = {0};
@@ -190,7 +188,6 @@ static void test_list_of_indexes(void **state)
 {
 	static const char *const lists[] = {"", "0", "9", "0-9", "1,3-5,9", "0-1,8-9"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
 		bool marks[10] = {false};
 
@@ -202,7 +199,6 @@ static void test_list_of_indexes(void **state)
 
 static void test_has_ended(void **state)
 {
-	(void)state;
 	AUTO_JSON struct json *job = study("\"completedIndexes\":\"1,7\",\"failedIndexes\":\"9\"");
 	AUTO_JSON struct json *over = study(FAILED("DeadlineExceeded"));
 
@@ -216,7 +212,6 @@ static void test_has_ended(void **state)
 /* Only for those who ask: the specification is the largest part. */
 static void test_views_are_small(void **state)
 {
-	(void)state;
 	AUTO_JSON struct json *job = study("");
 	AUTO_JSON struct json *with = kube_member_job(job, 7, true);
 	AUTO_JSON struct json *without = kube_member_job(job, 7, false);

@@ -189,7 +189,6 @@ static struct json *parsed(const char *text)
 
 static void test_rows(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_FREE char *job_text =
 			mem_printf("{\"metadata\":{\"uid\":\"job\"%s},\"spec\":{%s}}",

@@ -97,7 +97,6 @@ static const struct {
 
 static void test_states(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_JSON struct json *jobs = roles_test_list(rows[i].jobs);
 		AUTO_JSON struct json *pods = roles_test_list(rows[i].pods);
@@ -133,7 +132,6 @@ static void test_hint_names_the_role(void **state)
 	AUTO_KUBE_STATUS struct kube_status status = {0};
 	const struct json *pod = roles_test_only(pods);
 
-	(void)state;
 	kube_join_roles(jobs);
 	const struct kube_facts facts = {.run_id = "a-3k2f9",
 		.job_name = "a",
@@ -157,7 +155,6 @@ static void test_joined(void **state)
 			"", "1", "\"active\":1,\"startTime\":\"2026-08-01T12:00:00Z\""));
 	const struct json *items, *joined;
 
-	(void)state;
 	kube_join_roles(jobs);
 	kube_join_roles(jobs);
 	items = json_get(jobs, "items");
@@ -182,7 +179,6 @@ static void test_rank_names(void **state)
 		{"learner 1,actors 2", 3, "rank 3"}, {"", 1, "rank 1"}, {"a", 0, "rank 0"},
 		{",,b x,c 1", 0, "c.0"}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FREE char *text =
 			mem_printf("{\"metadata\":{\"annotations\":{\"dlrun.io/roles\":\"%s\"}}}",
@@ -203,7 +199,6 @@ static void test_deciding_ranks(void **state)
 		{"actors 2,learner 1", "", 0, 3}, {"a 1,b 1", ENDS, 0, 2}, {"", ENDS, 0, 1},
 		{"learner 99999", ENDS, 0, 1}, {"learner x,a 2", ENDS, 0, 2}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FREE char *text =
 			mem_printf("{\"metadata\":{\"annotations\":{\"dlrun.io/roles\":\"%s\"%s}}}",

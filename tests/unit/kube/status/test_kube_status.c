@@ -266,7 +266,6 @@ static void test_cases(void **state)
 	struct dirent *entry;
 	int bad = 0;
 
-	(void)state;
 	assert_non_null(data);
 	dir = mem_printf("%s/kube_status", data);
 	AUTO_DIR DIR *handle = opendir(dir);
@@ -310,7 +309,6 @@ static void test_quantity(void **state)
 		"9223372036854775807", "9999999999999999999999", "8000Pi", "1 Gi", "."};
 	int64_t milli;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
 		assert_true(kube_quantity(good[i].text, &milli));
 		assert_int_equal(milli, good[i].milli);
@@ -324,7 +322,6 @@ static void test_bytes(void **state)
 {
 	char text[24];
 
-	(void)state;
 	assert_string_equal(kube_bytes_text(0, text), "0");
 	assert_string_equal(kube_bytes_text(1LL << 30, text), "1Gi");
 	assert_string_equal(kube_bytes_text(3LL << 29, text), "1.5Gi");
@@ -336,7 +333,6 @@ static void test_decision(void **state)
 {
 	struct kube_decision v;
 
-	(void)state;
 	kube_decision_parse(
 		"0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 4 node(s) had "
 		"untolerated taint {team: vision}, 5 node(s) didn't match Pod's node "
@@ -375,7 +371,6 @@ static void test_text(void **state)
 	AUTO_FREE char *wide = kube_text("äöüäöüäöü", 8);
 	AUTO_FREE char *none = kube_text(NULL, 8);
 
-	(void)state;
 	assert_string_equal(plain, "a b c");
 	assert_string_equal(hidden, "x\\u001b[2Jy\\u202ez\\xff");
 	assert_string_equal(cut, "01234…");

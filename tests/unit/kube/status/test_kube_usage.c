@@ -31,7 +31,6 @@ static void test_pods(void **state)
 		"]},{\"metadata\":{\"name\":\"b\"},\"containers\":{}}]}");
 	struct kube_usage usage;
 
-	(void)state;
 	kube_usage_of_pod(list, "a", "program", &usage);
 	assert_true(usage.cpus > 1.499 && usage.cpus < 1.501);
 	assert_int_equal(usage.memory_bytes, 1 << 20);
@@ -59,7 +58,6 @@ static void test_nodes(void **state)
 						   "},7]}");
 	struct kube_node_list list = {0};
 
-	(void)state;
 	kube_nodes_of(nodes, pods, metrics, &list);
 	assert_int_equal(list.n, 2);
 	assert_string_equal(list.v[0].name, "a");
@@ -92,7 +90,6 @@ static void test_running(void **state)
 		"\"status\":{\"phase\":\"Running\"}},{\"status\":{\"phase\":\"Running\"}},3]}");
 	struct kube_names names = {0};
 
-	(void)state;
 	kube_running_pods(pods, &names);
 	assert_int_equal(names.n, 1);
 	assert_string_equal(names.v[0], "a");
@@ -144,7 +141,6 @@ static void test_capacity_sums(void **state)
 	AUTO_JSON struct json *nodes = list_of(text), *all = list_of(pods), *none = list_of("");
 	struct kube_capacity has;
 
-	(void)state;
 	kube_capacity_of(nodes, all, &has);
 	assert_int_equal(has.nodes, 2);
 	assert_int_equal(has.gpus, 12);
@@ -165,7 +161,6 @@ static void test_capacity_never_below_zero(void **state)
 	AUTO_JSON struct json *nodes = list_of(text), *all = list_of(pods);
 	struct kube_capacity has;
 
-	(void)state;
 	kube_capacity_of(nodes, all, &has);
 	assert_int_equal(has.gpus_free, 2);
 }
@@ -174,7 +169,6 @@ static void test_capacity_nothing(void **state)
 {
 	struct kube_capacity has;
 
-	(void)state;
 	kube_capacity_of(NULL, NULL, &has);
 	assert_int_equal(has.nodes, 0);
 	assert_int_equal(has.gpus, 0);
@@ -188,7 +182,6 @@ static void test_capacity_many(void **state)
 	AUTO_JSON struct json *nodes = list_of(""), *pods = list_of("");
 	struct kube_capacity has;
 
-	(void)state;
 	for (int i = 0; i < NODES; i++) {
 		AUTO_FREE char *name = mem_printf("n%d", i);
 		AUTO_FREE char *a = node_text(name, "", "True", "\"nvidia.com/gpu\": \"8\"");

@@ -65,7 +65,6 @@ static int on_done(void *ctx, struct aws_result *result, struct err *err)
 {
 	struct fix *fix = ctx;
 
-	(void)err;
 	fix->n_done++;
 	fix->result = *result;
 	fix->id = result->error.id;
@@ -148,7 +147,6 @@ static bool respond_pages(struct fix_conn *conn)
 
 static void test_pages(void **state)
 {
-	(void)state;
 	struct fix fix;
 
 	start(&fix, respond_pages);
@@ -167,7 +165,6 @@ static bool respond_for_ever(struct fix_conn *conn)
 
 static void test_list_without_end(void **state)
 {
-	(void)state;
 	struct fix fix;
 
 	start(&fix, respond_for_ever);
@@ -198,7 +195,6 @@ static bool respond_after_faults(struct fix_conn *conn)
 
 static void test_faults_pass(void **state)
 {
-	(void)state;
 	struct fix fix;
 
 	start(&fix, respond_after_faults);
@@ -217,7 +213,6 @@ static bool respond_refused(struct fix_conn *conn)
 
 static void test_refusals(void **state)
 {
-	(void)state;
 	struct fix fix;
 
 	start(&fix, respond_refused);
@@ -242,7 +237,6 @@ static bool respond_throttled(struct fix_conn *conn)
 
 static void test_no_time_left(void **state)
 {
-	(void)state;
 	struct fix fix;
 
 	start(&fix, respond_throttled);
@@ -263,7 +257,6 @@ static bool respond_never(struct fix_conn *conn)
 
 static void test_silence(void **state)
 {
-	(void)state;
 	struct fix fix;
 
 	start(&fix, respond_never);
@@ -288,7 +281,6 @@ static bool respond_once(struct fix_conn *conn)
 
 static void test_once(void **state)
 {
-	(void)state;
 	struct fix fix;
 
 	start(&fix, respond_once);
@@ -309,7 +301,6 @@ static bool respond_skewed(struct fix_conn *conn)
 
 static void test_skew(void **state)
 {
-	(void)state;
 	struct fix fix;
 
 	start(&fix, respond_skewed);
@@ -323,7 +314,6 @@ static void test_skew(void **state)
 
 static void test_cancel(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	struct fix fix;
 
@@ -340,7 +330,6 @@ static void test_cancel(void **state)
 
 static void test_endpoints(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *variable;
 		bool is_good;

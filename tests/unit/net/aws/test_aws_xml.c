@@ -15,7 +15,6 @@
 
 static void test_form(void **state)
 {
-	(void)state;
 	AUTO_STRV struct strv params = {0};
 
 	strv_add(&params, "AutoScalingGroupName=a b+c/%20");
@@ -29,7 +28,6 @@ static void test_form(void **state)
 
 static void test_classify(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		enum aws_class class;
@@ -85,7 +83,6 @@ static void assert_error(const char *text, const char *want_code, const char *wa
 
 static void test_error(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf text = buf_with(1 << 20);
 
 	assert_error("<ErrorResponse xmlns=\"http://x/\"><Error><Type>Sender</Type><Code>A</Code>"
@@ -125,7 +122,6 @@ static int read_groups(
 
 static void test_groups(void **state)
 {
-	(void)state;
 	AUTO(aws_groups_done) struct aws_groups groups = {0};
 	AUTO_ERR struct err err = {0};
 	AUTO_FREE char *next = NULL;
@@ -199,7 +195,6 @@ static void test_groups(void **state)
 /* What is refused leaves nothing of it behind. */
 static void test_bad_groups(void **state)
 {
-	(void)state;
 	static const char *const bad[] = {
 		"",
 		"<html><body>Service Unavailable</body></html>",
@@ -237,7 +232,6 @@ static void test_bad_groups(void **state)
 
 static void test_limits(void **state)
 {
-	(void)state;
 	AUTO(aws_groups_done) struct aws_groups groups = {0};
 	AUTO_BUF struct buf text = buf_with(16 << 20);
 	AUTO_ERR struct err err = {0};
@@ -271,7 +265,6 @@ static void test_limits(void **state)
 
 static void test_activities(void **state)
 {
-	(void)state;
 	static const char text[] = ACTIVITIES(ACTIVITY("Launching a new", "2026-11-27T09:00:05Z",
 		"InProgress", "") ACTIVITY("Launching a new", "2026-11-27T09:00:04.5Z", "Failed",
 		"We currently do not have sufficient x capacity in the zone&#10;second")
@@ -301,7 +294,6 @@ static void test_activities(void **state)
 
 static void test_template(void **state)
 {
-	(void)state;
 	static const char text[] =
 		"<DescribeLaunchTemplateVersionsResponse><launchTemplateVersionSet><item>"
 		"<launchTemplateData><instanceType>g5.xlarge</instanceType><instanceMarketOptions>"
@@ -324,7 +316,6 @@ static void test_template(void **state)
 
 static void test_types(void **state)
 {
-	(void)state;
 	static const char text[] =
 		"<DescribeInstanceTypesResponse><instanceTypeSet><item><instanceType>p4d.24xlarge"
 		"</instanceType><processorInfo><supportedArchitectures><item>i386</item><item>"
@@ -354,7 +345,6 @@ static void test_types(void **state)
 
 static void test_launches(void **state)
 {
-	(void)state;
 	static const char text[] =
 		"<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>"
 		"i-1</instanceId><launchTime>2026-11-27T09:00:00.000Z</launchTime><tagSet><item>"
@@ -374,7 +364,6 @@ static void test_launches(void **state)
 
 static void test_started(void **state)
 {
-	(void)state;
 	static const char text[] =
 		"<LaunchInstancesResponse><LaunchInstancesResult><Instances><member><InstanceIds>"
 		"<member>i-1</member><member>i-2</member></InstanceIds></member></Instances>"
@@ -398,7 +387,6 @@ static void test_started(void **state)
 
 static void test_nothing(void **state)
 {
-	(void)state;
 	static const char text[] = "<SetDesiredCapacityResponse><ResponseMetadata><RequestId>x"
 				   "</RequestId></ResponseMetadata></SetDesiredCapacityResponse>";
 	static const char *const bad[] = {"", "ok", "<html><b>Response</b></html>",

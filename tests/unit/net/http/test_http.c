@@ -32,7 +32,6 @@ static void test_two_requests_one_connection(void **state)
 	struct fix_server *server = fix_start(response_ok);
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (int i = 0; i < 2; i++) {
 		struct result result = {0};
@@ -71,7 +70,6 @@ static void test_parallel_limit(void **state)
 	struct result results[20] = {0};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(results); i++)
 		client_start(&client, server->port, "/", &results[i]);
@@ -151,7 +149,6 @@ static void test_streams_have_their_own_connections(void **state)
 	struct result results[SHORT] = {0};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (size_t i = 0; i < STREAMS; i++) {
 		streams[i] = (struct result){
@@ -195,7 +192,6 @@ static int poll_for_turn(void *ctx, struct err *err)
 {
 	struct client *client = ctx;
 
-	(void)err;
 	if (http_is_to_give_way(streams[0].call)) {
 		loop_stop(client->loop);
 		return 0;
@@ -210,7 +206,6 @@ static void test_turns_have_an_end(void **state)
 	struct client client;
 	int64_t begin_ms = clock_ms();
 
-	(void)state;
 	client_init(&client);
 	memset(streams, 0, sizeof(streams));
 	for (size_t i = 0; i < HTTP_TURNS_MAX; i++) {
@@ -240,7 +235,6 @@ static void test_refused(void **state)
 	struct client client;
 	uint16_t port = fix_closed_port();
 
-	(void)state;
 	client_init(&client);
 	client_get(&client, port, "/", &result);
 	result_is_error(&result, E_HTTP_CONNECT, true);
@@ -268,7 +262,6 @@ static void test_what_is_sent(void **state)
 	struct result result = {.request = {.headers = &headers, .authorization = "Bearer t0k"}};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	client_get(&client, server->port, "/a/../b%2F?q=1", &result);
 	assert_int_equal(result.status, 200);
@@ -301,7 +294,6 @@ static void test_line_breaks_are_refused(void **state)
 	};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(results); i++) {
 		client_get(&client, server->port, "/", &results[i]);
@@ -322,7 +314,6 @@ static void test_methods_without_body(void **state)
 	} rows[] = {
 		{"POST", true}, {"PUT", true}, {"PATCH", true}, {"DELETE", false}, {"GET", false}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct fix_server *server = fix_start(response_ok);
 		struct result result = {.request.method = rows[i].method};
@@ -351,7 +342,6 @@ static void test_head(void **state)
 	struct result get = {0};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	client_get(&client, server->port, "/head", &head);
 	assert_int_equal(head.status, 200);
@@ -448,7 +438,6 @@ static void test_responses(void **state)
 		{"/no-reason", 204, ""},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct result result = {0};
 		get_script(rows[i].path, &result);
@@ -467,7 +456,6 @@ static void test_fields(void **state)
 		"x-b: 1", "x-a: 2", "x-b: 3 more", "empty: ", "content-length: 0"};
 	struct result result = {0};
 
-	(void)state;
 	get_script("/fields", &result);
 	assert_int_equal(result.headers.n, ARRAY_LEN(wanted));
 	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
@@ -497,7 +485,6 @@ static void test_broken_responses(void **state)
 		{"/no-status", E_HTTP_PROTOCOL, false},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct result result = {0};
 		get_script(rows[i].path, &result);
@@ -524,7 +511,6 @@ static void test_cut_at_each_byte(void **state)
 	struct fix_server *server = fix_start(response_cut);
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (cut_at = 0; cut_at <= strlen(ok_response); cut_at++) {
 		struct result result = {0};
@@ -552,7 +538,6 @@ static void test_reset(void **state)
 	struct result result = {0};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	client_get(&client, server->port, "/", &result);
 	result_is_error(&result, E_HTTP_CLOSED, true);
@@ -575,7 +560,6 @@ static void test_kept_connection_has_died(void **state)
 	struct client client;
 	int n_cut = 0;
 
-	(void)state;
 	client_init(&client);
 	for (int i = 0; i < 3; i++) {
 		struct result result = {
@@ -645,7 +629,6 @@ static void test_floods_end(void **state)
 	struct fix_server *server = fix_start(response_floods);
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		struct result result = {.request.max_body = 1 << 20};
@@ -667,7 +650,6 @@ static void test_long_error(void **state)
 	struct result result = {.request.max_body = 10};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	client_get(&client, server->port, "/error", &result);
 	assert_int_equal(result.error, E_NONE);
@@ -683,7 +665,6 @@ static void test_body_at_the_limit(void **state)
 	struct fix_server *server = fix_start(response_by_path);
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (size_t max = 4; max <= 6; max++) {
 		struct result result = {.request.max_body = max};
@@ -758,7 +739,6 @@ static void test_which_redirects_are_followed(void **state)
 	struct fix_server *server = fix_start(response_redirect);
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct result result = {.request = {.method = rows[i].method, .follow = true}};
@@ -785,7 +765,6 @@ static void test_redirects_have_a_limit(void **state)
 	struct result five = {.request.follow = true}, six = {.request.follow = true};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	client_get(&client, server->port, "/5/301", &five);
 	assert_int_equal(five.status, 200);
@@ -814,7 +793,6 @@ static void test_body_is_sent_again(void **state)
 	};
 	struct client client;
 
-	(void)state;
 	assert_int_equal(write(fd, "???content???", 13), 13);
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(results); i++) {
@@ -839,7 +817,6 @@ static void test_other_origin_gets_no_login(void **state)
 			.follow = true, .authorization = "Basic c2VjcmV0", .headers = &headers}};
 	struct client client;
 
-	(void)state;
 	other_port = other->port;
 	client_init(&client);
 	client_get(&client, server->port, "/other", &result);
@@ -883,7 +860,6 @@ static void test_bad_redirects(void **state)
 	struct fix_server *server = fix_start(response_redirect);
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct result result = {.request.follow = true};
@@ -907,7 +883,6 @@ static void test_zones(void **state)
 	struct fix_server *server = fix_start(response_ok);
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (int kept = 0; kept < 2; kept++) {
 		for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {

@@ -181,7 +181,6 @@ static struct client client;
 
 static int set_up(void **state)
 {
-	(void)state;
 	server = fix_start(response_any);
 	client_init(&client);
 	return 0;
@@ -189,7 +188,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	(void)state;
 	client_done(&client);
 	fix_stop(server);
 	return 0;
@@ -236,7 +234,6 @@ static void test_send_file(void **state)
 	struct result result = {
 		.request = {.method = "PUT", .body = {.fd = fd, .has_fd = true, .size = STREAM}}};
 
-	(void)state;
 	client_get(&client, server->port, "/sum", &result);
 	assert_sum(&result, STREAM);
 	result_done(&result);
@@ -248,7 +245,6 @@ static void test_expect(void **state)
 	AUTO_FD int fd = make_file(STREAM);
 	static const uint64_t sizes[] = {2 << 20, 8 << 20, (8 << 20) + 1};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
 		struct result result = {
 			.request = {.method = "POST",
@@ -269,7 +265,6 @@ static void test_expect_is_not_known(void **state)
 	struct result result = {
 		.request = {.method = "PUT", .body = {.fd = fd, .has_fd = true, .size = STREAM}}};
 
-	(void)state;
 	client_get(&client, server->port, "/no-expect", &result);
 	assert_sum(&result, STREAM);
 	assert_int_equal(result.headers.n, 1);
@@ -286,7 +281,6 @@ static void test_expect_is_refused_late(void **state)
 		.request = {.method = "PUT", .body = {.fd = fd, .has_fd = true, .size = STREAM}}};
 	struct result second = result;
 
-	(void)state;
 	client_get(&client, server->port, "/no-expect-late", &result);
 	if (result.error)
 		assert_true(result.is_transient);
@@ -301,7 +295,6 @@ static int resume_later(void *ctx, struct err *err)
 {
 	struct result *result = ctx;
 
-	(void)err;
 	result->step++;
 	http_resume(result->call);
 	return 0;
@@ -313,7 +306,6 @@ static ssize_t read_in_pieces(void *ctx, void *out, size_t len, struct err *err)
 	struct result *result = ctx;
 	unsigned char *bytes = out;
 
-	(void)err;
 	if (result->n_read / 300000 > (uint64_t)result->step) {
 		loop_add_timer(result->client->loop, clock_ms() + 1, resume_later, result);
 		return 0;
@@ -331,7 +323,6 @@ static void test_send_with_pauses(void **state)
 	struct result result = {
 		.request = {.method = "PATCH", .body = {.read = read_in_pieces, .size = 5000001}}};
 
-	(void)state;
 	client_get(&client, server->port, "/sum", &result);
 	assert_sum(&result, 5000001);
 	assert_int_equal(result.step, 16);
@@ -344,7 +335,6 @@ static void test_short_file(void **state)
 	struct result result = {
 		.request = {.method = "PUT", .body = {.fd = fd, .has_fd = true, .size = 100000}}};
 
-	(void)state;
 	client_get(&client, server->port, "/sum", &result);
 	result_is_error(&result, E_IO, false);
 	result_done(&result);
@@ -368,7 +358,6 @@ static void test_callbacks_fail(void **state)
 		.request = {.method = "PUT", .body = {.read = read_fails, .size = 100000}}};
 	struct result received = {.request = {.data = data_fails}};
 
-	(void)state;
 	client_get(&client, server->port, "/sum", &sent);
 	result_is_error(&sent, E_DATA, false);
 	assert_string_equal(sent.message, "no more of it");
@@ -382,7 +371,6 @@ static void test_early_response(void **state)
 {
 	AUTO_FD int fd = memfd_create("body", MFD_CLOEXEC);
 
-	(void)state;
 	assert_int_equal(ftruncate(fd, LARGE), 0);
 	for (int i = 0; i < 20; i++) {
 		struct result result = {.request = {.method = "PUT",
@@ -404,7 +392,6 @@ static void test_early_response_and_reset(void **state)
 	AUTO_FD int fd = memfd_create("body", MFD_CLOEXEC);
 	int n_responses = 0;
 
-	(void)state;
 	assert_int_equal(ftruncate(fd, LARGE), 0);
 	for (int i = 0; i < 30; i++) {
 		struct result result = {.request = {.method = "PUT",
@@ -425,7 +412,6 @@ static void test_half_closed(void **state)
 {
 	AUTO_FD int fd = make_file(1 << 20);
 
-	(void)state;
 	for (int i = 0; i < 5; i++) {
 		struct result result = {
 			.request = {.method = "PUT",
@@ -447,7 +433,6 @@ static int take_slowly(void *ctx, const void *data, size_t len, struct err *err)
 	struct result *result = ctx;
 	const unsigned char *bytes = data;
 
-	(void)err;
 	assert_false(result->step);
 	for (size_t i = 0; i < len; i++)
 		assert_int_equal(bytes[i], byte_at(result->n_data + i));
@@ -463,7 +448,6 @@ static int poll_after_backoff(void *ctx, struct err *err)
 {
 	struct result *result = ctx;
 
-	(void)err;
 	if (result->step) {
 		result->step = 0;
 		result->n_read++;
@@ -478,7 +462,6 @@ static void test_receive_with_pauses(void **state)
 {
 	struct result result = {.request = {.data = take_slowly, .idle_ms = 5000}};
 
-	(void)state;
 	client_start(&client, server->port, "/stream", &result);
 	loop_add_timer(client.loop, clock_ms() + 20, poll_after_backoff, &result);
 	client_run(&client);
@@ -506,7 +489,6 @@ static void test_fail_after_backoff(void **state)
 {
 	struct result result = {.request = {.data = fail_after_backoff}};
 
-	(void)state;
 	client_get(&client, server->port, "/stream", &result);
 	result_is_error(&result, E_DATA, false);
 	assert_int_equal(result.n_data, 2);
@@ -517,7 +499,6 @@ static int go_on(void *ctx, struct err *err)
 {
 	struct result *result = ctx;
 
-	(void)err;
 	result->other = NULL;
 	http_resume(result->call);
 	return 0;
@@ -550,7 +531,6 @@ static void test_small_pieces(void **state)
 	struct result result = {.request = {.data = take_lines}};
 	struct result refused = {.request = {.data = take_lines}, .step = LINES / 2};
 
-	(void)state;
 	client_get(&client, server->port, "/lines", &result);
 	assert_int_equal(result.error, E_NONE);
 	assert_int_equal(result.status, 200);
@@ -571,7 +551,6 @@ static void test_idle(void **state)
 {
 	static const char *const paths[] = {"/silent", "/headers", "/half"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		struct result result = {.request.idle_ms = 150};
 		int64_t start_ms = clock_ms();
@@ -590,7 +569,6 @@ static void test_slow_is_not_idle(void **state)
 {
 	struct result result = {.request.idle_ms = SLOW_IDLE_MS};
 
-	(void)state;
 	client_get(&client, server->port, "/slow", &result);
 	assert_int_equal(result.status, 200);
 	assert_string_equal(result.body, "xxxxxxxxxxxx");
@@ -604,7 +582,6 @@ static void test_idle_while_sending(void **state)
 					.idle_ms = 2500,
 					.body = {.fd = fd, .has_fd = true, .size = LARGE}}};
 
-	(void)state;
 	assert_int_equal(ftruncate(fd, LARGE), 0);
 	client_get(&client, server->port, "/deaf", &result);
 	result_is_error(&result, E_HTTP_TIMEOUT, true);
@@ -617,7 +594,6 @@ static void test_queue_is_not_idle(void **state)
 {
 	struct result results[HTTP_CONNECTIONS_MAX + 1] = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(results); i++) {
 		bool waits = i == HTTP_CONNECTIONS_MAX;
 		results[i].request.idle_ms = SLOW_IDLE_MS;
@@ -635,7 +611,6 @@ static void test_deadline(void **state)
 {
 	static const char *const paths[] = {"/silent", "/half", "/drip"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		struct result result = {.request.deadline_ms = clock_ms() + 100};
 		client_get(&client, server->port, paths[i], &result);
@@ -673,7 +648,6 @@ static void test_deadline_while_connecting(void **state)
 	uint16_t port;
 	AUTO_FD int fd = listen_full(&port, fillers);
 
-	(void)state;
 	assert_true(fd >= 0);
 	client_get(&client, port, "/", &result);
 	result_is_error(&result, E_HTTP_TIMEOUT, true);
@@ -692,7 +666,6 @@ static int cancel_it(void *ctx, struct err *err)
 {
 	struct result *result = ctx;
 
-	(void)err;
 	http_cancel(TAKE(result->call));
 	return 0;
 }
@@ -711,7 +684,6 @@ static int data_cancels(void *ctx, const void *data, size_t len, struct err *err
 {
 	struct result *result = ctx;
 
-	(void)data;
 	assert_int_equal(result->n_data, 0);
 	result->n_data += len;
 	return cancel_it(result, err);
@@ -721,7 +693,6 @@ static int data_cancels_other(void *ctx, const void *data, size_t len, struct er
 {
 	struct result *result = ctx;
 
-	(void)data;
 	result->n_data += len;
 	return cancel_it(result->other, err);
 }
@@ -751,7 +722,6 @@ static void test_cancel_after_backoff(void **state)
 {
 	struct result result = {.request = {.data = cancel_after_backoff}};
 
-	(void)state;
 	client_get(&client, server->port, "/stream", &result);
 	assert_int_equal(result.n_done, 0);
 	assert_int_equal(result.n_data, 2);
@@ -761,7 +731,6 @@ static void test_cancel_before_it_begins(void **state)
 {
 	struct result result = {0};
 
-	(void)state;
 	client_start(&client, server->port, "/sum", &result);
 	http_cancel(TAKE(result.call));
 	http_cancel(NULL);
@@ -775,7 +744,6 @@ static void test_cancel_from_outside(void **state)
 {
 	static const char *const paths[] = {"/silent", "/headers", "/half", "/drip", "/stream"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		for (int ms = 0; ms <= 8; ms += 2) {
 			struct result result = {.request.max_body = STREAM};
@@ -795,7 +763,6 @@ static void test_cancel_while_connecting(void **state)
 	uint16_t port;
 	AUTO_FD int fd = listen_full(&port, fillers);
 
-	(void)state;
 	assert_true(fd >= 0);
 	client_start(&client, port, "/", &result);
 	client_start_url(&client, "http://no-such-name.invalid/", &unknown);
@@ -816,7 +783,6 @@ static void test_cancel_in_callbacks(void **state)
 			.other = &other}};
 	struct result data = {.request.data = data_cancels};
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		client_get(&client, server->port, "/sum", &reads[i]);
 		assert_int_equal(reads[i].n_done, 0);
@@ -832,7 +798,6 @@ static void test_cancel_others(void **state)
 	struct result silent = {0}, stream = {.request.data = data_cancels_other, .other = &silent};
 	struct result last = {0}, first = {.request = {.done = done_cancels}, .other = &last};
 
-	(void)state;
 	client_start(&client, server->port, "/silent", &silent);
 	client_start(&client, server->port, "/stream", &stream);
 	client_run(&client);
@@ -852,7 +817,6 @@ static void test_cancel_in_the_queue(void **state)
 {
 	struct result silent[HTTP_CONNECTIONS_MAX] = {0}, queued[3] = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(silent); i++)
 		client_start(&client, server->port, "/silent", &silent[i]);
 	for (size_t i = 0; i < ARRAY_LEN(queued); i++)
@@ -930,7 +894,6 @@ static void test_cancel_paused(void **state)
 {
 	int64_t idle_ms = 50;
 
-	(void)state;
 	while (!cancels_paused(idle_ms)) {
 		idle_ms *= 4;
 		assert_true(idle_ms <= 3200);
@@ -939,7 +902,6 @@ static void test_cancel_paused(void **state)
 
 static int stop_it(void *ctx, struct err *err)
 {
-	(void)err;
 	loop_stop(ctx);
 	return 0;
 }
@@ -949,7 +911,6 @@ static void test_free_gives_up(void **state)
 	static const char *const paths[] = {"/silent", "/half", "/stream", "/sum"};
 	struct result results[8] = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(results); i++) {
 		results[i].request.data = take_one;
 		client_start(&client, server->port, paths[i % 4], &results[i]);
@@ -981,7 +942,6 @@ static void test_done_ends_the_loop(void **state)
 	struct result results[5] = {0};
 	int n_done = 0;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(results); i++) {
 		results[i].request.done = done_fails;
 		client_start(&client, server->port, "/sum", &results[i]);
@@ -1021,7 +981,6 @@ static void test_start_in_callbacks(void **state)
 	struct result second = {0}, first = {.request.done = done_starts, .other = &second};
 	struct result beside = {0}, stream = {.request.data = data_starts, .other = &beside};
 
-	(void)state;
 	client_get(&client, server->port, "/sum", &first);
 	assert_int_equal(first.n_done, 1);
 	assert_int_equal(second.status, 201);
@@ -1039,7 +998,6 @@ static void test_unknown_name(void **state)
 {
 	struct result result = {0};
 
-	(void)state;
 	client_start_url(&client, "http://no-such-name.invalid/", &result);
 	client_run(&client);
 	result_is_error(&result, E_HTTP_RESOLVE, false);

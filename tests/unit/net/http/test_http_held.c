@@ -28,7 +28,6 @@ static bool response_ok(struct fix_conn *conn)
 
 static int set_up(void **state)
 {
-	(void)state;
 	client_init(&client);
 	server = fix_start(response_ok);
 	return 0;
@@ -36,7 +35,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	(void)state;
 	client_done(&client);
 	if (server)
 		fix_stop(server);
@@ -70,7 +68,6 @@ static int observe(void *ctx, struct err *err)
 	struct release *release = ctx;
 	int64_t now_ms = clock_ms();
 
-	(void)err;
 	pthread_mutex_lock(&server->lock);
 	bool is_due = server->n_conns >= release->n_conns && now_ms >= release->from_ms;
 	if (is_due && release->lost && server->conns[release->lost - 1]->fd < 0)
@@ -111,7 +108,6 @@ static void test_sent_when_released(void **state)
 	struct result result = {.request = {.method = "POST", .body = {.data = "abc", .size = 3}}};
 	struct release release = {.result = &result, .authorization = "Bearer t0k"};
 
-	(void)state;
 	start_held("/x", 1, &release);
 	client_run(&client);
 	assert_int_equal(result.n_done, 1);
@@ -128,7 +124,6 @@ static void test_without_authorization(void **state)
 	struct result result = {0};
 	struct release release = {.result = &result};
 
-	(void)state;
 	start_held("/x", 1, &release);
 	client_run(&client);
 	assert_int_equal(result.status, 200);
@@ -141,7 +136,6 @@ static void test_released_at_once(void **state)
 {
 	struct result result = {.request.held = true};
 
-	(void)state;
 	start_at(server->port, "/x", &result);
 	http_authorize(result.call, "Basic eA==");
 	http_authorize(result.call, "Basic eQ==");
@@ -159,7 +153,6 @@ static void test_kept_connection(void **state)
 	struct result before = {0}, beside = {0}, result = {0};
 	struct release release = {.result = &result, .authorization = "Bearer t0k"};
 
-	(void)state;
 	start_at(server->port, "/before", &before);
 	client_run(&client);
 	start_held("/x", 2, &release);
@@ -195,7 +188,6 @@ static bool close_first(struct fix_conn *conn)
  * connection was lost meanwhile. */
 static void test_retargeted(void **state)
 {
-	(void)state;
 	for (int lost = 0; lost < 2; lost++) {
 		struct result first = {.request.method = "POST"}, result = {0};
 		struct release release = {.result = &first,
@@ -226,7 +218,6 @@ static void test_many(void **state)
 	struct result results[HTTP_CONNECTIONS_MAX + 2] = {0};
 	struct release releases[ARRAY_LEN(results)];
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(results); i++) {
 		releases[i] =
 			(struct release){.result = &results[i], .authorization = "Bearer t0k"};
@@ -247,7 +238,6 @@ static void test_lost_meanwhile(void **state)
 	struct result result = {0};
 	struct release release = {.result = &result, .authorization = "Bearer t0k"};
 
-	(void)state;
 	server->handshake = close_first;
 	lost_conn = release.lost = 1;
 	start_held("/x", 1, &release);
@@ -264,7 +254,6 @@ static void test_nobody_there(void **state)
 	struct result result = {.request.held = true};
 	struct release release = {.result = &result, .authorization = "Bearer t0k"};
 
-	(void)state;
 	release.from_ms = clock_ms() + KEPT_MS;
 	start_at(fix_closed_port(), "/x", &result);
 	loop_add_timer(client.loop, clock_ms(), observe, &release);
@@ -281,7 +270,6 @@ static void test_behind_a_proxy(void **state)
 	struct result result = {.request.proxy = proxy};
 	struct release release = {.result = &result, .authorization = "Bearer t0k"};
 
-	(void)state;
 	start_held("/x", 0, &release);
 	client_run(&client);
 	assert_int_equal(result.status, 200);
@@ -295,7 +283,6 @@ static void test_no_header(void **state)
 	struct result result = {0};
 	struct release release = {.result = &result, .authorization = "Bearer t0k\r\nX: y"};
 
-	(void)state;
 	start_held("/x", 1, &release);
 	client_run(&client);
 	result_is_error(&result, E_HTTP_PROTOCOL, false);
@@ -308,7 +295,6 @@ static void test_deadline(void **state)
 	struct result result = {
 		.request = {.held = true, .deadline_ms = clock_ms() + KEPT_MS, .idle_ms = 60000}};
 
-	(void)state;
 	start_at(server->port, "/x", &result);
 	client_run(&client);
 	result_is_error(&result, E_HTTP_TIMEOUT, true);
@@ -320,7 +306,6 @@ static int give_up(void *ctx, struct err *err)
 {
 	struct result *result = ctx;
 
-	(void)err;
 	http_cancel(TAKE(result->call));
 	return 0;
 }
@@ -329,7 +314,6 @@ static void test_cancel(void **state)
 {
 	struct result result = {.request.held = true}, next = {0};
 
-	(void)state;
 	start_at(server->port, "/x", &result);
 	loop_add_timer(client.loop, clock_ms() + KEPT_MS, give_up, &result);
 	client_run(&client);

@@ -55,7 +55,6 @@ static void test_a_name_that_nobody_knows(void **state)
 	struct way way = {0};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	http_add_route(client.http, "tea.cups.svc", PORT, server->port, open_way, &way);
 	for (int i = 0; i < 2; i++) {
@@ -81,7 +80,6 @@ static void test_other_ports_are_elsewhere(void **state)
 	struct way way = {0};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	http_add_route(client.http, "localhost", (uint16_t)(server->port + 1), 1, open_way, &way);
 	http_add_route(client.http, "localhost", 0, 1, open_way, &way);
@@ -102,7 +100,6 @@ static void test_no_proxy(void **state)
 	struct result result = {0};
 	struct client client;
 
-	(void)state;
 	client_init_with(&client, &proxy, NULL);
 	http_add_route(client.http, "tea.cups.svc", 0, server->port, open_way, &way);
 	get(&client, "tea.cups.svc", &result);
@@ -119,7 +116,6 @@ static void test_no_way(void **state)
 	struct way way = {.is_closed = true};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	http_add_route(client.http, "tea.cups.svc", PORT, 1, open_way, &way);
 	get(&client, "tea.cups.svc:5000", &result);

@@ -182,7 +182,6 @@ static int take_lines(void *ctx, const void *data, size_t len, struct err *err)
 	const char *text = data;
 	char line[16];
 
-	(void)err;
 	for (size_t i = 0; i < len; i++, result->n_data++) {
 		snprintf(line, sizeof(line), "%07d\n", (int)(result->n_data / 8));
 		assert_int_equal(text[i], line[result->n_data % 8]);
@@ -201,7 +200,6 @@ static void test_small_records(void **state)
 	AUTO_FREE char *whole = NULL, *lines = NULL;
 	struct client client;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	client_init(&client);
@@ -274,7 +272,6 @@ static int release_greeted(void *ctx, struct err *err)
 {
 	struct release *release = ctx;
 
-	(void)err;
 	if (atomic_load(&release->server->n_bytes) > 0)
 		http_authorize(release->result->call, "Bearer t0k");
 	else
@@ -344,7 +341,6 @@ static void test_issuers_elsewhere(void **state)
 		{ca, {.ca_file = stranger}, GOOD, E_NONE},
 	};
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -374,7 +370,6 @@ static void test_held(void **state)
 	const struct http_tls tls = {.ca_file = ca};
 	int n_conns = 0;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	atomic_store(&cuts, false);
@@ -392,7 +387,6 @@ static void test_own_issuer(void **state)
 	const struct http_tls tls = {.ca_file = ca};
 	struct client plain, trusting;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	client_init(&plain);
@@ -426,7 +420,6 @@ static void test_refused_certificates(void **state)
 	AUTO_FREE char *ca = in_tmp("ca.pem");
 	struct client client;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	client_init_with(&client, NULL, ca);
@@ -455,7 +448,6 @@ static void test_issuers_are_not_mixed(void **state)
 	struct result other = {0}, none = {0}, good = {0}, again = {0};
 	struct client client;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	setenv("CURL_CA_BUNDLE", ca, 1);
@@ -486,7 +478,6 @@ static void test_insecure(void **state)
 	const struct http_tls tls = {.insecure = true};
 	struct client client;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	client_init(&client);
@@ -508,7 +499,6 @@ static void test_old_protocol(void **state)
 	struct result result = {0};
 	struct client client;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	client_init(&client);
@@ -525,7 +515,6 @@ static void test_files_of_issuers(void **state)
 	const struct http_tls rows[] = {{.ca_file = missing}, {.ca_file = empty}};
 	struct client client;
 
-	(void)state;
 	AUTO_FD int fd = open(empty, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
 	client_init(&client);
@@ -574,7 +563,6 @@ static void test_no_tls_there(void **state)
 	struct result not_tls = {0}, closed = {0};
 	struct client client;
 
-	(void)state;
 	AUTO_FREE char *url = mem_printf("https://localhost:%u/", server->port);
 	client_init(&client);
 	server->handshake = response_not_tls;
@@ -598,7 +586,6 @@ static void test_tls_there(void **state)
 	struct result result = {0};
 	struct client client;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	client_init(&client);
@@ -614,7 +601,6 @@ static void test_downgrade(void **state)
 	struct result followed = {.request.follow = true}, kept = {0};
 	struct client client;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	AUTO_FREE char *url = mem_printf("https://localhost:%u/down", tls_ports[GOOD]);
@@ -708,7 +694,6 @@ static void test_identities_are_not_mixed(void **state)
 	int ports[ARRAY_LEN(names)];
 	struct client client;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	client_init(&client);
@@ -740,7 +725,6 @@ static void test_server_name(void **state)
 	};
 	struct client client;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	client_init(&client);
@@ -762,7 +746,6 @@ static void test_server_name_is_a_name(void **state)
 	static const char *const names[] = {"a b", "x/y", "u@h", "h:80", "", "a\r\nX: y"};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		const struct http_tls tls = {.server_name = names[i]};
@@ -780,7 +763,6 @@ static void test_issuers_in_memory(void **state)
 	AUTO_FREE char *ca_file = in_tmp("ca.pem"), *ca = NULL, *stranger = NULL;
 	struct client client;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	ca = read_in_tmp("ca.pem");
@@ -812,7 +794,6 @@ static void test_client_certificates(void **state)
 {
 	struct client client;
 
-	(void)state;
 	if (!has_tls)
 		skip();
 	struct identity alice = identity_of("alice", NULL), nobody = identity_of(NULL, NULL);
@@ -947,7 +928,6 @@ static void test_plain_proxy(void **state)
 	struct fix_server *server = fix_start(response_ok);
 	struct result result = {.request.authorization = "Bearer t0k"};
 
-	(void)state;
 	AUTO_FREE char *proxy = mem_printf("http://user:s3cret@127.0.0.1:%u", server->port);
 	get_by_proxy(proxy, NULL, "http://registry.test/v2/?q", &result);
 	assert_int_equal(result.status, 200);
@@ -966,7 +946,6 @@ static void test_tunnel(void **state)
 	AUTO_FREE char *ca = in_tmp("ca.pem");
 	struct result result = {.request.authorization = "Bearer t0k"};
 
-	(void)state;
 	AUTO_FREE char *proxy = mem_printf("http://user:s3cret@127.0.0.1:%u", server->port);
 	if (has_tls) {
 		get_by_proxy(proxy, ca, "https://registry.test/v2/", &result);
@@ -985,7 +964,6 @@ static void test_socks(void **state)
 	struct fix_server *server = fix_start(response_ok);
 	struct result result = {0}, refused = {0};
 
-	(void)state;
 	server->handshake = socks_handshake;
 	AUTO_FREE char *proxy = mem_printf("socks5h://127.0.0.1:%u", server->port);
 	get_by_proxy(proxy, NULL, "http://registry.test/v2/", &result);
@@ -1013,7 +991,6 @@ static void test_server_name_by_proxy(void **state)
 	struct result result = {0};
 	struct client client;
 
-	(void)state;
 	AUTO_FREE char *proxy = mem_printf("http://127.0.0.1:%u", server->port);
 	client_init(&client);
 	if (has_tls) {
@@ -1043,7 +1020,6 @@ static void test_own_proxy(void **state)
 		      gone = {.request.proxy = "http://u:s3cret@no-such-proxy.invalid:1"};
 	struct client client;
 
-	(void)state;
 	AUTO_FREE char *url = mem_printf("http://127.0.0.1:%u/", proxy->port);
 	client_init_with(&client, &env, NULL);
 	own.request.proxy = url;
@@ -1100,7 +1076,6 @@ static void test_proxy_errors(void **state)
 	struct fix_server *queries = fix_start(proxy_queries), *fails = fix_start(proxy_fails);
 	uint16_t closed = fix_closed_port();
 
-	(void)state;
 	AUTO_FREE char *querying = mem_printf("http://user:s3cret@127.0.0.1:%u", queries->port);
 	AUTO_FREE char *failing = mem_printf("http://user:s3cret@127.0.0.1:%u", fails->port);
 	AUTO_FREE char *missing = mem_printf("http://user:s3cret@127.0.0.1:%u", closed);
@@ -1128,7 +1103,6 @@ static void test_zones_behind_a_proxy(void **state)
 	struct result literal = {.request = {.has_zone = true, .zone = ADDRESS_PUBLIC}};
 	struct result redirected = {.request.follow = true};
 
-	(void)state;
 	AUTO_FREE char *proxy = mem_printf("http://127.0.0.1:%u", server->port);
 	get_by_proxy(proxy, NULL, "http://192.168.1.1/", &literal);
 	result_is_error(&literal, E_HTTP_ZONE, false);
@@ -1149,7 +1123,6 @@ static void test_environment_counts_for_nothing(void **state)
 	struct result result = {0};
 	struct client client;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		setenv(names[i], "http://127.0.0.1:9", 1);
 	client_init(&client);

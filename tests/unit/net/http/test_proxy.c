@@ -25,7 +25,6 @@ static void test_env(void **state)
 		"https_proxy=", "HTTPS_PROXY=A", "http_proxy=", "all_proxy=", "no_proxyx=y", NULL};
 	struct proxy_env env;
 
-	(void)state;
 	proxy_env_read(both, &env);
 	assert_string_equal(env.https_proxy, "a");
 	assert_string_equal(env.http_proxy, "b");
@@ -72,7 +71,6 @@ static void test_choose(void **state)
 	struct proxy_env rest = {.https_proxy = "", .all_proxy = "http://a:3"};
 	struct proxy_env none = {0};
 
-	(void)state;
 	assert_proxy(&all, "https://h/", "http://s:1");
 	assert_proxy(&all, "http://h/", "http://p:2");
 	assert_proxy(&rest, "https://h/", "http://a:3");
@@ -88,7 +86,6 @@ static void test_choose(void **state)
 
 static void test_forms(void **state)
 {
-	(void)state;
 	static const char *const rows[][3] = {
 		{"proxy", "http://proxy:80", "http://proxy:80"},
 		{"proxy:3128", "http://proxy:3128", "http://proxy:3128"},
@@ -145,7 +142,6 @@ static void assert_bad(const struct proxy_env *env, const char *text, const char
 
 static void test_bad_forms(void **state)
 {
-	(void)state;
 	static const char *const rows[] = {"http://", "http:///", "://p", "ftp://p", "socks://p",
 		"socks5hh://p", "http//p", "http:/p", "http://p:0", "http://p:65536", "http://p:x",
 		"http://p:1:2", "http://p/x", "http://p?x", "http://p#x", "http://p/?x", "p q",
@@ -174,7 +170,6 @@ static void test_shown_straight(void **state)
 	const char *variable = "x";
 	char *shown = (char *)"x";
 
-	(void)state;
 	assert_int_equal(url_parse("https://h/", "it", &url, NULL), 0);
 	assert_int_equal(proxy_shown(&env, &url, &shown, &variable, NULL), 0);
 	assert_null(shown);
@@ -183,7 +178,6 @@ static void test_shown_straight(void **state)
 
 static void test_no_proxy(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *no_proxy, *url;
 		bool straight;
@@ -278,7 +272,6 @@ static void test_long(void **state)
 	AUTO_BUF struct buf list;
 	struct proxy_env env = {.https_proxy = "http://p:1"};
 
-	(void)state;
 	buf_init(&list, 2 << 20);
 	while (list.len < 1 << 20)
 		buf_addf(&list, "host%zu.example,", list.len);

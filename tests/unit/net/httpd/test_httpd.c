@@ -46,7 +46,6 @@ static void hears_part(struct peer *peer, const char *part)
 
 static int settle_once(void *ctx, struct err *err)
 {
-	(void)err;
 	((struct runtime *)ctx)->is_settled = true;
 	loop_stop(((struct runtime *)ctx)->loop);
 	return 0;
@@ -69,7 +68,6 @@ static void test_response(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	struct peer *client = client_new(&runtime);
 	says(client, GET "\r\n");
@@ -94,7 +92,6 @@ static void test_pipeline(void **state)
 	AUTO_BUF struct buf out = {0};
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	buf_init(&out, PEER_MAX);
 	struct peer *client = client_new(&runtime);
@@ -115,7 +112,6 @@ static void test_pieces(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	AUTO_FREE char *text = mem_printf("POST /a HTTP/1.1\r\nHost: localhost:%u\r\n"
 					  "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
@@ -149,7 +145,6 @@ static void test_bit_by_bit(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_nothing;
 	struct peer *client = client_new(&runtime);
@@ -185,7 +180,6 @@ static void test_cut_responses(void **state)
 	} rows[] = {{"1.1", -1, true, false}, {"1.1", 9, false, false}, {"1.1", 9, true, false},
 		{"1.0", -1, true, true}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct runtime runtime;
 		runtime_open(&runtime);
@@ -219,7 +213,6 @@ static void test_writable(void **state)
 	AUTO_FREE char *piece = mem_alloc(HTTPD_PENDING, 1);
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_nothing;
 	struct peer *client = client_new(&runtime);
@@ -252,7 +245,6 @@ static void test_gone(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_nothing;
 	struct peer *a = client_new(&runtime), *b = client_new(&runtime), *c = client_new(&runtime),
@@ -321,7 +313,6 @@ static const struct {
 
 static void test_refused(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
 		struct runtime runtime;
 		runtime_open(&runtime);
@@ -343,7 +334,6 @@ static void test_refused_as_a_whole(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	struct peer *client = client_new(&runtime);
 	says(client,
@@ -360,7 +350,6 @@ static void test_refuse_page(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_nothing;
 	struct peer *client = client_new(&runtime);
@@ -379,7 +368,6 @@ static void test_other_user(void **state)
 		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fds[2];
 
-	(void)state;
 	if (geteuid() != 0) {
 		print_message("not root: the connection of another user is not tried\n");
 		skip();
@@ -425,7 +413,6 @@ static void test_unknown_peer(void **state)
 	struct runtime runtime;
 	struct rlimit limit, few;
 
-	(void)state;
 	if (!httpd_peers_are_known()) {
 		print_message("the system does not tell whose connections are\n");
 		skip();
@@ -508,7 +495,6 @@ static void test_no_token(void **state)
 			"HTTP/1.1 407 "},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct runtime runtime;
 
@@ -529,7 +515,6 @@ static void test_token_leads_on(void **state)
 		"GET //evil.example/?a&b&dlrun_token=old HTTP/1.1\r\nCOOKIEX: y"};
 	struct runtime runtime;
 
-	(void)state;
 	open_with_token(&runtime);
 	for (size_t i = 0; i < ARRAY_LEN(first); i++) {
 		AUTO_FREE char *text = mem_printf("%s\r\n" H "\r\n", first[i]);
@@ -557,7 +542,6 @@ static void test_token_is_not_passed_on(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	open_with_token(&runtime);
 	runtime.query = query_relay;
 	client_says(&runtime, "GET /ws?dlrun_token=TOKEN HTTP/1.1\r\n" H TO_WEBSOCKET "COOKIE\r\n");
@@ -585,7 +569,6 @@ static void test_keep_alive(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -612,7 +595,6 @@ static void test_program_closes(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -631,7 +613,6 @@ static void test_pipelined_relay(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -651,7 +632,6 @@ static void test_what_goes_on(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	runtime.strip = "/secret";
@@ -671,7 +651,6 @@ static void test_origin_of_route(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *a = client_new(&runtime), *b = client_new(&runtime);
@@ -701,7 +680,6 @@ static void test_large_request(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -724,7 +702,6 @@ static void test_large_response(void **state)
 {
 	static const char *const versions[] = {"1.1", "1.0"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
 		struct runtime runtime;
 		runtime_open(&runtime);
@@ -756,7 +733,6 @@ static void test_to_end_in_chunks(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -781,7 +757,6 @@ static void test_slow_reader(void **state)
 	enum { WAITING_MAX = 16 << 20 };
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -813,7 +788,6 @@ static void test_chunked_request(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *a = client_new(&runtime), *b = client_new(&runtime);
@@ -834,7 +808,6 @@ static void test_expect(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -857,7 +830,6 @@ static void test_early_response(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -880,7 +852,6 @@ static void test_no_program(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	runtime.refuses = true;
@@ -911,7 +882,6 @@ static void test_broken_responses(void **state)
 			"more than once"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct runtime runtime;
 		runtime_open(&runtime);
@@ -942,7 +912,6 @@ static void test_broken_off(void **state)
 		{"1.0", "HTTP/1.0 200 OK\r\n\r\nabc", true, true},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct runtime runtime;
 		runtime_open(&runtime);
@@ -974,7 +943,6 @@ static void test_again(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -999,7 +967,6 @@ static void test_more_than_an_response(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -1021,7 +988,6 @@ static void test_unasked_response(void **state)
 	static const char evil[] = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
 	struct runtime runtime;
 
-	(void)state;
 	for (int closes = 0; closes < 2; closes++) {
 		runtime_open(&runtime);
 		runtime.query = query_relay;
@@ -1056,7 +1022,6 @@ static void test_client_leaves(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *a = client_new(&runtime), *b = client_new(&runtime);
@@ -1088,7 +1053,6 @@ static void test_upgrade(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -1122,7 +1086,6 @@ static void test_no_upgrade(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -1138,7 +1101,6 @@ static void test_connect(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open(&runtime);
 	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
@@ -1196,7 +1158,6 @@ static void test_many(void **state)
 	static int fds[HTTPD_CONNS_MAX];
 	struct runtime runtime;
 
-	(void)state;
 	if (!allows_files(3 * HTTPD_CONNS_MAX))
 		skip();
 	runtime_open(&runtime);
@@ -1252,7 +1213,6 @@ static void test_public(void **state)
 		"GET / HTTP/1.1\r\nHost: a:9090\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(heads); i++) {
 		struct runtime runtime;
 		runtime_open_as(&runtime, public);
@@ -1291,7 +1251,6 @@ static const struct {
 /* And what comes behind it is no request. */
 static void test_public_refused(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(public_refused); i++) {
 		struct runtime runtime;
 		runtime_open_as(&runtime, public);
@@ -1318,7 +1277,6 @@ static void test_public_long_head(void **state)
 	AUTO_BUF struct buf text = buf_with(PEER_MAX);
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open_as(&runtime, public);
 	struct peer *client = client_new(&runtime);
 	buf_adds(&text, "GET / HTTP/1.1\r\nHost: a\r\nX: ");
@@ -1336,8 +1294,6 @@ static void query_flood(struct runtime *runtime, struct httpd_exchange *exchange
 {
 	static char data[PEER_MAX];
 
-	(void)runtime;
-	(void)request;
 	httpd_respond(exchange, 200, NULL, data, sizeof(data));
 }
 
@@ -1346,7 +1302,6 @@ static void test_public_slow(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open_as(&runtime, (struct httpd_options){.address = "127.0.0.1", .public_ms = 50});
 	struct peer *client = client_new(&runtime);
 	says(client, "GET / HTTP/1.1\r\nHost:");
@@ -1376,7 +1331,6 @@ static void test_public_many(void **state)
 	static int fds[HTTPD_PUBLIC_CONNS_MAX];
 	struct runtime runtime;
 
-	(void)state;
 	runtime_open_as(&runtime, (struct httpd_options){.address = "127.0.0.1", .public_ms = 200});
 	for (size_t i = 0; i < HTTPD_PUBLIC_CONNS_MAX; i++) {
 		fds[i] = connect_raw(&runtime);

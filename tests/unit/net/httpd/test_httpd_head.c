@@ -138,7 +138,6 @@ static const struct {
 
 static void test_requests(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
 		AUTO_HTTPD_HEAD struct httpd_head head = {0};
 		int status = parse_status(requests[i].text, strlen(requests[i].text), &head);
@@ -152,7 +151,6 @@ static void test_nul(void **state)
 	static const char *const places[] = {"GET /@ HTTP/1.1\r\n" H "\r\n", GET "A@: b\r\n\r\n",
 		GET "A: @b\r\n\r\n", GET "@", "@", GET "A: b\r@\n\r\n"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
 		AUTO_HTTPD_HEAD struct httpd_head head = {0};
 		AUTO_FREE char *text = mem_strdup(places[i]);
@@ -164,7 +162,6 @@ static void test_nul(void **state)
 /* Each part of a head is either not enough yet, or refused as the whole is. */
 static void test_cut(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
 		size_t len = strlen(requests[i].text);
 		for (size_t n = 0; n < len; n++) {
@@ -181,7 +178,6 @@ static void test_large(void **state)
 	AUTO_BUF struct buf buf = {0};
 	AUTO_HTTPD_HEAD struct httpd_head head = {0};
 
-	(void)state;
 	buf_init(&buf, 1 << 20);
 	buf_adds(&buf, "GET /");
 	while (buf.len < HTTPD_HEAD_MAX - 1)
@@ -210,7 +206,6 @@ static void test_what_is_read(void **state)
 {
 	AUTO_HTTPD_HEAD struct httpd_head a = {0}, b = {0}, c = {0}, d = {0}, e = {0};
 
-	(void)state;
 	takes(GET "Connection: foo, Upgrade\r\nUpgrade: websocket\r\n\r\n", &a);
 	assert_true(a.is_upgrade && a.keeps_open && a.body == HTTPD_BODY_NONE && !a.is_http_1_0);
 	assert_string_equal(a.method, "GET");
@@ -266,7 +261,6 @@ static const struct {
 
 static void test_responses(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(responses); i++) {
 		AUTO_HTTPD_HEAD struct httpd_head head = {0};
 		size_t used = 0;
@@ -317,7 +311,6 @@ static const struct {
 
 static void test_chunks(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
 		struct httpd_chunks whole = {0}, pieces = {0};
 		size_t len = strlen(bodies[i].text), used = 0, total = 0;
@@ -348,7 +341,6 @@ static void test_write(void **state)
 	static const char said[] =
 		"HTTP/1.1 204 Nothing\r\nContent-Length: 0\r\nX: y\r\nConnection: close\r\n\r\n";
 
-	(void)state;
 	buf_init(&out, 1 << 16);
 	takes("POST /pre/a?b HTTP/1.1\r\n" H "Connection: keep-alive, X-Hop\r\nX-Hop: 1\r\n"
 	      "Keep-Alive: 5\r\nTE: trailers\r\nTrailer: a\r\nProxy-Authorization: b\r\n"
@@ -388,7 +380,6 @@ static void test_rename(void **state)
 				   "Access-Control-Allow-Origin: http://localhost:8888\r\n"
 				   "X-Forwarded-Host: d\r\nContent-Length: 0\r\n\r\n";
 
-	(void)state;
 	buf_init(&out, 1 << 16);
 	takes("GET /a HTTP/1.1\r\nHost: 8888.run.localhost:8000\r\nHosts: x\r\n"
 	      "Origin: http://8888.RUN.localhost:8000\r\nX-Forwarded-Host: evil\r\n"
@@ -455,7 +446,6 @@ static void test_hosts(void **state)
 	};
 	char name[HTTPD_HOST_MAX];
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		bool is_here = httpd_host_is_here(rows[i].value, 8000, name);
 		if (is_here != (rows[i].name != NULL))
@@ -527,7 +517,6 @@ static void test_origins(void **state)
 			false, false},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_HTTPD_HEAD struct httpd_head head = {0};
 		takes(rows[i].text, &head);

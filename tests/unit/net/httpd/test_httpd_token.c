@@ -67,7 +67,6 @@ static void test_tokens(void **state)
 	char one[HTTPD_TOKEN_SIZE], other[HTTPD_TOKEN_SIZE], of[HTTPD_TOKEN_SIZE];
 	uint8_t bytes[16];
 
-	(void)state;
 	httpd_token_make(one);
 	httpd_token_make(other);
 	assert_int_equal(strlen(one), 32);
@@ -145,7 +144,6 @@ static const struct {
 
 static void test_targets(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(targets); i++) {
 		AUTO_HTTPD_HEAD struct httpd_head head;
 		struct httpd_proof proof;
@@ -203,7 +201,6 @@ static const struct {
 
 static void test_cookies(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
 		const char *const all[] = {"host: x", fields[i].field, "accept: y", NULL};
 		AUTO_FREE char *left = fields[i].left ? filled(fields[i].left) : NULL;
@@ -229,7 +226,6 @@ static void test_many_cookies(void **state)
 	struct httpd_proof proof;
 	AUTO_BUF struct buf many, left;
 
-	(void)state;
 	buf_init(&many, HTTPD_HEAD_MAX);
 	buf_init(&left, HTTPD_HEAD_MAX);
 	buf_adds(&many, "cookie: ");
@@ -272,7 +268,6 @@ static void test_passwords(void **state)
 	static const char *const right[] = {"dlrun:" TOKEN, ":" TOKEN, "any body:" TOKEN};
 	static const char nul[] = "dlrun:" TOKEN "\0x";
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(right); i++) {
 		expect_password("Basic ", right[i], strlen(right[i]), true);
 		expect_password("BASIC   ", right[i], strlen(right[i]), true);

@@ -69,7 +69,6 @@ static inline int s3_fix_done(
 {
 	struct s3_fix *fix = ctx;
 
-	(void)err;
 	fix->n_done++;
 	err_clear(&fix->error);
 	err_move(&fix->error, error);
@@ -87,7 +86,6 @@ static inline int s3_fix_data(void *ctx, const void *data, size_t len, struct er
 {
 	struct s3_fix *fix = ctx;
 
-	(void)err;
 	buf_add(&fix->data, data, len);
 	return 0;
 }

@@ -17,7 +17,6 @@ static atomic_int n_seen;
 
 static void test_address(void **state)
 {
-	(void)state;
 	static const char *const bad[] = {"", "s3:/b", "s3://", "s3://b", "s3://bucket//x",
 		"http://bucket/x", "s3://buc ket/x", "s3://.bucket", "s3://bucket/\xff"};
 	AUTO_S3_ADDRESS struct s3_address address = {0};
@@ -58,7 +57,6 @@ static bool respond_busy(struct fix_conn *conn)
 
 static void test_busy(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	atomic_store(&n_seen, 0);
@@ -80,7 +78,6 @@ static bool respond_always_busy(struct fix_conn *conn)
 
 static void test_always_busy(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	atomic_store(&n_seen, 0);
@@ -102,7 +99,6 @@ static bool respond_skewed(struct fix_conn *conn)
 
 static void test_skewed(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 	struct s3_put put = {.bucket = "bucket",
 		.key = "k",
@@ -135,7 +131,6 @@ static bool respond_elsewhere(struct fix_conn *conn)
 
 static void test_elsewhere(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	s3_fix_start(&fix, respond_elsewhere);
@@ -157,7 +152,6 @@ static bool respond_lost_region(struct fix_conn *conn)
 
 static void test_bad_region(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	s3_fix_start(&fix, respond_lost_region);
@@ -177,7 +171,6 @@ static bool respond_refused(struct fix_conn *conn)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	s3_fix_start(&fix, respond_refused);
@@ -212,7 +205,6 @@ static bool respond_pages(struct fix_conn *conn)
 
 static void test_pages(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	s3_fix_start(&fix, respond_pages);
@@ -240,7 +232,6 @@ static bool respond_bad_pages(struct fix_conn *conn)
 /* Objects that were not requested, and pages without end. */
 static void test_bad_pages(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	s3_fix_start(&fix, respond_bad_pages);
@@ -283,7 +274,6 @@ static void assert_whole(const struct s3_fix *fix, size_t from)
 
 static void test_cut(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 	struct s3_get get = {.bucket = "bucket",
 		.key = "k",
@@ -319,17 +309,12 @@ static struct s3_call *cancelled;
 
 static int cancel_on_data(void *ctx, const void *data, size_t len, struct err *err)
 {
-	(void)ctx;
-	(void)data;
-	(void)len;
-	(void)err;
 	s3_cancel(cancelled);
 	return 0;
 }
 
 static void test_cancel(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 	struct s3_get get = {.bucket = "bucket",
 		.key = "k",
@@ -396,7 +381,6 @@ static bool respond_upload(struct fix_conn *conn)
 
 static void test_upload(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 	size_t size = 60 << 20;
 	AUTO_FREE char *data = mem_alloc(1, size);
@@ -483,7 +467,6 @@ static bool respond_copy(struct fix_conn *conn)
 
 static void test_copies(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 	const struct s3_piece pieces[] = {{"a b/c", 100, 5 << 20}, {NULL, 0, 3}};
 	AUTO_FREE char *data = mem_alloc(1, (5 << 20) + 3);
@@ -541,7 +524,6 @@ static bool respond_no_copy(struct fix_conn *conn)
 /* All is sent, in parts that a put which did not end goes on with. */
 static void test_copies_refused(void **state)
 {
-	(void)state;
 	static const char *const refusals[] = {
 		NULL, "NotImplemented", "NoSuchKey", "InvalidRequest"};
 	struct s3_fix fix;

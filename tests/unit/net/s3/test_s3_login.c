@@ -17,7 +17,6 @@
 
 static void test_json(void **state)
 {
-	(void)state;
 	static const char text[] =
 		"{\"Version\":1,\"AccessKeyId\":\"A\",\"SecretAccessKey\":\"S\","
 		"\"SessionToken\":\"T\",\"Expiration\":\"2026-08-01T12:00:00Z\"}";
@@ -93,7 +92,6 @@ static void assert_head(struct s3_fix *fix, enum err_id id)
 /* Keys that are refused are fetched anew, once. */
 static void test_container(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	atomic_store(&n_keys, 0);
@@ -124,7 +122,6 @@ static bool respond_short(struct fix_conn *conn)
 /* Keys that cannot be renewed yet do as long as they are valid. */
 static void test_late_renewal(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	atomic_store(&n_keys, 0);
@@ -142,7 +139,6 @@ static void test_late_renewal(void **state)
 
 static void test_unsafe_container(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	s3_fix_init(&fix, respond_keys);
@@ -153,7 +149,6 @@ static void test_unsafe_container(void **state)
 
 static void test_instance(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	atomic_store(&n_keys, 0);
@@ -169,7 +164,6 @@ static void test_instance(void **state)
 
 static void test_web(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	write_tmp("token", "web/token\n");
@@ -185,7 +179,6 @@ static void test_web(void **state)
 
 static void test_process(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	write_tmp("config", "[default]\ncredential_process = printf "
@@ -202,7 +195,6 @@ static void test_process(void **state)
 
 static void test_file(void **state)
 {
-	(void)state;
 	struct s3_fix fix;
 
 	write_tmp("credentials",

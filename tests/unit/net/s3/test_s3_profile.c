@@ -36,7 +36,6 @@ static void write_tmp(const char *name, const char *text)
 
 static void test_section(void **state)
 {
-	(void)state;
 	AUTO_STRV struct strv settings = {0};
 
 	s3_section_read(config, sizeof(config) - 1, "profile lab", &settings);
@@ -50,7 +49,6 @@ static void test_section(void **state)
 
 static void test_read(void **state)
 {
-	(void)state;
 	AUTO_STRV struct strv env = {0};
 	AUTO(s3_profile_done) struct s3_profile profile = {0};
 	AUTO_ERR struct err err = {0};
@@ -84,7 +82,6 @@ static void test_read(void **state)
 
 static void test_nothing(void **state)
 {
-	(void)state;
 	static const char *const env[] = {NULL};
 	AUTO(s3_profile_done) struct s3_profile profile = {0};
 	AUTO_ERR struct err err = {0};

@@ -54,7 +54,6 @@ static void assert_signature(const char *method, const char *path, const char *q
 
 static void test_published(void **state)
 {
-	(void)state;
 	assert_signature("GET", "/test.txt", "", "range: bytes=0-9", NULL, "",
 		"host;range;x-amz-content-sha256;x-amz-date",
 		"f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
@@ -72,7 +71,6 @@ static void test_published(void **state)
 
 static void test_query(void **state)
 {
-	(void)state;
 	AUTO_STRV struct strv params = {0};
 
 	AUTO_FREE char *empty = s3_query(&params);
@@ -87,7 +85,6 @@ static void test_query(void **state)
 
 static void test_token(void **state)
 {
-	(void)state;
 	struct s3_keys keys = {
 		.id = (char *)"ID", .secret = (char *)"SECRET", .token = (char *)"SESSION"};
 	AUTO_STRV struct strv out = {0};

@@ -12,7 +12,6 @@
 
 static void test_error(void **state)
 {
-	(void)state;
 	static const char text[] =
 		"<?xml version=\"1.0\"?>\n<!-- <Code>no</Code> --><Error a='>'><Empty/><Code>NoSuchKey"
 		"</Code><Message>a &lt;b&gt; &amp; &#x41;&#66;</Message><In><Code>x</Code></In></Error>";
@@ -37,7 +36,6 @@ static const char page[] =
 
 static void test_page(void **state)
 {
-	(void)state;
 	AUTO_S3_OBJECTS struct s3_objects objects = {0};
 	AUTO_ERR struct err err = {0};
 	AUTO_FREE char *token = NULL;
@@ -67,7 +65,6 @@ static void assert_refused(const char *text, size_t len)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	static const char coded[] =
 		"<ListBucketResult><Contents><Key>a%00</Key></Contents><EncodingType>url</EncodingType>"
 		"</ListBucketResult>";

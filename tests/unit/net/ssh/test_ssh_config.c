@@ -28,7 +28,6 @@ static void test_hosts_that_are_taken(void **state)
 	static const char *const hosts[] = {"gpu7", "me@gpu7.lab", "10.0.0.1", "fe80::1%eth0",
 		"ssh://me@[::1]:2222", "a_b-c", "m\303\274ller", "me@corp@gpu"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(hosts); i++)
 		assert_int_equal(ssh_config_check_host(hosts[i], NULL), 0);
 }
@@ -40,7 +39,6 @@ static void test_hosts_that_are_not(void **state)
 		"a\x01", "a\x7f", "\xff", "a*", "{a,b}"};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
 		assert_int_equal(ssh_config_check_host(hosts[i], &err), -ERR_USAGE);
 		assert_int_equal(err.id, E_USAGE);
@@ -71,7 +69,6 @@ static void test_minimum(void **state)
 {
 	AUTO_SSH_CONFIG struct ssh_config config = {0};
 
-	(void)state;
 	parse(MINIMUM, &config);
 	assert_string_equal(config.hostname, "10.0.0.7");
 	assert_string_equal(config.user, "me");
@@ -88,7 +85,6 @@ static void test_values(void **state)
 {
 	AUTO_SSH_CONFIG struct ssh_config config = {0};
 
-	(void)state;
 	parse(MINIMUM "addressfamily inet6\r\nidentitiesonly yes\nhashknownhosts yes\n"
 		      "stricthostkeychecking true\nconnecttimeout 7\nserveraliveinterval 30\n"
 		      "identityfile ~/.ssh/a key\nidentityfile none\nidentityfile /k/b\n"
@@ -121,7 +117,6 @@ static void test_strictness(void **state)
 		{"no", SSH_STRICT_OFF}, {"false", SSH_STRICT_OFF}, {"off", SSH_STRICT_OFF},
 		{"accept-new", SSH_STRICT_ACCEPT_NEW}, {"?", SSH_STRICT_ASK}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_SSH_CONFIG struct ssh_config config = {0};
 		AUTO_FREE char *text =
@@ -146,7 +141,6 @@ static void test_what_libssh2_cannot(void **state)
 		"setenv A=%h", "setenv A=${HOME}", "setenv A=\t", "newthing yes", "newthing a,b",
 		"NewThing 1", "proxycommand a\tb"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
 		AUTO_SSH_CONFIG struct ssh_config config = {0};
 		AUTO_FREE char *text = mem_printf(MINIMUM "%s\n", lines[i]);
@@ -171,7 +165,6 @@ static void test_what_libssh2_can(void **state)
 		"newthing 0", "newthing", "logverbose none", "versionaddendum none",
 		"usekeychain no"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
 		AUTO_SSH_CONFIG struct ssh_config config = {0};
 		AUTO_FREE char *text = mem_printf(MINIMUM "%s\n", lines[i]);
@@ -184,7 +177,6 @@ static void test_what_libssh2_can(void **state)
 
 static void test_keywords_are_sorted(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ssh_n_keywords; i++) {
 		const struct ssh_keyword *row = &ssh_keywords[i];
 
@@ -196,7 +188,6 @@ static void test_keywords_are_sorted(void **state)
 
 static void test_lists(void **state)
 {
-	(void)state;
 	assert_true(ssh_list_has("a,b,c", "a") && ssh_list_has("a,b,c", "c"));
 	assert_true(ssh_list_has("a", "a"));
 	assert_false(ssh_list_has("", "a") || ssh_list_has("ab,ba", "a") ||
@@ -210,7 +201,6 @@ static void test_variables(void **state)
 	AUTO_SSH_CONFIG struct ssh_config config = {0};
 	AUTO_STRV struct strv sent = {0};
 
-	(void)state;
 	parse(MINIMUM "sendenv LANG\nsendenv LC_*\nsetenv A=b c\nsetenv LANG=de\nsetenv none\n",
 		&config);
 	ssh_config_env(&config, own, &sent);
@@ -231,7 +221,6 @@ static void test_what_cannot_be_read(void **state)
 	AUTO_SSH_CONFIG struct ssh_config config = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		assert_int_equal(
 			ssh_config_parse(texts[i], strlen(texts[i]), &config, &err), -ERR_CONFIG);
@@ -253,7 +242,6 @@ static void test_lists_have_an_end(void **state)
 	AUTO_SSH_CONFIG struct ssh_config config = {0};
 	AUTO_BUF struct buf text = {0};
 
-	(void)state;
 	buf_init(&text, SSH_CONFIG_MAX);
 	buf_adds(&text, MINIMUM);
 	for (int i = 0; i < SSH_CONFIG_LIST_MAX + 1; i++)
@@ -268,7 +256,6 @@ static void test_id_is_of_the_whole(void **state)
 	AUTO_SSH_CONFIG struct ssh_config b = {0};
 	AUTO_SSH_CONFIG struct ssh_config c = {0};
 
-	(void)state;
 	parse(MINIMUM, &a);
 	parse(MINIMUM, &b);
 	parse(MINIMUM "identityfile /other\n", &c);
@@ -294,7 +281,6 @@ static void test_expansion(void **state)
 		{"/k/${NAME}.x", "/k/value.x"}, {"/k/$NAME", "/k/$NAME"}, {"/k/${NONE}", NULL},
 		{"/k/${NAME", NULL}, {"/k/%C", NULL}, {"~ann/x", NULL}, {"/k/%", "/k/%"}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_SSH_CONFIG struct ssh_config config = {0};
 		AUTO_FREE char *text = mem_printf(MINIMUM "identityfile %s\n", rows[i].name);
@@ -313,7 +299,6 @@ static void test_agents(void **state)
 	} rows[] = {{"SSH_AUTH_SOCK", "/run/agent"}, {"$OWN", "/run/own"}, {"$NONE", NULL},
 		{"none", NULL}, {"~/a", "/home/me/a"}, {"${OWN}/x", "/run/own/x"}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_SSH_CONFIG struct ssh_config config = {0};
 		AUTO_FREE char *text = mem_printf(MINIMUM "identityagent %s\n", rows[i].value);
@@ -329,7 +314,6 @@ static void test_defaults(void **state)
 	AUTO_SSH_CONFIG struct ssh_config config = {0};
 	struct ssh_config_location named = place;
 
-	(void)state;
 	ssh_config_default(&place, &config);
 	assert_string_equal(config.hostname, "gpu");
 	assert_string_equal(config.user, "ann");
@@ -367,7 +351,6 @@ static void test_read(void **state)
 	AUTO_SSH_CONFIG struct ssh_config config = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(read_by("[ \"$*\" = '-G -T -- gpu' ] || exit 1; echo noise >&2; printf "
 				 "'hostname h\\nuser u\\nport 1\\n'",
 				 NULL, &config, &err),
@@ -385,7 +368,6 @@ static void test_read_that_fails(void **state)
 	AUTO_SSH_CONFIG struct ssh_config config = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(
 		read_by("echo 'line 3: Bad \033[1moption' >&2; exit 255", NULL, &config, &err),
 		-ERR_CONFIG);
@@ -401,7 +383,6 @@ static void test_no_ssh(void **state)
 	const char *const own[] = {search, NULL};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_int_equal(
 		ssh_config_read(
 			&(struct ssh_config_call){.host = "gpu", .env = own, .cancel_fd = -1},
@@ -420,7 +401,6 @@ static void test_read_that_is_cancelled(void **state)
 	static const char text[] = "#!/bin/sh\nexec sleep 1000\n";
 	int fds[2];
 
-	(void)state;
 	assert_int_equal(fs_replace(path, text, sizeof(text) - 1, 0755, FS_SYNC_NONE, NULL), 0);
 	assert_int_equal(os_pipe(fds, 0), 0);
 	close(fds[1]);

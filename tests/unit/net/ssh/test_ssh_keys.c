@@ -57,7 +57,6 @@ static enum ssh_known_result check(const char *text, const char *key64)
 
 static void test_responses(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text, *key;
 		enum ssh_known_result want;
@@ -101,14 +100,12 @@ static void test_responses(void **state)
 
 static void test_where(void **state)
 {
-	(void)state;
 	assert_int_equal(check_at("\n#\ngpu7 ssh-ed25519 " ED_1, "gpu7", 22, NULL, ED_2, "F:3"),
 		SSH_KNOWN_CHANGED);
 }
 
 static void test_names(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *names, *host, *alias;
 		uint16_t port;
@@ -156,7 +153,6 @@ static void test_names(void **state)
 /* Another service on another port may well have another key. */
 static void test_bare_name_contradicts_nothing(void **state)
 {
-	(void)state;
 	assert_int_equal(check_at("gpu7 ssh-ed25519 " ED_1 "\n", "gpu7", 2222, NULL, ED_2, NULL),
 		SSH_KNOWN_NEW);
 	assert_int_equal(
@@ -166,7 +162,6 @@ static void test_bare_name_contradicts_nothing(void **state)
 
 static void test_types(void **state)
 {
-	(void)state;
 	AUTO_SSH_KNOWN struct ssh_known known = {0};
 	static const char text[] = "gpu7 ecdsa-sha2-nistp384 " EC_384 "\n"
 				   "@revoked gpu7 ssh-ed25519 " ED_1 "\n";
@@ -183,7 +178,6 @@ static void test_types(void **state)
 
 static void test_ceilings(void **state)
 {
-	(void)state;
 	AUTO_SSH_KNOWN struct ssh_known known = {0};
 	AUTO_BUF struct buf text = {0};
 	static char blanks[SSH_KNOWN_LINE_MAX];
@@ -216,7 +210,6 @@ static void make_large_file(const char *path, off_t size)
 
 static void test_file_that_is_too_large(void **state)
 {
-	(void)state;
 	AUTO_SSH_KNOWN struct ssh_known known = {0};
 	char path[] = "/tmp/dlrun-known-XXXXXX";
 
@@ -232,7 +225,6 @@ static void test_file_that_is_too_large(void **state)
 
 static void test_key_text(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf blob = {0};
 	char print[SSH_FINGERPRINT_SIZE];
 
@@ -265,7 +257,6 @@ static void test_rsa_bits(void **state)
 		{"\0", 1, 0}, {"", 0, 0}};
 	AUTO_BUF struct buf blob = {0};
 
-	(void)state;
 	buf_init(&blob, 4096);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		buf_reset(&blob);
@@ -291,7 +282,6 @@ static void assert_file(const char *path, const char *want)
 
 static void test_save(void **state)
 {
-	(void)state;
 	char dir[] = "/tmp/known-XXXXXX";
 	AUTO_BUF struct buf blob = {0}, text = {0};
 	struct stat st;
@@ -329,7 +319,6 @@ static void test_save(void **state)
 
 static void test_missing_file(void **state)
 {
-	(void)state;
 	AUTO_SSH_KNOWN struct ssh_known known = {0};
 
 	ssh_known_init(&known, "gpu7", 22, NULL);
@@ -367,7 +356,6 @@ static void assert_blob(const struct ssh_key_file *key, const char *base64)
 
 static void test_openssh(void **state)
 {
-	(void)state;
 	AUTO_SSH_KEY_FILE struct ssh_key_file key = {0}, locked = {0};
 
 	ssh_key_file_parse(&key, plain, strlen(plain));
@@ -384,7 +372,6 @@ static void test_openssh(void **state)
 
 static void test_pem(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		bool is_private, is_encrypted;
@@ -414,7 +401,6 @@ static void test_pem(void **state)
 
 static void test_public(void **state)
 {
-	(void)state;
 	static const char *const bad[] = {"", "ssh-ed25519", "ssh-ed25519 ",
 		"ssh-rsa " PLAIN_PUBLIC, "ssh-ed25519 AAAA", "# ssh-ed25519 " PLAIN_PUBLIC};
 	static const char good[] = "ssh-ed25519 " PLAIN_PUBLIC " me@here\n";
@@ -438,7 +424,6 @@ static void write_file(const char *path, const char *text, mode_t mode)
 
 static void test_files(void **state)
 {
-	(void)state;
 	char dir[] = "/tmp/key-XXXXXX";
 	AUTO_ERR struct err err = {0};
 

@@ -29,7 +29,6 @@ static struct ssh_words words_of(const char *text)
 
 static void test_what_a_client_saw(void **state)
 {
-	(void)state;
 	assert_false(words_of("").has_open);
 	assert_true(words_of(AUTHENTICATED).has_open);
 	assert_true(words_of("Authenticated to h ([::1]:22) using \"publickey\".\r\n").has_open);
@@ -48,7 +47,6 @@ static void test_what_a_client_of_a_master_saw(void **state)
 	static const char gone[] = TAG("debug2: ", "mux.c",
 		"mux_client_request_session") "Control master terminated unexpectedly\n";
 
-	(void)state;
 	assert_true(words_of(taken).has_open);
 	assert_true(words_of(status).has_exit_status);
 	assert_true(words_of(gone).master_is_gone);
@@ -66,7 +64,6 @@ static void test_words_that_others_print(void **state)
 		"debug1: x\n", "debug", "debug1: ", "():", " (): ", "a():", "\n\n",
 		"Authenticated t"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		struct ssh_words words = words_of(texts[i]);
 
@@ -123,7 +120,6 @@ static void test_errors(void **state)
 		{AUTHENTICATED "Timeout, server h not responding.\n", NULL, E_SSH_LOST},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct err err = {0};
 
@@ -139,7 +135,6 @@ static void test_it_is_a_host_before_that_fails(void **state)
 	static const char closed[] = "Connection closed by UNKNOWN port 65535\n";
 	struct err err = {0};
 
-	(void)state;
 	ssh_words_error(closed, "me@jump: Permission denied (publickey).\n", "gpu7", &err);
 	assert_string_equal(err.message, "a host on the way to gpu7 does not accept the login");
 	err_done(&err);
@@ -158,7 +153,6 @@ static void test_evidence_is_what_matters(void **state)
 {
 	struct err err = {0};
 
-	(void)state;
 	ssh_words_error(
 		"debug2: ssh.c:main():1574 (pid=1): resolving \"h\"\n@@@@@@@@@@@@@@@@@@@@@@@\n"
 		"@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\n"

@@ -100,7 +100,6 @@ static const struct row {
 
 static void test_zones(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(80)};
 		struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(80)};
@@ -122,7 +121,6 @@ static void test_families(void **state)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
 
-	(void)state;
 	assert_int_equal(address_zone((const struct sockaddr *)&un), NO);
 }
 
@@ -148,7 +146,6 @@ static void test_odd_forms(void **state)
 		{"::1%25lo", SELF},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
 		enum address_zone zone;
 
@@ -165,7 +162,6 @@ static void test_names(void **state)
 		"::1/8", "%eth0", "1::2::3", "10.0.0.1%eth0", "-1",
 		"0000000000000000000000000000000000000000000000000000000000000000000000000000::1"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		enum address_zone zone = ADDRESS_PUBLIC;
 

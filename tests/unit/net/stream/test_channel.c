@@ -75,7 +75,6 @@ static int on_ready(void *ctx, struct err *err)
 {
 	struct runtime *runtime = ctx;
 
-	(void)err;
 	runtime->n_ready++;
 	if (runtime->drop_when_ready) {
 		channel_free(TAKE(runtime->channel));
@@ -140,7 +139,6 @@ static void test_flows_are_apart(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	start(&runtime, "printf 'a\\0b'; printf oops >&2; cat");
 	runtime.input = "input\r\n";
 	runtime.input_left = 7;
@@ -161,7 +159,6 @@ static void test_much_comes_back_whole(void **state)
 	AUTO_FREE char *data = mem_alloc(SIZE, 1);
 	struct runtime runtime;
 
-	(void)state;
 	for (size_t i = 0; i < SIZE; i++)
 		data[i] = (char)(i * 2654435761u >> 13);
 	start(&runtime, "cat");
@@ -180,7 +177,6 @@ static void test_input_that_nobody_reads(void **state)
 	AUTO_FREE char *data = mem_alloc(SIZE, 1);
 	struct runtime runtime;
 
-	(void)state;
 	start(&runtime, "exec <&-; echo said; exit 4");
 	runtime.input = data;
 	runtime.input_left = SIZE;
@@ -194,14 +190,12 @@ static void test_input_that_nobody_reads(void **state)
 
 static int count_only(void *ctx, struct err *err)
 {
-	(void)err;
 	++*(int *)ctx;
 	return 0;
 }
 
 static int stop_loop(void *ctx, struct err *err)
 {
-	(void)err;
 	loop_stop(ctx);
 	return 0;
 }
@@ -213,7 +207,6 @@ static void test_what_is_not_read_waits(void **state)
 	struct err err = {0};
 	int n = 0;
 
-	(void)state;
 	struct channel *channel = child_channel_open(
 		loop, sh("yes; yes >&2"), NULL, &(struct channel_events){count_only, &n});
 	loop_add_timer(loop, clock_ms() + 100, stop_loop, loop);
@@ -232,7 +225,6 @@ static void test_exit_code(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	start(&runtime, "exit 255");
 	run(&runtime);
 	assert_true(runtime.end.known);
@@ -245,7 +237,6 @@ static void test_signal(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	start(&runtime, "kill -TERM $$");
 	run(&runtime);
 	assert_true(runtime.end.known);
@@ -257,7 +248,6 @@ static void test_end_long_after_the_output(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	start(&runtime, "exec >&- 2>&-; sleep 0.3; exit 9");
 	run(&runtime);
 	assert_int_equal(runtime.end.code, 9);
@@ -271,7 +261,6 @@ static void test_no_such_program(void **state)
 	struct child child = {0};
 	struct err err = {0};
 
-	(void)state;
 	assert_int_equal(
 		child_start(&(struct child_spec){.argv = argv}, &child, &err), -ERR_NOTFOUND);
 	assert_int_equal(err.id, E_RUN_EXEC);
@@ -285,7 +274,6 @@ static void test_env_is_the_childs(void **state)
 	static const char *const env[] = {"PATH=/usr/bin:/bin", "WORD=given", NULL};
 	struct runtime runtime;
 
-	(void)state;
 	open_runtime(&runtime);
 	runtime.channel = child_channel_open(runtime.loop, sh("echo $WORD$HOME"), env,
 		&(struct channel_events){on_ready, &runtime});
@@ -310,7 +298,6 @@ static void test_free_kills_the_group(void **state)
 	struct runtime runtime;
 	int child = 0, grandchild = 0;
 
-	(void)state;
 	start(&runtime, "sleep 1000 & echo $$ $!; wait");
 	runtime.stop_at_output = true;
 	runtime.keeps_input = true;
@@ -326,7 +313,6 @@ static void test_freed_when_ready(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	start(&runtime, "echo out; echo err >&2");
 	runtime.drop_when_ready = true;
 	run(&runtime);
@@ -336,7 +322,6 @@ static void test_freed_when_ready(void **state)
 
 static void test_free_of_nothing(void **state)
 {
-	(void)state;
 	channel_free(NULL);
 }
 
@@ -355,7 +340,6 @@ static void test_terminal(void **state)
 	struct runtime runtime;
 	struct err err = {0};
 
-	(void)state;
 	open_runtime(&runtime);
 	assert_int_equal(child_start(&spec, &child, &err), 0);
 	runtime.channel = channel_of_child(
@@ -381,7 +365,6 @@ static void test_child_that_nobody_takes(void **state)
 	struct child child = {0};
 	struct err err = {0};
 
-	(void)state;
 	child_end(&child);
 	assert_int_equal(
 		child_start(&(struct child_spec){.argv = sh("exec sleep 1000")}, &child, &err), 0);
@@ -400,7 +383,6 @@ static void test_child_that_keeps_the_terminal(void **state)
 		.keeps_terminal = true};
 	char byte;
 
-	(void)state;
 	assert_int_equal(child_start(&spec, &child, &err), 0);
 	pid_t pid = child.pid;
 	UNTIL(read(child.out, &byte, 1) == 1);
@@ -417,7 +399,6 @@ static int n_done;
 
 static int on_done(void *ctx, struct pump_end *end, struct err *err)
 {
-	(void)err;
 	n_done++;
 	pump = NULL;
 	assert_int_equal(end->faulty, 0);
@@ -428,7 +409,6 @@ static int on_done(void *ctx, struct pump_end *end, struct err *err)
 
 static void on_woken(void *ctx)
 {
-	(void)ctx;
 	if (pump)
 		pump_wake(pump);
 }
@@ -440,7 +420,6 @@ static void test_stream_in_a_pump(void **state)
 	char response[64];
 	int fds[2];
 
-	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
 	struct channel *channel = child_channel_open(
 		loop, sh("tr a-z A-Z; echo end"), NULL, &(struct channel_events){on_ready, NULL});
@@ -461,7 +440,6 @@ static void test_stream_in_a_pump(void **state)
 
 static int ignore_sigpipe(void **state)
 {
-	(void)state;
 	signal(SIGPIPE, SIG_IGN);
 	return 0;
 }

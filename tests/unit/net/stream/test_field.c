@@ -19,7 +19,6 @@ static void test_find(void **state)
 {
 	AUTO_STRV struct strv headers = {0};
 
-	(void)state;
 	assert_null(field_find(&headers, "a"));
 	strv_add(&headers, "range-x: no");
 	strv_add(&headers, "range: 0-1");
@@ -67,7 +66,6 @@ static char *parsed(const char *value)
 
 static void test_challenges(void **state)
 {
-	(void)state;
 	static const char *const rows[][2] = {
 		{"Bearer realm=\"https://a/t\",service=\"r.io\",scope=\"repository:a/b:pull,push\"",
 			"bearer(realm=https://a/t;service=r.io;scope=repository:a/b:pull,push)"},
@@ -125,7 +123,6 @@ static void test_several_fields(void **state)
 	AUTO_CHALLENGES struct challenge_list list = {0};
 	AUTO_FREE char *text = NULL;
 
-	(void)state;
 	strv_add(&headers, "www-authenticate: Basic realm=\"unended");
 	strv_add(&headers, "proxy-authenticate: Digest");
 	strv_add(&headers, "www-authenticate:Bearer realm=\"x\", a=b");
@@ -146,7 +143,6 @@ static void test_challenge_limits(void **state)
 	AUTO_CHALLENGES struct challenge_list list = {0};
 	AUTO_BUF struct buf many;
 
-	(void)state;
 	buf_init(&many, 1 << 20);
 	buf_adds(&many, "www-authenticate: Basic");
 	for (int i = 0; i < 1000; i++)
@@ -170,7 +166,6 @@ static void test_garbage(void **state)
 		"a=", "Basic=\"x\",", "@ ", " "};
 	int64_t start = effort_ms();
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(pieces); i++) {
 		AUTO_BUF struct buf value;
 		AUTO_FREE char *got = NULL;
@@ -188,7 +183,6 @@ enum { DAY_S = 24 * 3600 };
 
 static void test_dates(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		int64_t s; /* -1: none */
@@ -238,7 +232,6 @@ static void test_dates(void **state)
 
 static void test_retry_after(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		int64_t now_ms, ms;
@@ -283,7 +276,6 @@ static void test_upload_range(void **state)
 		"0- 5", "0-5 ", "0-0x5", "x"};
 	uint64_t n = 7;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		if (field_upload_range(bad[i], &n))
 			fail_msg("%s", bad[i]);
@@ -302,7 +294,6 @@ static void test_number(void **state)
 		"18446744073709551615", "18446744073709551616", "28446744073709551614"};
 	uint64_t n = 7;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		if (field_number(bad[i], &n))
 			fail_msg("%s", bad[i]);

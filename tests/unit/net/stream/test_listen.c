@@ -48,7 +48,6 @@ static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
 
 static int too_late(void *ctx, struct err *err)
 {
-	(void)ctx;
 	return err_set(err, E_IO, "nobody came");
 }
 
@@ -133,7 +132,6 @@ static void test_both_families(void **state)
 	struct runtime *runtime = open_runtime();
 	uint16_t port = start(runtime, NULL, 0);
 
-	(void)state;
 	assert_true(port >= 1024);
 	AUTO_FD int four = connect_to("127.0.0.1", port);
 	assert_true(four >= 0);
@@ -157,7 +155,6 @@ static void test_not_from_outside(void **state)
 	uint16_t port = start(runtime, NULL, 0);
 	AUTO_FD int fd = connect_to("127.0.0.2", port);
 
-	(void)state;
 	assert_int_equal(fd, -1);
 	listener_free(TAKE(runtime->listener));
 	port = start(runtime, "0.0.0.0", 0);
@@ -183,7 +180,6 @@ static void test_taken_ports(void **state)
 	AUTO_ERR struct err err = {0};
 	uint16_t port = start(runtime, NULL, 0);
 
-	(void)state;
 	assert_int_equal(try_listen(runtime, NULL, port, true, &exact, &err), -ERR_CONFLICT);
 	assert_int_equal(err.id, E_LISTEN_TAKEN);
 	AUTO_FREE char *wanted = mem_printf("port %u of localhost is taken", port);
@@ -210,7 +206,6 @@ static void test_half_taken(void **state)
 	struct listener *exact = NULL;
 	uint16_t port;
 
-	(void)state;
 	if (has_ip6()) {
 		port = start(runtime, "::1", 0);
 		assert_int_equal(
@@ -231,7 +226,6 @@ static void test_errors(void **state)
 	};
 	struct runtime *runtime = open_runtime();
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_ERR struct err err = {0};
 		int r = try_listen(runtime, rows[i].address, 0, false, &runtime->listener, &err);
@@ -246,7 +240,6 @@ static int let_in(void *ctx, struct err *err)
 {
 	struct runtime *runtime = ctx;
 
-	(void)err;
 	assert_int_equal(runtime->n, 0);
 	listener_hold(runtime->listener, false);
 	return 0;
@@ -258,7 +251,6 @@ static void test_hold(void **state)
 	uint16_t port = start(runtime, NULL, 0);
 	int fds[20];
 
-	(void)state;
 	listener_hold(runtime->listener, true);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		assert_true((fds[i] = connect_to("127.0.0.1", port)) >= 0);
@@ -276,7 +268,6 @@ static void test_end_in_callback(void **state)
 	AUTO_FD int a = connect_to("127.0.0.1", port), b = connect_to("127.0.0.1", port);
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	assert_true(a >= 0 && b >= 0);
 	runtime->frees = true;
 	runs_until(runtime, 1);
@@ -295,7 +286,6 @@ static int allow_files(void *ctx, struct err *err)
 	const struct runtime *runtime = ctx;
 	struct rlimit limit;
 
-	(void)err;
 	assert_int_equal(runtime->n, 0);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	limit.rlim_cur = limit.rlim_max;
@@ -311,7 +301,6 @@ static void test_no_descriptors(void **state)
 	struct rlimit limit, before;
 	int next = dup(fd);
 
-	(void)state;
 	close(next);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
 	limit = before;

@@ -55,7 +55,6 @@ static int on_done(void *ctx, struct pump_end *end, struct err *err)
 {
 	struct runtime *runtime = ctx;
 
-	(void)err;
 	runtime->n_done++;
 	runtime->pump = NULL;
 	runtime->bytes_ab = end->bytes_ab;
@@ -96,7 +95,6 @@ static void close_runtime(struct runtime *runtime)
 
 static int too_late(void *ctx, struct err *err)
 {
-	(void)ctx;
 	return err_set(err, E_IO, "too late");
 }
 
@@ -115,7 +113,6 @@ static int stop_due(void *ctx, struct err *err)
 {
 	struct runtime *runtime = ctx;
 
-	(void)err;
 	loop_stop(runtime->loop);
 	return 0;
 }
@@ -230,7 +227,6 @@ static void test_flood(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	open_runtime(&runtime);
 	struct end ends[] = {
 		{.fd = runtime.a, .piece = 1 << 16, .seed = 1},
@@ -261,7 +257,6 @@ static void test_back_pressure(void **state)
 	size_t sent = 0, got = 0;
 	ssize_t n = 1;
 
-	(void)state;
 	open_runtime(&runtime);
 	while (n > 0 && sent < FLOOD) {
 		while ((n = send(runtime.a, data, 1 << 16, MSG_NOSIGNAL | MSG_DONTWAIT)) > 0)
@@ -323,7 +318,6 @@ static void check_half_close(bool from_a)
 
 static void test_half_close(void **state)
 {
-	(void)state;
 	check_half_close(true);
 	check_half_close(false);
 }
@@ -347,7 +341,6 @@ static void is_reset(int fd)
 /* A connection that broke does not look like one that ended. */
 static void test_reset(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct runtime runtime;
 		open_runtime(&runtime);
@@ -370,7 +363,6 @@ static void test_cancel(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	open_runtime(&runtime);
 	pump_cancel(NULL);
 	says(runtime.a, "x");
@@ -401,7 +393,6 @@ static ssize_t fake_read(struct stream *stream, void *out, size_t len, struct er
 	struct fake *fake = (struct fake *)stream;
 	size_t n = fake->n_in < 3 ? fake->n_in : 3;
 
-	(void)err;
 	assert_true(len >= n);
 	if (n == 0)
 		return fake->in_ended ? 0 : STREAM_AGAIN;
@@ -427,7 +418,6 @@ static ssize_t fake_write(struct stream *stream, const void *data, size_t len, s
 
 static int fake_shutdown(struct stream *stream, struct err *err)
 {
-	(void)err;
 	((struct fake *)stream)->was_shut = true;
 	return 0;
 }
@@ -439,7 +429,6 @@ static bool fake_pending(const struct stream *stream)
 
 static void fake_free(struct stream *stream)
 {
-	(void)stream;
 }
 
 static void fake_reset(struct stream *stream)
@@ -478,7 +467,6 @@ static void test_streams_without_descriptor(void **state)
 	struct fake a = {.in = "0123456789", .n_in = 10}, b = {0};
 	struct runtime runtime;
 
-	(void)state;
 	start_fakes(&runtime, &a, &b);
 	settles(&runtime);
 	assert_int_equal(b.out.len, 0);
@@ -511,7 +499,6 @@ static void test_last_words(void **state)
 	struct fake a = {.in = "request", .n_in = 7}, b = {.write_fails = true};
 	struct runtime runtime;
 
-	(void)state;
 	b.in = "no";
 	b.n_in = 2;
 	a.can_write = true;
@@ -533,7 +520,6 @@ static void test_both_fail(void **state)
 	struct fake b = {.in = "uvw", .n_in = 3, .write_fails = true};
 	struct runtime runtime;
 
-	(void)state;
 	start_fakes(&runtime, &a, &b);
 	runs(&runtime);
 	assert_int_equal(runtime.n_done, 1);
@@ -554,7 +540,6 @@ static void test_many(void **state)
 	struct loop *loop = loop_new();
 	int pairs[N_PUMPS][4], n_done = 0;
 
-	(void)state;
 	for (int i = 0; i < N_PUMPS; i++) {
 		worlds[i] = (struct runtime){.loop = loop};
 		tcp_pair(pairs[i]);

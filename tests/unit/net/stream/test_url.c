@@ -54,7 +54,6 @@ static void test_parse(void **state)
 		{"http://a_b.c-d./", false, "a_b.c-d.", 80, "/", "http://a_b.c-d./"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_URL struct url url = {0};
 		AUTO_ERR struct err err = {0};
@@ -88,7 +87,6 @@ static void assert_refused(const char *text, const char *why)
 
 static void test_refuse(void **state)
 {
-	(void)state;
 	static const char *const rows[][2] = {
 		{"", "http://"},
 		{"h", "http://"},
@@ -194,7 +192,6 @@ static void test_limits(void **state)
 	AUTO_URL struct url other = {0};
 	AUTO_URL struct url resolved = {0};
 
-	(void)state;
 	assert_int_equal(url_parse(most, "it", &url, NULL), 0);
 	assert_int_equal(url_parse(host, "it", &other, NULL), 0);
 	assert_refused(more, "8192");
@@ -212,7 +209,6 @@ static void test_limits(void **state)
 /* RFC 3986, section 5.4, and what servers send besides. */
 static void test_resolve(void **state)
 {
-	(void)state;
 	static const char *const rows[][2] = {
 		{"g", "http://a/b/c/g"},
 		{"./g", "http://a/b/c/g"},
@@ -297,7 +293,6 @@ static void test_resolve_keeps_base(void **state)
 	AUTO_URL struct url url = {0};
 	AUTO_FREE char *text = NULL;
 
-	(void)state;
 	assert_int_equal(url_parse("https://[::1]:5000?q=a/b", "it", &base, NULL), 0);
 	assert_int_equal(url_resolve(&base, "x?y", "it", &url, NULL), 0);
 	text = url_text(&url);
@@ -311,7 +306,6 @@ static void test_make(void **state)
 	AUTO_URL struct url ip = {0};
 	struct url no = {0};
 
-	(void)state;
 	assert_int_equal(url_make(true, "R.io:5000", "/v2/?a=b", &url, NULL), 0);
 	assert_true(url.tls && url.port == 5000);
 	assert_string_equal(url.host, "r.io");
@@ -343,7 +337,6 @@ static bool same(const char *a, const char *b)
 
 static void test_origin(void **state)
 {
-	(void)state;
 	assert_true(same("https://h/a", "HTTPS://H:443/b"));
 	assert_true(same("http://[::A]:80", "http://[::a]/"));
 	assert_false(same("https://h/", "http://h/"));
@@ -355,7 +348,6 @@ static void test_origin(void **state)
 
 static void test_loopback(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		bool is;
@@ -392,7 +384,6 @@ static void test_loopback(void **state)
 
 static void test_shown(void **state)
 {
-	(void)state;
 	static const char *const rows[][2] = {
 		{"https://h:443/v2/a:b@c?token=secret", "https://h/v2/a:b@c?…"},
 		{"http://[::1]:5000", "http://[::1]:5000/"},
@@ -416,7 +407,6 @@ static void test_shown(void **state)
 
 static void test_authority(void **state)
 {
-	(void)state;
 	static const char *const rows[][2] = {
 		{"https://h:443/", "h"},
 		{"https://h:80/", "h:80"},
@@ -437,7 +427,6 @@ static void test_authority(void **state)
 
 static void test_add_param(void **state)
 {
-	(void)state;
 	static const char *const rows[][3] = {
 		{"/a", "x:y z&=?/#%+", "/a?k=x%3Ay%20z%26%3D%3F%2F%23%25%2B"},
 		{"/a?b=c", "-._~Az09", "/a?b=c&k=-._~Az09"},
@@ -459,7 +448,6 @@ static void test_copy(void **state)
 	AUTO_URL struct url to = {0};
 	AUTO_FREE char *text = NULL;
 
-	(void)state;
 	assert_int_equal(url_parse("https://h:1/a?b", "it", &from, NULL), 0);
 	url_copy(&from, &to);
 	url_done(&from);

@@ -20,7 +20,6 @@ static int on_reply(void *ctx, uint32_t id, const struct spdy_field *fields, siz
 {
 	struct seen *seen = ctx;
 
-	(void)err;
 	buf_addf(&seen->text, "reply %u%s", id, is_end ? " end" : "");
 	for (size_t i = 0; i < n; i++)
 		buf_addf(&seen->text, " %s=%s", fields[i].name, fields[i].value);
@@ -43,7 +42,6 @@ static int on_reset(void *ctx, uint32_t id, uint32_t status, struct err *err)
 {
 	struct seen *seen = ctx;
 
-	(void)err;
 	buf_addf(&seen->text, "reset %u %u\n", id, status);
 	return 0;
 }
@@ -52,7 +50,6 @@ static int on_goaway(void *ctx, uint32_t last_id, struct err *err)
 {
 	struct seen *seen = ctx;
 
-	(void)err;
 	buf_addf(&seen->text, "goaway %u\n", last_id);
 	return 0;
 }
@@ -128,7 +125,6 @@ static void test_dictionary(void **state)
 	const unsigned char *bytes = spdy_dictionary(&len);
 	uint32_t a = 1, b = 0;
 
-	(void)state;
 	assert_int_equal(len, 1423);
 	/* Adler-32, by which zlib names a dictionary. */
 	for (size_t i = 0; i < len; i++) {
@@ -181,7 +177,6 @@ static void test_data_head(void **state)
 {
 	unsigned char head[SPDY_HEAD_SIZE];
 
-	(void)state;
 	spdy_data_head(head, 0x01020305, 0xa0b0c0, false);
 	assert_memory_equal(head, "\1\2\3\5\0\xa0\xb0\xc0", 8);
 	spdy_data_head(head, 3, 0, true);
@@ -396,7 +391,6 @@ static void test_blocks(void **state)
 		{"\xff\xff\xff\xff", 4, "too many"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_ERR struct err err = {0};
 		int r = unpack_plain(rows[i].plain, rows[i].len, &err);
@@ -413,7 +407,6 @@ static void test_block_damaged(void **state)
 	const struct spdy_field *fields;
 	size_t n;
 
-	(void)state;
 	assert_int_equal(spdy_unpack(unpacker, "garbage!", 8, &fields, &n, NULL), -ERR_REMOTE);
 	spdy_unpacker_free(unpacker);
 	unpacker = spdy_unpacker_new();
@@ -432,7 +425,6 @@ static void test_block_bomb(void **state)
 	struct buf block;
 	size_t n;
 
-	(void)state;
 	buf_init(&block, 1 << 20);
 	memset(value, 'a', 60000);
 	spdy_pack(packer, &(struct spdy_field){"a", value}, 1, &block);

@@ -39,7 +39,6 @@ static int note(void *ctx, struct stream *stream, struct http_response *response
 {
 	struct upgraded *up = ctx;
 
-	(void)err;
 	up->n_done++;
 	up->upgrade = NULL;
 	up->stream = stream;
@@ -271,7 +270,6 @@ static void test_echo(void **state)
 	struct client client;
 	char data[8];
 
-	(void)state;
 	strv_add(&headers, "X-Stream-Protocol-Version: v4");
 	client_init(&client);
 	upgrade_to(&client, server->port, &up);
@@ -306,7 +304,6 @@ static void test_early_and_slow(void **state)
 	} rows[] = {{response_early, "early bytes;"}, {response_slowly, "slow;"}};
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct fix_server *server = fix_start(rows[i].response);
@@ -350,7 +347,6 @@ static void test_responses(void **state)
 	struct fix_server *server = fix_start(response_said);
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct upgraded up = {0};
@@ -412,7 +408,6 @@ static void test_bad_responses(void **state)
 	struct fix_server *server = fix_start(response_said);
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(bad_responses); i++) {
 		struct upgraded up = {0};
@@ -432,7 +427,6 @@ static void test_limits(void **state)
 	struct fix_server *server = fix_start(response_endless);
 	struct client client;
 
-	(void)state;
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(starts); i++) {
 		struct upgraded up = {0};
@@ -481,7 +475,6 @@ static void test_no_response(void **state)
 	struct client client;
 	uint16_t closed = fix_closed_port();
 
-	(void)state;
 	strv_add(&headers, "A: b\r\nC: d");
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(heads); i++)
@@ -505,7 +498,6 @@ static int cancel_due(void *ctx, struct err *err)
 {
 	struct upgraded *up = ctx;
 
-	(void)err;
 	upgrade_cancel(TAKE(up->upgrade));
 	return 0;
 }
@@ -516,7 +508,6 @@ static void test_cancel(void **state)
 	struct upgraded at_once = {0}, later = {0};
 	struct client client;
 
-	(void)state;
 	said = "HTTP/1.1 101 x\r\n";
 	client_init(&client);
 	AUTO_FREE char *url = mem_printf("http://127.0.0.1:%u/", server->port);
@@ -549,7 +540,6 @@ static void test_reset(void **state)
 	struct client client;
 	char data[8];
 
-	(void)state;
 	client_init(&client);
 	upgrade_to(&client, server->port, &up);
 	reads(up.stream, "x");
@@ -651,7 +641,6 @@ static void test_tls(void **state)
 	struct upgraded up = {0}, wrong = {0};
 	struct client client;
 
-	(void)state;
 	if (start_relay(server->port, &relay)) {
 		const struct http_tls tls = {.ca_pem = relay.ca, .server_name = "up.test"};
 		const struct http_tls unnamed = {.ca_pem = relay.ca};
@@ -742,7 +731,6 @@ static void test_proxies(void **state)
 	struct fix_server *queries = fix_start(proxy_queries), *socks = fix_start(response_early);
 	struct client client;
 
-	(void)state;
 	proxied_port = server->port;
 	socks->handshake = socks_handshake;
 	AUTO_FREE char *http = mem_printf("http://user:s3cret@127.0.0.1:%u", proxy->port);

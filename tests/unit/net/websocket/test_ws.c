@@ -107,7 +107,6 @@ static void test_handshake_headers(void **state)
 	AUTO_STRV struct strv headers = {0}, other = {0};
 	char key[WS_KEY_SIZE], second[WS_KEY_SIZE];
 
-	(void)state;
 	ws_handshake_headers(protocols, key, &headers);
 	ws_handshake_headers(NULL, second, &other);
 	assert_int_equal(strlen(key), 24);
@@ -146,7 +145,6 @@ static void test_handshake_check(void **state)
 			"sec-websocket-extensions: permessage-deflate", NULL, NULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_STRV struct strv headers = {0};
 		AUTO_ERR struct err err = {0};
@@ -176,7 +174,6 @@ static void test_messages(void **state)
 	AUTO_FREE char *big = mem_alloc(1, 70001);
 	AUTO_BUF struct buf in, wanted;
 
-	(void)state;
 	buf_init(&in, 1 << 20);
 	buf_init(&wanted, 1 << 20);
 	memset(big, 'b', 70000);
@@ -238,7 +235,6 @@ static void test_bad_frames(void **state)
 #undef ROW
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_BUF struct buf in;
 		AUTO_ERR struct err err = {0};
@@ -262,7 +258,6 @@ static void test_close_without_code(void **state)
 	struct heard heard;
 	AUTO_WS struct ws *ws = open_ws(&heard);
 
-	(void)state;
 	ws_close(ws, 1001);
 	sends(ws, "8:\x03\xe9 ");
 	assert_int_equal(ws_receive(ws, "\x82\x01y\x88\x00", 5, NULL), 0);
@@ -281,7 +276,6 @@ static void test_callback_fails(void **state)
 	struct heard heard;
 	AUTO_WS struct ws *ws = open_ws(&heard);
 
-	(void)state;
 	heard.fail_at = 2;
 	assert_int_equal(ws_receive(ws, "\x82\x01x\x82\x01y\x82\x01z", 9, &err), -ERR_IO);
 	assert_string_equal(heard.text.data, "2<x>");
@@ -299,7 +293,6 @@ static void test_pings_without_end(void **state)
 	struct peer_got got = {0};
 	size_t at = 0;
 
-	(void)state;
 	buf_init(&in, 8 << 20);
 	for (uint32_t i = 0; i < 1000000; i++)
 		peer_frame(&in, 0x89, &i, sizeof(i));
@@ -343,7 +336,6 @@ static void test_send(void **state)
 	struct heard heard;
 	AUTO_WS struct ws *ws = open_ws(&heard);
 
-	(void)state;
 	for (size_t i = 0; i < 100000; i++)
 		data[i] = (char)(i * 7 + i / 256);
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
@@ -360,7 +352,6 @@ static void test_masks_differ(void **state)
 	struct peer_got got;
 	size_t at = 0, same = 0, n = 0;
 
-	(void)state;
 	for (int i = 0; i < 1000; i++)
 		ws_ping(ws);
 	while (peer_next(ws_output(ws), &at, &got)) {

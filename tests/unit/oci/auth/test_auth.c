@@ -50,7 +50,6 @@ static void check_url(const char *challenge, const char *scopes, const char *url
 
 static void urls_of_tokens(void **state)
 {
-	(void)state;
 	check_url("Bearer realm=\"https://a.example/token\",service=\"r.example\"",
 		"repository:me/app:pull,push repository:base:pull",
 		"https://a.example/token?service=r.example&scope=repository%3Ame%2Fapp%3Apull%2Cpush"
@@ -69,7 +68,6 @@ static void long_urls_are_refused(void **state)
 {
 	AUTO_FREE char *service = mem_alloc(URL_MAX, 1);
 
-	(void)state;
 	memset(service, 's', URL_MAX - 1);
 	AUTO_FREE char *text =
 		mem_printf("Bearer realm=\"https://a.example/\",service=\"%s\"", service);
@@ -84,7 +82,6 @@ static void forms_of_tokens(void **state)
 	char token[] = "a+b/c=\xc3\xbc&x";
 	const struct credential login = {.identity_token = token};
 
-	(void)state;
 	make_challenge(&list, "Bearer realm=\"https://a.example/\",service=\"r.example\"");
 	strv_add(&scopes, "repository:a:pull,push");
 	strv_add(&scopes, "repository:b:pull");
@@ -117,7 +114,6 @@ static void check_token(const char *text, const char *token, const char *refresh
 
 static void responses_hold_tokens(void **state)
 {
-	(void)state;
 	check_token("{\"token\":\"t\"}", "t", NULL, 60000);
 	check_token("{\"access_token\":\"a\",\"expires_in\":300}", "a", NULL, 300000);
 	check_token("{\"token\":\"t\",\"access_token\":\"a\"}", "t", NULL, 60000);
@@ -143,7 +139,6 @@ static void scopes_are_sets(void **state)
 {
 	AUTO_STRV struct strv scopes = {0};
 
-	(void)state;
 	assert_true(auth_scope_merge(&scopes, AUTH_SCOPES_MAX, "repository:a/b:pull,push"));
 	assert_true(auth_scope_covers(&scopes, "repository:a/b:push"));
 	assert_true(auth_scope_covers(&scopes, "repository:a/b:push,pull"));
@@ -222,7 +217,6 @@ static struct strv notes;
 
 static void note_line(void *ctx, const char *line)
 {
-	(void)ctx;
 	strv_add(&notes, line);
 }
 
@@ -420,7 +414,6 @@ static void nothing_until_it_is_requested_for(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0};
 
-	(void)state;
 	put_password();
 	open_auth(NULL);
 	assert_null(auth_identity(runtime.auth));
@@ -439,7 +432,6 @@ static void password_becomes_a_token(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0};
 
-	(void)state;
 	put_password();
 	add_reply(200, NULL, TOKEN("T1"));
 	open_auth(NULL);
@@ -461,7 +453,6 @@ static void nobody_becomes_a_token(void **state)
 {
 	AUTO_ASKER struct asker asker = {0};
 
-	(void)state;
 	add_reply(200, NULL, "{\"access_token\":\"A\"}");
 	open_auth(NULL);
 	refuse(&asker, runtime.challenge, 0);
@@ -480,7 +471,6 @@ static void identity_token_is_posted(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0};
 
-	(void)state;
 	put_identity();
 	add_reply(200, NULL, "{\"access_token\":\"A1\",\"refresh_token\":\"hunter2-b\"}");
 	add_reply(200, NULL, "{\"access_token\":\"A2\"}");
@@ -506,7 +496,6 @@ static void identity_token_falls_back(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0};
 
-	(void)state;
 	put_identity();
 	add_reply(404, NULL, "");
 	add_reply(200, NULL, TOKEN("T1"));
@@ -528,7 +517,6 @@ static void basic_needs_no_server(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0}, third = {0};
 
-	(void)state;
 	put_password();
 	open_auth(NULL);
 	refuse(&first, "Basic realm=\"here\"", 0);
@@ -551,7 +539,6 @@ static void bearer_is_preferred(void **state)
 	AUTO_ASKER struct asker asker = {0};
 	AUTO_FREE char *both = mem_printf("Basic realm=\"x\", %s", runtime.challenge);
 
-	(void)state;
 	put_password();
 	add_reply(200, NULL, TOKEN("T"));
 	open_auth(NULL);
@@ -564,7 +551,6 @@ static void registry_token_is_used_as_it_is(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0};
 
-	(void)state;
 	put_config("{\"auths\":{\"reg.example\":{\"registrytoken\":\"hunter2\"}}}");
 	open_auth(NULL);
 	refuse(&first, runtime.challenge, 0);
@@ -586,7 +572,6 @@ static void all_share_one_token(void **state)
 {
 	struct asker askers[5] = {0};
 
-	(void)state;
 	put_password();
 	add_reply(200, NULL, TOKEN("T1"));
 	add_reply(200, NULL, TOKEN("T2"));
@@ -623,7 +608,6 @@ static void cancelled_ones_hear_nothing(void **state)
 {
 	struct asker askers[3] = {0};
 
-	(void)state;
 	add_reply(200, NULL, TOKEN("T"));
 	open_auth(NULL);
 	for (int i = 0; i < 3; i++)
@@ -641,7 +625,6 @@ static void scope_added_meanwhile_is_requested_for(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0};
 
-	(void)state;
 	add_reply(200, NULL, TOKEN("T1"));
 	add_reply(200, NULL, TOKEN("T2"));
 	open_auth(NULL);
@@ -666,7 +649,6 @@ static void scopes_that_are_refused_together_are_excluded(void **state)
 		mem_printf("%s,scope=\"repository:base:pull\",error=\"insufficient_scope\"",
 			runtime.challenge);
 
-	(void)state;
 	put_password();
 	add_reply(403, NULL, "{\"errors\":[{\"code\":\"DENIED\"}]}");
 	add_reply(200, NULL, TOKEN("T1"));
@@ -693,7 +675,6 @@ static void scopes_that_are_all_needed_are_refused_together(void **state)
 {
 	AUTO_ASKER struct asker asker = {0};
 
-	(void)state;
 	put_password();
 	add_reply(401, NULL, "");
 	open_auth(NULL);
@@ -707,7 +688,6 @@ static void scopes_that_are_all_needed_are_refused_together(void **state)
 /* Free it while a token is on its way: in a timer, so that the call has been made. */
 static int free_it(void *ctx, struct err *err)
 {
-	(void)err;
 	if (n_requests() == 0) {
 		loop_add_timer(runtime.loop, clock_ms() + 5, free_it, ctx);
 		return 0;
@@ -720,7 +700,6 @@ static void free_with_waits_is_safe(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0};
 
-	(void)state;
 	put_password();
 	add_reply(0, NULL, "");
 	open_auth(NULL);
@@ -735,7 +714,6 @@ static void free_from_within_is_safe(void **state)
 {
 	AUTO_ASKER struct asker first = {.frees = true}, second = {0}, at_once = {.frees = true};
 
-	(void)state;
 	add_reply(200, NULL, TOKEN("T"));
 	open_auth(NULL);
 	refuse(&first, runtime.challenge, 0);
@@ -754,7 +732,6 @@ static void free_from_deep_within_is_safe(void **state)
 {
 	AUTO_ASKER struct asker inner = {.frees = true}, outer = {.queries = &inner};
 
-	(void)state;
 	add_reply(200, NULL, TOKEN("T"));
 	open_auth(NULL);
 	refuse(&outer, runtime.challenge, 0);
@@ -769,7 +746,6 @@ static void negative_responses_end_the_loop(void **state)
 	AUTO_ASKER struct asker at_once = {.response = -1}, later = {.response = -1};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	add_reply(200, NULL, TOKEN("T"));
 	open_auth(NULL);
 	want(&at_once);
@@ -789,7 +765,6 @@ static void token_is_renewed_ahead(void **state)
 	AUTO_ASKER struct asker asker = {0};
 	int64_t start_ms = clock_ms();
 
-	(void)state;
 	add_reply(200, NULL, "{\"token\":\"T1\",\"expires_in\":1}");
 	add_reply(200, NULL, TOKEN("T2"));
 	open_auth(NULL);
@@ -810,7 +785,6 @@ static void remembered_challenge_needs_no_refusal(void **state)
 {
 	AUTO_ASKER struct asker asker = {0};
 
-	(void)state;
 	put_password();
 	add_reply(200, NULL, TOKEN("T"));
 	open_auth(runtime.challenge);
@@ -839,7 +813,6 @@ static void check_forgotten(const char *remembered)
 
 static void wrong_memories_are_forgotten(void **state)
 {
-	(void)state;
 	add_reply(401, NULL, "");
 	check_forgotten(runtime.challenge);
 	add_reply(200, NULL, "nonsense");
@@ -860,7 +833,6 @@ static void wrong_password_is_said(void **state)
 	static const char message[] = "registry reg.example does not accept the login of me (from "
 				      "~/.docker/config.json)";
 
-	(void)state;
 	put_password();
 	add_reply(401, NULL, "{\"details\":\"hunter2 is wrong\"}");
 	open_auth(NULL);
@@ -883,7 +855,6 @@ static void missing_login_is_said(void **state)
 		"registry reg.example requires a login, and none is configured";
 	AUTO_ASKER struct asker basic = {0}, token = {0}, refused = {0};
 
-	(void)state;
 	put_config("{\"credsStore\":\"missing\"}");
 	open_auth(NULL);
 	refuse(&basic, "Basic realm=\"x\"", 0);
@@ -913,7 +884,6 @@ static void fresh_tokens_that_are_refused_are_denied(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0}, third = {0}, fourth = {0};
 
-	(void)state;
 	put_password();
 	add_reply(200, NULL, TOKEN("T1"));
 	add_reply(200, NULL, TOKEN("T2"));
@@ -944,7 +914,6 @@ static void too_small_a_scope_is_denied_or_added(void **state)
 		"%s,scope=\"repository:me/app:delete,pull,push\",error=\"insufficient_scope\"",
 		runtime.challenge);
 
-	(void)state;
 	put_password();
 	add_reply(200, NULL, TOKEN("T1"));
 	add_reply(200, NULL, TOKEN("T2"));
@@ -968,7 +937,6 @@ static void refusals_meanwhile_wait(void **state)
 	AUTO_ASKER struct asker first = {0}, second = {0}, third = {0};
 	AUTO_FREE char *small = mem_printf("%s,error=\"insufficient_scope\"", runtime.challenge);
 
-	(void)state;
 	put_password();
 	add_reply(200, NULL, TOKEN("T1"));
 	add_reply(200, NULL, TOKEN("T2"));
@@ -987,7 +955,6 @@ static void unknown_schemes_are_said(void **state)
 {
 	static const char *const cases[] = {NULL, "Negotiate", "Digest realm=\"x\""};
 
-	(void)state;
 	put_password();
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_ASKER struct asker asker = {0};
@@ -1006,7 +973,6 @@ static void failing_helper_is_said(void **state)
 	AUTO_ASKER struct asker first = {0}, second = {0};
 	static const char script[] = "#!/bin/sh\nexit 9\n";
 
-	(void)state;
 	assert_int_equal(fs_replace(path, script, strlen(script), 0755, FS_SYNC_NONE, NULL), 0);
 	put_config("{\"credsStore\":\"one\"}");
 	open_auth(NULL);
@@ -1043,7 +1009,6 @@ static void bad_responses_are_errors(void **state)
 {
 	AUTO_FREE char *big = mem_alloc(AUTH_TOKEN_BODY_MAX + 2, 1);
 
-	(void)state;
 	memset(big, ' ', AUTH_TOKEN_BODY_MAX + 1);
 	check_response(200, NULL, big, E_HTTP_LIMIT, 1);
 	check_response(200, NULL, "<html>hunter2</html>", E_REGISTRY_RESPONSE, 1);
@@ -1061,7 +1026,6 @@ static void busy_server_is_requested_again(void **state)
 {
 	AUTO_ASKER struct asker asker = {0};
 
-	(void)state;
 	add_reply(503, NULL, "");
 	add_reply(429, "Retry-After: 0\r\n", "");
 	add_reply(200, NULL, TOKEN("T"));
@@ -1077,7 +1041,6 @@ static void redirects_get_nothing(void **state)
 	struct fix_server *other = fix_start(reply_in_turn);
 	AUTO_FREE char *location = mem_printf("Location: http://localhost:%u/t\r\n", other->port);
 
-	(void)state;
 	check_response(302, location, "", E_REGISTRY_RESPONSE, 1);
 	check_response(307, location, "", E_REGISTRY_RESPONSE, 1);
 	put_identity();
@@ -1112,7 +1075,6 @@ static void realms_lead_nowhere_else(void **state)
 	AUTO_FREE char *plain = mem_printf("http://localhost:%u/token", runtime.server->port);
 	AUTO_FREE char *tls = mem_printf("https://127.0.0.1:%u/token", runtime.server->port);
 
-	(void)state;
 	put_password();
 	/* Without TLS, when the registry has it; or to another host. */
 	check_realm("https://localhost/", plain, ADDRESS_LOOPBACK, E_REGISTRY_RESPONSE);
@@ -1144,7 +1106,6 @@ static void allowed_realms_get_the_login(void **state)
 	static const char closed[] = "https://127.0.0.1:1/token";
 	AUTO_FREE char *plain = mem_printf("http://localhost:%u/token", runtime.server->port);
 
-	(void)state;
 	put_password();
 	allow_realm("127.0.0.1:2");
 	allow_realm("Localhost");
@@ -1160,7 +1121,6 @@ static void nobody_is_led_inwards(void **state)
 {
 	AUTO_FREE char *tls = mem_printf("https://127.0.0.1:%u/token", runtime.server->port);
 
-	(void)state;
 	check_realm("https://reg.example/", tls, ADDRESS_PUBLIC, E_HTTP_ZONE);
 	check_realm("https://reg.example/", tls, ADDRESS_PRIVATE, E_HTTP_ZONE);
 	check_realm(
@@ -1178,7 +1138,6 @@ static void check_site(bool same, const char *a, const char *b)
 
 static void sites_are_registered_domains(void **state)
 {
-	(void)state;
 	/* As registries are. */
 	check_site(true, "registry-1.docker.io", "auth.docker.io");
 	check_site(true, "ghcr.io", "ghcr.io");
@@ -1225,7 +1184,6 @@ static void loopback_may_use_loopback(void **state)
 	AUTO_FREE char *challenge =
 		mem_printf("Bearer realm=\"http://127.0.0.1:%u/t\"", runtime.server->port);
 
-	(void)state;
 	put_password();
 	add_reply(200, NULL, TOKEN("T"));
 	open_auth(NULL);
@@ -1239,7 +1197,6 @@ static void quotes_survive_the_memory(void **state)
 	AUTO_ASKER struct asker asker = {0};
 	AUTO_CHALLENGES struct challenge_list list = {0};
 
-	(void)state;
 	put_password();
 	open_auth(NULL);
 	refuse(&asker, "Basic realm=\"a \\\"b\\\" \\\\ c\", charset=\"UTF-8\"", 0);

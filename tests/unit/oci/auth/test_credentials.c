@@ -75,7 +75,6 @@ static void check_key(const char *key, const char *host, const char *repo, bool 
 
 static void keys_name_registries(void **state)
 {
-	(void)state;
 	check_key("reg.example", "reg.example", "a/b", true);
 	check_key("REG.example", "reg.Example", "a/b", true);
 	check_key("reg.example:5000", "reg.example:5000", "a/b", true);
@@ -103,7 +102,6 @@ static void hub_has_many_names(void **state)
 {
 	static const char *const hosts[] = {"docker.io", "index.docker.io", "registry-1.docker.io"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
 		check_key("https://index.docker.io/v1/", hosts[i], "me/app", true);
 		check_key("docker.io", hosts[i], "me/app", true);
@@ -125,7 +123,6 @@ static void longest_prefix_wins(void **state)
 	} cases[] = {{"x", "none"}, {"a", "one"}, {"a/x", "one"}, {"ab", "none"}, {"a/b", "two"},
 		{"a/b/c", "two"}, {"a/b/c/d", "two"}, {"", "none"}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FOUND struct found found = {0};
 
@@ -156,7 +153,6 @@ static void check_auth(const char *plain, size_t len, const char *user, const ch
 
 static void auth_is_user_and_password(void **state)
 {
-	(void)state;
 	check_auth("me:pass", 7, "me", "pass");
 	check_auth("me:a:b::c", 9, "me", "a:b::c");
 	check_auth("me:", 3, "me", "");
@@ -174,7 +170,6 @@ static void auth_with_line_breaks(void **state)
 	static const char *const texts[] = {"bWU6cGFzcw==\\n",
 		"bWU6\\r\\ncGFzcw==", "\\nbWU6cGFz\\ncw==\\n", "bWU6cGFzcw=\\n="};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		AUTO_FREE char *text =
 			mem_printf("{\"auths\":{\"r.example\":{\"auth\":\"%s\"}}}", texts[i]);
@@ -190,7 +185,6 @@ static void auth_must_be_base64(void **state)
 {
 	static const char *const bad[] = {"bWU6c2VjcmV", "bWU6c2Vj cmV0", "!!!!", "bWU=bWU6"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		AUTO_FREE char *text =
 			mem_printf("{\"auths\":{\"r.example\":{\"auth\":\"%s\"}}}", bad[i]);
@@ -208,7 +202,6 @@ static void tokens_are_read(void **state)
 {
 	AUTO_FOUND struct found identity = {0}, registry = {0}, bad = {0}, colon = {0};
 
-	(void)state;
 	assert_int_equal(find("{\"auths\":{\"r.example\":{\"auth\":\"bWU6\","
 			      "\"identitytoken\":\"ident\"}}}",
 				 "r.example", "a", &identity),
@@ -232,7 +225,6 @@ static void old_file_has_entries_at_the_top(void **state)
 {
 	AUTO_FOUND struct found found = {0}, none = {0};
 
-	(void)state;
 	assert_int_equal(
 		find("{\"https://r.example/v1/\":{\"auth\":\"" ME "\",\"email\":\"me@x\"}}",
 			"r.example", "a", &found),
@@ -262,7 +254,6 @@ static void helper_of_the_registry_comes_first(void **state)
 	static const char text[] = "{\"credsStore\":\"all\",\"credHelpers\":{\"r.example\":\"one\","
 				   "\"https://index.docker.io/v1/\":\"hub\",\"e.example\":\"\"}}";
 
-	(void)state;
 	check_helper(text, "r.example", "one", "r.example");
 	check_helper(text, "other.example:5000", "all", "other.example:5000");
 	check_helper(text, "e.example", "all", "e.example");
@@ -278,7 +269,6 @@ static void login_of_the_file_stands_by(void **state)
 {
 	AUTO_FOUND struct found found = {0};
 
-	(void)state;
 	assert_int_equal(
 		find("{\"credsStore\":\"all\",\"auths\":{\"r.example\":{\"auth\":\"" ME "\"}}}",
 			"r.example", "a", &found),
@@ -291,7 +281,6 @@ static void helper_names_are_restricted(void **state)
 {
 	static const char *const bad[] = {"a/b", "../x", "a b", "a;b", "a\\nb", "\\u00e4"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		AUTO_FREE char *text = mem_printf("{\"credsStore\":\"%s\"}", bad[i]);
 		AUTO_FOUND struct found found = {0};
@@ -311,7 +300,6 @@ static void other_files_are_no_files(void **state)
 		"{\"auths\":{\"r.example\":{}}}", "{\"auths\":{\"r.example\":7}}",
 		"{\"auths\":{\"r.example\":{\"auth\":7}}}", "{\"r.example\":\"x\"}"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		AUTO_FOUND struct found found = {0};
 		assert_true(find(bad[i], "r.example", "a", &found) < 0);
@@ -369,7 +357,6 @@ static void responses_hold_logins(void **state)
 {
 	AUTO_RESPONSE struct response login = {0}, token = {0};
 
-	(void)state;
 	assert_int_equal(
 		parse("{\"ServerURL\":\"r\",\"Username\":\"me\",\"Secret\":\"p:\xc3\xbc\"}\n", 0,
 			&login),
@@ -387,7 +374,6 @@ static void having_none_is_no_failure(void **state)
 	static const char words[] = "credentials not found in native keychain\n";
 	AUTO_RESPONSE struct response response = {0};
 
-	(void)state;
 	assert_int_equal(parse(words, 1, &response), 0);
 	assert_int_equal(parse(words, 0, &response), 0);
 	assert_int_equal(parse("{\"Username\":\"\",\"Secret\":\"\"}", 0, &response), 0);
@@ -410,7 +396,6 @@ static void check_bad_response(
 
 static void bad_responses_are_not_repeated(void **state)
 {
-	(void)state;
 	check_bad_response(
 		"hunter2", 0, "docker-credential-x printed something else than a login", NULL);
 	check_bad_response("", 0, "docker-credential-x printed something else than a login", NULL);
@@ -437,7 +422,6 @@ static void words_are_cut(void **state)
 	AUTO_RESPONSE struct response response = {0};
 	AUTO_BUF struct buf text = {0};
 
-	(void)state;
 	buf_init(&text, 100000);
 	for (int i = 0; i < 1000; i++)
 		buf_adds(&text, "word ");
@@ -465,7 +449,6 @@ static int note_found(void *ctx, struct credential *found, const struct strv *wa
 {
 	struct lookup *lookup = ctx;
 
-	(void)err;
 	lookup->n_calls++;
 	strv_copy(&lookup->warnings, warnings);
 	assert_true(!found == !!error);
@@ -565,7 +548,6 @@ static void nothing_is_anonymous(void **state)
 	AUTO_LOOKUP struct lookup lookup;
 	AUTO_LOOKUP struct lookup homeless;
 
-	(void)state;
 	lookup_init(&lookup);
 	find_for(&lookup, "r.example");
 	check_user(&lookup, NULL, NULL);
@@ -589,7 +571,6 @@ static void files_come_in_order(void **state)
 	};
 	AUTO_FREE char *run = fs_join(tmp, "run");
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(places); i++)
 		put_login(places[i].name, "r.example", places[i].name);
 	for (size_t i = 0; i <= ARRAY_LEN(places); i++) {
@@ -612,7 +593,6 @@ static void variables_move_files(void **state)
 	AUTO_FREE char *docker = fs_join(tmp, "d"), *xdg = fs_join(tmp, "x");
 	AUTO_FREE char *file = fs_join(tmp, "f.json"), *missing = fs_join(tmp, "missing");
 
-	(void)state;
 	put_login(".docker/config.json", "r.example", "home");
 	put_login("d/config.json", "r.example", "moved");
 	put_login("x/containers/auth.json", "x.example", "xdg");
@@ -652,7 +632,6 @@ static void repositories_share_logins(void **state)
 {
 	AUTO_LOOKUP struct lookup lookup;
 
-	(void)state;
 	lookup_init(&lookup);
 	check_shared(&lookup, "a/b", "c", true);
 	put(".docker/config.json",
@@ -685,7 +664,6 @@ static void bad_files_are_passed_over(void **state)
 {
 	AUTO_LOOKUP struct lookup lookup;
 
-	(void)state;
 	put(".docker/config.json", "{\"auths\": hunter2", 0600);
 	put_login(".config/containers/auth.json", "r.example", "me");
 	lookup_init(&lookup);
@@ -702,7 +680,6 @@ static void helper_is_requested(void **state)
 	AUTO_FREE char *said = fs_join(tmp, "said");
 	AUTO_BUF struct buf text = {0};
 
-	(void)state;
 	put(".docker/config.json",
 		"{\"credHelpers\":{\"r.example\":\"one\",\"other.example\":\"two\"}}", 0600);
 	put_helper("one", "{ echo \"$#:$1:$DLRUN_TOKEN\"; cat; } >$TMP/said\n"
@@ -722,7 +699,6 @@ static void helper_that_has_none_leads_on(void **state)
 {
 	AUTO_LOOKUP struct lookup lookup;
 
-	(void)state;
 	put(".docker/config.json", "{\"credsStore\":\"one\"}", 0600);
 	put_helper("one", "echo 'credentials not found in native keychain'; exit 1");
 	put_login(".config/containers/auth.json", "r.example", "me");
@@ -737,7 +713,6 @@ static void missing_helper_is_a_warning(void **state)
 	AUTO_LOOKUP struct lookup lookup;
 	AUTO_LOOKUP struct lookup anonymous;
 
-	(void)state;
 	put(".docker/config.json",
 		"{\"credsStore\":\"desktop\",\"auths\":{\"r.example\":{\"auth\":\"" ME "\"}}}",
 		0600);
@@ -767,7 +742,6 @@ static void failing_helper_is_an_error(void **state)
 			"docker-credential-one printed more than dlrun accepts"},
 	};
 
-	(void)state;
 	put(".docker/config.json", "{\"credsStore\":\"one\"}", 0600);
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_LOOKUP struct lookup lookup;
@@ -783,7 +757,6 @@ static void helper_that_cannot_run_is_an_error(void **state)
 {
 	AUTO_LOOKUP struct lookup lookup;
 
-	(void)state;
 	put(".docker/config.json", "{\"credsStore\":\"one\"}", 0600);
 	put("bin/docker-credential-one", "#!/no/such/interpreter\n", 0755);
 	lookup_init(&lookup);
@@ -799,7 +772,6 @@ static void children_of_helpers_are_not_waited_for(void **state)
 	AUTO_BUF struct buf text = {0};
 	int64_t start_ms = clock_ms();
 
-	(void)state;
 	put(".docker/config.json", "{\"credsStore\":\"one\"}", 0600);
 	put_helper("one", "sleep 60 & echo $! >$TMP/pid\n"
 			  "echo '{\"Username\":\"me\",\"Secret\":\"p\"}'");
@@ -831,7 +803,6 @@ static void lookup_that_is_given_up_kills(void **state)
 	AUTO_FREE char *path = fs_join(tmp, "pid");
 	AUTO_BUF struct buf text = {0};
 
-	(void)state;
 	put(".docker/config.json", "{\"credsStore\":\"one\"}", 0600);
 	put_helper("one", hanging);
 	lookup_init(&lookup);
@@ -872,7 +843,6 @@ static void slow_helper_is_killed(void **state)
 	struct ended ended = {0};
 	struct loop *loop = loop_new();
 
-	(void)state;
 	put_helper("one", hanging);
 	assert_int_equal(helper_start(loop, &spec, note_end, &ended, &ended.helper, NULL), 0);
 	assert_int_equal(loop_run(loop, NULL), 0);
@@ -888,7 +858,6 @@ static void wiping_reaches_all(void **state)
 {
 	char secret[] = "hunter2";
 
-	(void)state;
 	secret_wipe(secret, strlen(secret));
 	for (size_t i = 0; i < sizeof(secret); i++)
 		assert_int_equal(secret[i], 0);

@@ -69,7 +69,6 @@ static char *make(enum kind kind, size_t len)
 
 static int to_buf(void *ctx, const void *data, size_t len, struct err *err)
 {
-	(void)err;
 	buf_add(ctx, data, len);
 	return 0;
 }
@@ -131,7 +130,6 @@ static void assert_fails(const void *data, size_t len, uint64_t max, enum err_id
 
 static void test_names(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(codecs); i++)
 		assert_int_equal(codec_find(codec_name(codecs[i])), codecs[i]);
 	assert_int_equal(codec_find("gzip"), CODEC_GZIP);
@@ -160,7 +158,6 @@ static void round_trip(enum codec codec, enum kind kind, size_t len)
 
 static void test_round_trips(void **state)
 {
-	(void)state;
 	for (size_t c = 0; c < ARRAY_LEN(codecs); c++) {
 		size_t capacity = chunk_capacity(codecs[c]);
 		size_t sizes[] = {0, 1, 5, 1000, 16384, capacity - 1, capacity, capacity + 1,
@@ -175,7 +172,6 @@ static void test_round_trips(void **state)
  * them. */
 static void test_gzip_members(void **state)
 {
-	(void)state;
 	static const uint8_t head[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0};
 	size_t len = 3 << 20, out_len = 0, members = 0;
 	AUTO_FREE char *data = make(MIXED, len), *out = mem_alloc(len + 1, 1);
@@ -215,7 +211,6 @@ static void stored(enum codec codec, const char *data, struct buf *out)
 /* Bytes that no version of a library changes. */
 static void test_stored_bytes(void **state)
 {
-	(void)state;
 	static const uint8_t gzip[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255, 1, 3, 0, 0xfc, 0xff,
 		'a', 'b', 'c', 0xc2, 0x41, 0x24, 0x35, 3, 0, 0, 0};
 	static const uint8_t zstd[] = {
@@ -235,7 +230,6 @@ static void test_stored_bytes(void **state)
 /* Text, then a file that the caller calls incompressible, then text again. */
 static void test_incompressible_flag(void **state)
 {
-	(void)state;
 	size_t len = 900000;
 	AUTO_FREE char *text = make(TEXT, len), *all = mem_alloc(3 * len, 1);
 
@@ -267,8 +261,6 @@ static void test_incompressible_flag(void **state)
 
 static int count_out(void *ctx, const void *data, size_t len, struct err *err)
 {
-	(void)data;
-	(void)err;
 	*(size_t *)ctx += len;
 	return 0;
 }
@@ -276,7 +268,6 @@ static int count_out(void *ctx, const void *data, size_t len, struct err *err)
 /* Random bytes are stored, not squeezed: a header for each 64 KiB and no more. */
 static void test_incompressible_is_stored(void **state)
 {
-	(void)state;
 	size_t len = 64 << 20, size = 0;
 	AUTO_FREE char *data = make(RANDOM, 1 << 20);
 	AUTO_ERR struct err err = {0};
@@ -292,7 +283,6 @@ static void test_incompressible_is_stored(void **state)
 
 static void test_members_and_frames(void **state)
 {
-	(void)state;
 	static const char skippable[] = "\x5f\x2a\x4d\x18\x03\0\0\0abc";
 	AUTO_BUF struct buf a, b, all;
 
@@ -318,7 +308,6 @@ static void test_members_and_frames(void **state)
 
 static void test_cut_and_longer(void **state)
 {
-	(void)state;
 	AUTO_FREE char *data = make(TEXT, 5000);
 
 	for (enum codec codec = CODEC_GZIP; codec <= CODEC_ZSTD; codec++) {
@@ -340,7 +329,6 @@ static void test_cut_and_longer(void **state)
 /* gzip has a checksum: what passes is the same content (the header's time, bits that only fill). */
 static void test_flipped_bits(void **state)
 {
-	(void)state;
 	AUTO_FREE char *data = make(MIXED, 600);
 	AUTO_BUF struct buf packed;
 	size_t refused = 0;
@@ -364,7 +352,6 @@ static void test_flipped_bits(void **state)
 
 static void test_bombs(void **state)
 {
-	(void)state;
 	size_t len = 64 << 20;
 	AUTO_FREE char *zeros = make(ZEROS, len);
 
@@ -383,7 +370,6 @@ static void test_bombs(void **state)
 /* A frame that asks for a window of 2^28 bytes, and the start of one of 2^27. */
 static void test_zstd_window(void **state)
 {
-	(void)state;
 	static const uint8_t large[] = {
 		0x28, 0xb5, 0x2f, 0xfd, 0, (28 - 10) << 3, 0x19, 0, 0, 'a', 'b', 'c'};
 	static const uint8_t allowed[] = {
@@ -398,7 +384,6 @@ static void test_zstd_window(void **state)
 
 static void test_plain_input(void **state)
 {
-	(void)state;
 	const char *const plain[] = {
 		"", "a", "\x1f", "\x28\xb5\x2f", "\x28\xb5\x2f\xfe...", "hello"};
 
@@ -427,7 +412,6 @@ static void assert_digest(struct digest *digest, const void *data, size_t len)
 
 static void test_taps(void **state)
 {
-	(void)state;
 	size_t len = 5 * chunk_capacity(CODEC_ZSTD) + 5;
 	AUTO_FREE char *data = make(MIXED, len);
 	AUTO_DIGEST struct digest digest = {0};
@@ -462,7 +446,6 @@ static void test_taps(void **state)
 
 static int refuse(void *ctx, const void *data, size_t len, struct err *err)
 {
-	(void)data;
 	size_t *left = ctx;
 
 	if (len > *left)
@@ -473,7 +456,6 @@ static int refuse(void *ctx, const void *data, size_t len, struct err *err)
 
 static void test_failing_output(void **state)
 {
-	(void)state;
 	size_t len = 3 << 20;
 	AUTO_FREE char *data = make(RANDOM, len);
 
@@ -494,7 +476,6 @@ static void test_failing_output(void **state)
 
 static void test_unreadable(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	AUTO_DECODER struct decoder *decoder = decoder_new(-1, MAX);
 	char byte;
@@ -509,7 +490,6 @@ static void test_unreadable(void **state)
 /* Pages of the system change nothing: one byte at a time is the same stream. */
 static void test_small_steps(void **state)
 {
-	(void)state;
 	AUTO_FREE char *data = make(TEXT, 3000);
 	AUTO_ERR struct err err = {0};
 

@@ -54,7 +54,6 @@ static void assert_same_image(const struct image *a, const struct image *b)
 
 static void test_documents(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	AUTO_STRV struct strv labels = {0};
 	AUTO_BUF struct buf config = {0}, manifest = {0};
@@ -101,7 +100,6 @@ static void test_documents(void **state)
 
 static void test_load(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	AUTO_LAYOUT struct layout *layout = NULL;
 	AUTO_IMAGE struct image loaded = {0};
@@ -175,7 +173,6 @@ static size_t count_files(const char *dir)
 
 static void test_unpack(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 
 	fill_small(tree);
@@ -199,7 +196,6 @@ static void test_unpack(void **state)
 
 static void test_read_file(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	AUTO_LAYOUT struct layout *layout = NULL;
 	AUTO_ERR struct err err = {0};
@@ -236,7 +232,6 @@ static void test_read_file(void **state)
 
 static void test_unchanged(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 
 	fill_small(tree);
@@ -253,7 +248,6 @@ static void test_unchanged(void **state)
 
 static void test_edit_and_revert(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 
 	fill_small(tree);
@@ -294,7 +288,6 @@ static void test_edit_and_revert(void **state)
  * plan. */
 static void test_canonical(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 
 	fill_small(tree);
@@ -331,7 +324,6 @@ static void test_canonical(void **state)
 /* What the bytes of layers depend on makes a plan useless when it changes. */
 static void test_other_spec(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 
 	fill_small(tree);
@@ -364,7 +356,6 @@ static void remove_blob(const char *layout, const struct descriptor *blob)
 /* Layers that are gone are written again. */
 static void test_lost_layers(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 
 	fill_small(tree);
@@ -394,7 +385,6 @@ static void test_lost_layers(void **state)
 
 static void test_damaged_plan(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 
 	fill_small(tree);
@@ -416,7 +406,6 @@ static void test_damaged_plan(void **state)
 
 static void test_plan_cannot_be_kept(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 
 	fill_small(tree);
@@ -433,7 +422,6 @@ static void test_plan_cannot_be_kept(void **state)
 
 static void test_entries_limit(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	char name[40];
 
@@ -496,20 +484,17 @@ static void check_size_limit(size_t full, size_t limit)
 
 static void test_size_limit_of_small_trees(void **state)
 {
-	(void)state;
 	check_size_limit(512 * 20, IMAGE_DELTA_MIN);
 }
 
 static void test_size_limit_of_large_trees(void **state)
 {
-	(void)state;
 	check_size_limit(4 * (IMAGE_DELTA_MIN + 512), IMAGE_DELTA_MIN + 512);
 }
 
 /* A delta that is not going to be one is not written to its end. */
 static void test_early_end(void **state)
 {
-	(void)state;
 	enum { N = 60, SIZE = 512 * 1024 };
 	struct fake_tree *tree = tree_new();
 	char name[40];
@@ -556,7 +541,6 @@ static void just_write_big(struct fake_tree *tree, const char *want_roles)
 
 static void test_big_files(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 
 	fill_small(tree);
@@ -605,7 +589,6 @@ static void test_big_files(void **state)
 
 static void test_only_big(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 
 	tree_put(tree, "a", 'f', 10, 1000);
@@ -659,7 +642,6 @@ static void random_edit(struct fake_tree *tree)
 
 static void test_random_edits(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 
 	seed = 1;
@@ -690,7 +672,6 @@ static void test_random_edits(void **state)
 
 static void test_changed_content(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	AUTO_ERR struct err err = {0};
 	AUTO_IMAGE struct image image = {0};
@@ -718,7 +699,6 @@ static void test_changed_content(void **state)
 
 static void test_bad_requests(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	AUTO_ERR struct err err = {0};
 	AUTO_IMAGE struct image image = {0};
@@ -759,14 +739,11 @@ static int liar_commit(struct sink *sink, const void *manifest, const struct des
 
 static void liar_forget(struct sink *sink, const struct descriptor *blob)
 {
-	(void)sink;
-	(void)blob;
 	forgotten = true;
 }
 
 static void test_wrong_hint(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	AUTO_LAYOUT struct layout *layout = NULL;
 
@@ -833,7 +810,6 @@ static int run_many(int n, bool edits)
 
 static void test_many_processes(void **state)
 {
-	(void)state;
 	enum { N = 20 };
 	struct fake_tree *tree = tree_new();
 
@@ -861,7 +837,6 @@ static void test_many_processes(void **state)
 /* A cold start of many different trees: still one full layer, and deltas. */
 static void test_many_cold(void **state)
 {
-	(void)state;
 	enum { N = 20 };
 
 	assert_int_equal(run_many(N, true), N);
@@ -876,7 +851,6 @@ static void assert_roles_data(const struct image *image, size_t n)
 
 static void test_data(void **state)
 {
-	(void)state;
 	struct fake_tree *tree = tree_new();
 	AUTO_LAYOUT struct layout *layout = NULL;
 	AUTO(image_base_free_auto) struct image_base *base = NULL;
@@ -951,7 +925,6 @@ static size_t cut_all(const struct entry_list *list, struct strv *ret_ends)
 
 static void test_data_cut(void **state)
 {
-	(void)state;
 	AUTO_ENTRIES struct entry_list list = {0};
 	AUTO_STRV struct strv ends = {0}, ends_after = {0};
 	size_t n_moved = 0;

@@ -171,7 +171,6 @@ static void assert_layer_type(const struct image *image, size_t i, const char *w
 
 static void test_layers(void **state)
 {
-	(void)state;
 	struct base_spec spec = {.n_layers = 30};
 	AUTO_JSON struct json *config = NULL;
 	AUTO_JSON struct json *manifest = NULL;
@@ -205,7 +204,6 @@ static void test_layers(void **state)
 
 static void test_no_layers(void **state)
 {
-	(void)state;
 	struct base_spec spec = {.n_layers = 0};
 
 	make_base(&spec, NULL);
@@ -216,7 +214,6 @@ static void test_no_layers(void **state)
 
 static void test_depth(void **state)
 {
-	(void)state;
 	struct base_spec most = {.n_layers = IMAGE_BASE_LAYERS_MAX};
 	struct base_spec over = {.n_layers = IMAGE_BASE_LAYERS_MAX + 6};
 
@@ -234,7 +231,6 @@ static void test_depth(void **state)
 
 static void test_docker(void **state)
 {
-	(void)state;
 	struct base_spec spec = {.family = MEDIA_DOCKER, .n_layers = 2};
 	AUTO_JSON struct json *manifest = NULL;
 
@@ -252,7 +248,6 @@ static void test_docker(void **state)
 /* Docker has no name for zstd: the image gets OCI's names, its layers are the same. */
 static void test_docker_zstd(void **state)
 {
-	(void)state;
 	struct base_spec spec = {.family = MEDIA_DOCKER, .n_layers = 1};
 
 	make_base(&spec, "v1");
@@ -267,7 +262,6 @@ static void test_docker_zstd(void **state)
 
 static void test_zstd_base(void **state)
 {
-	(void)state;
 	struct base_spec spec = {.n_layers = 1, .layer_type = OCI "layer.v1.tar+zstd"};
 
 	make_base(&spec, "v1");
@@ -280,7 +274,6 @@ static void test_zstd_base(void **state)
 /* Layers that may not be passed on are fetched from elsewhere: they need not be there. */
 static void test_foreign_layers(void **state)
 {
-	(void)state;
 	struct base_spec spec = {.n_layers = 2, .layer_type = FOREIGN, .no_layers = true};
 
 	make_base(&spec, NULL);
@@ -291,7 +284,6 @@ static void test_foreign_layers(void **state)
 
 static void test_missing_layer(void **state)
 {
-	(void)state;
 	struct base_spec spec = {.n_layers = 2, .no_layers = true};
 	struct fake_tree *tree = tree_new();
 	AUTO_IMAGE struct image image = {0};
@@ -315,7 +307,6 @@ static void test_missing_layer(void **state)
 
 static void test_config(void **state)
 {
-	(void)state;
 	struct base_spec spec = {.n_layers = 1,
 		.config =
 			"\"architecture\":\"amd64\",\"os\":\"linux\",\"docker_version\":\"1\","
@@ -339,7 +330,6 @@ static void test_config(void **state)
 
 static void test_bad_config(void **state)
 {
-	(void)state;
 	struct base_spec less = {.n_layers = 2, .diff_ids_less = 1};
 	struct base_spec other = {
 		.n_layers = 1, .config = "\"os\":\"linux\",\"architecture\":\"s390x\""};
@@ -364,7 +354,6 @@ static void damage(const struct descriptor *blob, const char *text)
 
 static void test_not_there(void **state)
 {
-	(void)state;
 	struct base_spec spec = {.n_layers = 1};
 
 	make_base(&spec, "v1");
@@ -407,7 +396,6 @@ static char *index_of(const struct descriptor *a, const char *platform_a,
 
 static void test_index(void **state)
 {
-	(void)state;
 	struct base_spec amd = {.n_layers = 1};
 	struct base_spec arm = {
 		.n_layers = 2, .config = "\"os\":\"linux\",\"architecture\":\"arm64\""};
@@ -437,7 +425,6 @@ static void test_index(void **state)
 /* An index may say what it wants of what it leads to. */
 static void test_lying_index(void **state)
 {
-	(void)state;
 	struct base_spec arm = {
 		.n_layers = 2, .config = "\"os\":\"linux\",\"architecture\":\"arm64\""};
 	struct descriptor index;
@@ -459,7 +446,6 @@ static void test_lying_index(void **state)
 
 static void test_own_image(void **state)
 {
-	(void)state;
 	struct base_spec spec = {.n_layers = 2,
 		.config = "\"os\":\"linux\",\"architecture\":\"amd64\","
 			  "\"history\":[{},{\"empty_layer\":true},{}]"};
@@ -485,7 +471,6 @@ static void test_own_image(void **state)
 
 static void test_roles_in_disorder(void **state)
 {
-	(void)state;
 	static const char *const orders[] = {"full,base", "delta", "big,full", "full,full",
 		"full,delta,big", "base,big", "full,other"};
 
@@ -529,7 +514,6 @@ static void test_roles_in_disorder(void **state)
 
 static void test_not_ours(void **state)
 {
-	(void)state;
 	struct base_spec spec = {.n_layers = 1};
 	AUTO_LAYOUT struct layout *layout = NULL;
 	AUTO_IMAGE struct image image = {0};
@@ -602,19 +586,16 @@ static void relay_over(enum media_family family, enum codec codec, const char *l
 
 static void test_carried_layers(void **state)
 {
-	(void)state;
 	relay_over(MEDIA_OCI, CODEC_GZIP, OCI_GZIP);
 }
 
 static void test_carried_layers_over_docker(void **state)
 {
-	(void)state;
 	relay_over(MEDIA_DOCKER, CODEC_GZIP, DOCKER_TAR);
 }
 
 static void test_carried_zstd_over_docker(void **state)
 {
-	(void)state;
 	relay_over(MEDIA_DOCKER, CODEC_ZSTD, media_layer(MEDIA_OCI, CODEC_ZSTD));
 }
 
@@ -624,7 +605,6 @@ static void test_carried_without_a_base(void **state)
 	struct base_spec spec = {.family = MEDIA_DOCKER, .n_layers = 2};
 	AUTO_LAYOUT struct layout *from = NULL;
 
-	(void)state;
 	make_base(&spec, "v1");
 	AUTO(image_base_free_auto) struct image_base *base = load_base("v1");
 	AUTO_IMAGE struct image own = write_over(base, CODEC_GZIP);
@@ -643,7 +623,6 @@ static void test_carried_layer_that_is_lost(void **state)
 	AUTO_ERR struct err err = {0};
 	struct image image;
 
-	(void)state;
 	tree_put(tree, "a.py", 'f', 2, 50);
 	AUTO_IMAGE struct image own = write_two_layers(tree, CODEC_GZIP);
 	AUTO_FREE char *path = mem_printf(

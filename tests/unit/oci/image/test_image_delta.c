@@ -38,7 +38,6 @@ static void test_no_delta(void **state)
 {
 	struct fake_tree *tree = tree_new();
 
-	(void)state;
 	tree_put(tree, "a", 'f', 1, 10);
 	struct image_request request = request_of(tree);
 	AUTO_IMAGE struct image image = write_image("layout", &request);
@@ -51,7 +50,6 @@ static void test_replaced(void **state)
 {
 	struct fake_tree *tree = tree_new();
 
-	(void)state;
 	tree_put(tree, "edited", 'f', 1, 10);
 	tree_put(tree, "gone", 'f', 2, 10);
 	tree_put(tree, "lost/a", 'f', 3, 10);
@@ -80,7 +78,6 @@ static void test_lost_layer(void **state)
 	AUTO_STRV struct strv gone = {0}, dirs = {0};
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	tree_put(tree, "a", 'f', 1, 10);
 	struct image_request request = request_of(tree);
 	just_write("layout", &request);

@@ -34,7 +34,6 @@ static int parse(const char *text, struct manifest *ret, struct err *err)
 
 static void test_oci(void **state)
 {
-	(void)state;
 	AUTO_MANIFEST struct manifest manifest = {0};
 	AUTO_ERR struct err err = {0};
 
@@ -54,7 +53,6 @@ static void test_oci(void **state)
 
 static void test_docker(void **state)
 {
-	(void)state;
 	AUTO_MANIFEST struct manifest manifest = {0};
 	AUTO_ERR struct err err = {0};
 
@@ -72,7 +70,6 @@ static void test_docker(void **state)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		enum err_id id;
@@ -127,7 +124,6 @@ static void test_refused(void **state)
 
 static void test_too_many_layers(void **state)
 {
-	(void)state;
 	for (int n = MANIFEST_LAYERS_MAX; n <= MANIFEST_LAYERS_MAX + 1; n++) {
 		AUTO_MANIFEST struct manifest manifest = {0};
 		AUTO_ERR struct err err = {0};
@@ -144,7 +140,6 @@ static void test_too_many_layers(void **state)
 
 static void test_too_large(void **state)
 {
-	(void)state;
 	AUTO_FREE char *text = mem_alloc(1, MANIFEST_SIZE_MAX + 1);
 	AUTO_MANIFEST struct manifest manifest = {0};
 	AUTO_ERR struct err err = {0};
@@ -156,7 +151,6 @@ static void test_too_large(void **state)
 
 static void test_media_types(void **state)
 {
-	(void)state;
 	assert_true(media_is_index(OCI "index.v1+json"));
 	assert_true(media_is_index(DOCK "distribution.manifest.list.v2+json"));
 	assert_false(media_is_index(NULL));
@@ -176,7 +170,6 @@ static void test_media_types(void **state)
 
 static void test_descriptor(void **state)
 {
-	(void)state;
 	struct descriptor d;
 	AUTO_BUF struct buf out;
 
@@ -215,7 +208,6 @@ static char pick(const char *manifests, const char *platform, struct err *err)
 
 static void test_index(void **state)
 {
-	(void)state;
 	static const char many[] = ENTRY(H63 "0", PLATFORM("unknown", "unknown", "")) "," ENTRY(
 		H63 "1", PLATFORM("linux", "arm", VARIANT("v6"))) "," ENTRY(H63 "2",
 		PLATFORM("linux", "arm", VARIANT("v7"))) "," ENTRY(H63 "3",
@@ -250,7 +242,6 @@ static void test_index(void **state)
 
 static void test_index_evidence(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	assert_int_equal(pick(ENTRY(HEX_A, PLATFORM("linux", "arm", VARIANT("v7"))) "," ENTRY(
@@ -264,7 +255,6 @@ static void test_index_evidence(void **state)
 
 static void test_index_without_platforms(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	assert_int_equal(pick(ENTRY(HEX_A, ""), "linux/amd64", &err), 'a');
@@ -278,7 +268,6 @@ static void test_index_without_platforms(void **state)
 
 static void test_platform_words(void **state)
 {
-	(void)state;
 	static const char *const bad[] = {"", "linux", "linux/", "/amd64", "linux/amd64/",
 		"linux//v7", "linux/arm/v7/x", "linux/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
 	struct platform platform;
@@ -293,7 +282,6 @@ static void test_platform_words(void **state)
 
 static void test_shape(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text, *want;
 	} rows[] = {
@@ -350,7 +338,6 @@ static const struct image_layer own_layers[] = {
 
 static void test_config_scratch(void **state)
 {
-	(void)state;
 	AUTO_STRV struct strv labels = {0};
 
 	strv_add(&labels, "org.opencontainers.image.revision=abc");
@@ -376,7 +363,6 @@ static void test_config_scratch(void **state)
 
 static void test_config_base(void **state)
 {
-	(void)state;
 	AUTO_JSON struct json *base = json_of(
 		"{\"x.unknown\":[12345678901234567890,1e400,\"\\u00e4\",null],\"created\":\"old\","
 		"\"config\":{\"User\":\"1000:7\",\"WorkingDir\":\"/w\",\"Labels\":{"
@@ -407,7 +393,6 @@ static void test_config_base(void **state)
 /* A history that does not tell of every layer would be wrong for all with ours added. */
 static void test_config_odd_history(void **state)
 {
-	(void)state;
 	static const char *const bases[] = {
 		"{\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"" B "\"]},\"config\":null}",
 		"{\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"" B "\"]},\"history\":[{},{}],"
@@ -437,7 +422,6 @@ static void test_config_odd_history(void **state)
 
 static void test_config_diff_ids(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		int want;
@@ -464,7 +448,6 @@ static void test_config_diff_ids(void **state)
 
 static void test_config_strip(void **state)
 {
-	(void)state;
 	AUTO_JSON struct json *json = json_of(
 		"{\"rootfs\":{\"diff_ids\":[\"" A "\",\"" B "\"],\"type\":\"layers\"},"
 		"\"history\":[{\"empty_layer\":true},{\"created_by\":\"a\"},{\"created_by\":\"b\"}]}");

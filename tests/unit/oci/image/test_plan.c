@@ -21,7 +21,6 @@ static char root[256], plan_path[300], recent_path[320];
 
 static int make_root(void **state)
 {
-	(void)state;
 	const char *tmp = getenv("TMPDIR");
 
 	snprintf(root, sizeof(root), "%s/dlrun-test-XXXXXX", str_empty(tmp) ? "/tmp" : tmp);
@@ -34,7 +33,6 @@ static int make_root(void **state)
 
 static int remove_root(void **state)
 {
-	(void)state;
 	return fs_remove_tree(AT_FDCWD, root, NULL);
 }
 
@@ -72,7 +70,6 @@ static void save_sample(void)
 
 static void test_round_trip(void **state)
 {
-	(void)state;
 	AUTO_PLAN struct plan plan;
 	struct plan_layer full = layer_of(50);
 
@@ -93,7 +90,6 @@ static void test_round_trip(void **state)
 
 static void test_missing(void **state)
 {
-	(void)state;
 	AUTO_PLAN struct plan plan;
 
 	plan_load(plan_path, &plan);
@@ -105,7 +101,6 @@ static void test_missing(void **state)
 
 static void test_recent(void **state)
 {
-	(void)state;
 	struct plan plan;
 	AUTO_ERR struct err err = {0};
 
@@ -139,7 +134,6 @@ static void test_recent(void **state)
 
 static void test_unchanged_is_not_written(void **state)
 {
-	(void)state;
 	AUTO_PLAN struct plan plan;
 	struct plan_layer a = layer_of(1), b = layer_of(2);
 
@@ -182,7 +176,6 @@ static off_t size_of(const char *path)
 /* Any damaged byte and any shorter file counts as no plan. */
 static void test_damage(void **state)
 {
-	(void)state;
 	AUTO_PLAN struct plan good;
 
 	save_sample();
@@ -204,7 +197,6 @@ static void test_damage(void **state)
 
 static void test_damaged_recent(void **state)
 {
-	(void)state;
 	struct plan plan;
 	struct plan_layer layer = layer_of(1);
 
@@ -223,7 +215,6 @@ static void test_damaged_recent(void **state)
 /* Paths that no writer of ours makes, behind a right checksum. */
 static void test_odd_paths(void **state)
 {
-	(void)state;
 	static const char *const bad[] = {"", "/", "/a", "a/", "a//b", ".", "..", "a/.", "a/..",
 		"./a", "../a", "a/../b", "a/./b"};
 	struct plan_layer full = layer_of(1);
@@ -249,7 +240,6 @@ static void test_odd_paths(void **state)
 
 static void test_not_a_file(void **state)
 {
-	(void)state;
 	AUTO_PLAN struct plan plan;
 
 	assert_int_equal(mkfifo(plan_path, 0600), 0);

@@ -150,7 +150,6 @@ static const char small_listing[] =
 
 static void test_golden(void **state)
 {
-	(void)state;
 	static const enum codec codecs[] = {CODEC_NONE, CODEC_GZIP, CODEC_ZSTD};
 	AUTO_TREE struct tree tree = {0};
 	const struct entry *pointers[16];
@@ -194,7 +193,6 @@ static bool make_turkish(void)
 /* The same bytes whatever the process was started with. */
 static void test_surroundings(void **state)
 {
-	(void)state;
 	const char *const locales[] = {"C", "C.UTF-8", "tr_TR.UTF-8", "en_US.ISO-8859-1", "POSIX"};
 	const char *const zones[] = {"UTC", "Asia/Kolkata", "America/St_Johns"};
 	AUTO_TREE struct tree tree = {0};
@@ -233,7 +231,6 @@ static void run_tar(const char *const *argv, struct buf *out)
 
 static void test_gnu_tar_reads_it(void **state)
 {
-	(void)state;
 	static const enum codec codecs[] = {CODEC_NONE, CODEC_GZIP};
 	AUTO_TREE struct tree tree = {0};
 	const struct entry *pointers[16];
@@ -264,7 +261,6 @@ static void test_gnu_tar_reads_it(void **state)
 
 static void test_fields(void **state)
 {
-	(void)state;
 	AUTO_TREE struct tree tree = {0};
 	const struct entry *pointers[16];
 	AUTO(members_done) struct members members = {0};
@@ -295,7 +291,6 @@ static void test_fields(void **state)
 
 static void test_times(void **state)
 {
-	(void)state;
 	const int64_t times[] = {0, 1, 1700000000, 4291747200, LAYER_MTIME_MAX};
 	const int64_t bad[] = {-1, LAYER_MTIME_MAX + 1, INT64_MIN, INT64_MAX};
 
@@ -337,7 +332,6 @@ static char *repeat(const char *s, size_t n)
 /* Every byte of a name and of a target comes back. */
 static void test_names(void **state)
 {
-	(void)state;
 	AUTO_FREE char *component = repeat("n", 255), *deep = repeat("d/", 2000);
 	AUTO_FREE char *path = mem_printf("%sx", deep), *target = repeat("t/", 2000);
 	const char *const names[] = {" ", "a b", "new\nline", "tab\t", "quote\"'", "\xff\xfe",
@@ -375,7 +369,6 @@ static void test_names(void **state)
 
 static void test_refused_names(void **state)
 {
-	(void)state;
 	AUTO_FREE char *over = repeat("x/", 2048), *long_name = repeat("n", 256);
 	const char *const bad[] = {".wh.x", "a/.wh..wh..opq", "a/.wh.b/c", "/abs", "a//b", "../x",
 		"a/./b", "a/", "", over, long_name};
@@ -403,7 +396,6 @@ static void test_refused_names(void **state)
 
 static void test_order(void **state)
 {
-	(void)state;
 	static const char *const want[] = {"dlrun/src/", "dlrun/src/.wh..wh..opq", "dlrun/src/!",
 		"dlrun/src/a-b", "dlrun/src/a.b", "dlrun/src/a/", "dlrun/src/a/-", "dlrun/src/a/b/",
 		"dlrun/src/a/b/c", "dlrun/src/a0", "dlrun/src/b/", "dlrun/src/b/c/",
@@ -435,7 +427,6 @@ static void test_order(void **state)
 
 static void test_whiteout_order(void **state)
 {
-	(void)state;
 	static const char *const whiteouts[] = {"!", "a/b/gone", "a/b2/x/y", "a/gone", "c", "z/z"};
 	static const char *const want[] = {"dlrun/src/", "dlrun/src/.wh.!", "dlrun/src/.wh.c",
 		"dlrun/src/!new", "dlrun/src/a/", "dlrun/src/a/.wh.gone", "dlrun/src/a/!",
@@ -471,7 +462,6 @@ static void test_whiteout_order(void **state)
 
 static void test_empty_layers(void **state)
 {
-	(void)state;
 	static const char *const workdir[] = {"dlrun/src/", "dlrun/src/.wh..wh..opq"};
 	AUTO_TREE struct tree tree = {0};
 	struct layer_spec spec = tree_spec(&tree, NULL);
@@ -483,7 +473,6 @@ static void test_empty_layers(void **state)
 
 static void test_workdirs(void **state)
 {
-	(void)state;
 	static const char *const top[] = {".wh..wh..opq", "a/", "a/b", "c"};
 	static const char *const one[] = {"w/", "w/.wh..wh..opq", "w/a/", "w/a/b", "w/c"};
 	AUTO_TREE struct tree tree = {0};
@@ -504,7 +493,6 @@ static void test_workdirs(void **state)
 
 static void test_sizes(void **state)
 {
-	(void)state;
 	const size_t sizes[] = {
 		0, 1, 511, 512, 513, 262143, 262144, 262145, 3 * 262144, (3 << 20) + 7};
 
@@ -535,8 +523,6 @@ static int open_other(void *ctx, const struct entry *entry, int *ret_fd, struct 
 {
 	const struct buf *content = ctx;
 
-	(void)entry;
-	(void)err;
 	*ret_fd = file_of(content->data, content->len);
 	return 0;
 }
@@ -566,7 +552,6 @@ static void assert_changed(size_t size, size_t actual, bool other_byte)
 
 static void test_changed(void **state)
 {
-	(void)state;
 	const size_t sizes[] = {1, 1000, 262143, 262144, 1 << 20};
 
 	assert_changed(0, 1, false);
@@ -581,23 +566,17 @@ static void test_changed(void **state)
 
 static int open_nothing(void *ctx, const struct entry *entry, int *ret_fd, struct err *err)
 {
-	(void)ctx;
-	(void)ret_fd;
 	return err_set(err, E_IO_READ, "cannot read %s", entry->path);
 }
 
 static int open_dir(void *ctx, const struct entry *entry, int *ret_fd, struct err *err)
 {
-	(void)ctx;
-	(void)entry;
-	(void)err;
 	*ret_fd = open(root, O_RDONLY | O_CLOEXEC);
 	return 0;
 }
 
 static void test_failing_opener(void **state)
 {
-	(void)state;
 	AUTO_TREE struct tree tree = {0};
 	AUTO_ERR struct err err = {0};
 	AUTO_STAGE struct blob_stage stage = {0};
@@ -621,7 +600,6 @@ static void test_failing_opener(void **state)
 /* The destination is full: what the stage says is what comes out. */
 static void test_failing_stage(void **state)
 {
-	(void)state;
 	AUTO_TREE struct tree tree = {0};
 	AUTO_ERR struct err err = {0};
 	AUTO_STAGE struct blob_stage stage = {0};
@@ -641,9 +619,6 @@ static void test_failing_stage(void **state)
 
 static int open_sparse(void *ctx, const struct entry *entry, int *ret_fd, struct err *err)
 {
-	(void)ctx;
-	(void)entry;
-	(void)err;
 	*ret_fd = file_of("", 0);
 	assert_int_equal(ftruncate(*ret_fd, 8 << 20), 0);
 	return 0;
@@ -652,7 +627,6 @@ static int open_sparse(void *ctx, const struct entry *entry, int *ret_fd, struct
 /* Its header is in base 256; the file is cut, so that the test does not take a minute. */
 static void test_huge_file(void **state)
 {
-	(void)state;
 	AUTO_TREE struct tree tree = {0};
 	AUTO_ERR struct err err = {0};
 	AUTO_STAGE struct blob_stage stage = {0};
@@ -679,7 +653,6 @@ static void test_huge_file(void **state)
 /* Files that are compressed already are stored, by their names, and text between them is not. */
 static void test_stored_files(void **state)
 {
-	(void)state;
 	AUTO_FREE char *data = repeat("text that compresses very well. ", 10000);
 	const struct {
 		const char *path;

@@ -80,7 +80,6 @@ static void assert_diff(
 
 static void test_rows(void **state)
 {
-	(void)state;
 	assert_diff("", "", "", "");
 	assert_diff("a=1 b=2", "a=1 b=2", "", "");
 	assert_diff("a=1", "a=2 b=1", "a=2 b=1", "");
@@ -106,7 +105,6 @@ static void test_rows(void **state)
 
 static void test_limit(void **state)
 {
-	(void)state;
 	AUTO_ENTRIES struct entry_list from_list, to_list;
 	struct entry_refs from, to;
 	struct layer_diff diff = {0};
@@ -145,7 +143,6 @@ static void assert_cover(const char *lower, const char *upper, const char *want)
 
 static void test_cover(void **state)
 {
-	(void)state;
 	assert_cover("", "", "");
 	assert_cover("a=1 c=1", "", "a=1 c=1");
 	assert_cover("", "a=1", "a=1");
@@ -321,7 +318,6 @@ static void check_random(void)
 
 static void test_random(void **state)
 {
-	(void)state;
 	for (unsigned i = 0; i < 20000; i++) {
 		seed = i;
 		check_random();

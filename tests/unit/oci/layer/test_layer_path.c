@@ -24,7 +24,6 @@ static char *repeat(const char *s, size_t n)
 
 static void test_valid(void **state)
 {
-	(void)state;
 	const char *const good[] = {"a", "a/b", ".a", "..a", "a..", "...", "-", " ", "\n", "\xff",
 		"a/.w/h", "wh.x", ".wh", "a\\b"};
 	const char *const bad[] = {"", "/", "/a", "a/", "a//b", ".", "..", "./a", "a/.", "a/..",
@@ -38,7 +37,6 @@ static void test_valid(void **state)
 
 static void test_lengths(void **state)
 {
-	(void)state;
 	AUTO_FREE char *name = repeat("n", 255), *long_name = repeat("n", 256);
 	AUTO_FREE char *path = repeat("d/", 2047), *full = mem_printf("%sx", path);
 	AUTO_FREE char *over = mem_printf("%sxy", path), *member = mem_printf("dlrun/src/%s", full);
@@ -112,7 +110,6 @@ static const struct {
 
 static void test_parse(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(parsed_names); i++) {
 		AUTO_ERR struct err err = {0};
 		struct layer_path path;
@@ -127,7 +124,6 @@ static void test_parse(void **state)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	const char *const bad[] = {"", "/", "/a", "/dlrun/src/a", "..", "../a", "a/..", "a/../b",
 		"dlrun/src/../../etc/passwd", "./..", ".wh.", "a/.wh.", ".wh..", ".wh...",
 		"a/.wh...", ".wh..wh.", ".wh..wh.a", ".wh..wh..opq/a", ".wh.a/b", "a/.wh.b/c",
@@ -144,7 +140,6 @@ static void test_refused(void **state)
 
 static void test_workdirs(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	struct layer_path path;
 

@@ -18,7 +18,6 @@ static int on_member(void *ctx, const struct tar_member *m, struct err *err)
 {
 	static const char kinds[] = "fdlho";
 
-	(void)err;
 	buf_addf(ctx, "%c %s%s%s %o %lld ", kinds[m->kind], m->path, *m->target ? ">" : "",
 		m->target, m->mode, (long long)(m->mtime_ns / 1000000));
 	return 0;
@@ -26,14 +25,12 @@ static int on_member(void *ctx, const struct tar_member *m, struct err *err)
 
 static int on_data(void *ctx, const void *data, size_t len, struct err *err)
 {
-	(void)err;
 	buf_add(ctx, data, len);
 	return 0;
 }
 
 static int on_end(void *ctx, struct err *err)
 {
-	(void)err;
 	buf_addc(ctx, '|');
 	return 0;
 }
@@ -119,7 +116,6 @@ static void test_members(void **state)
 {
 	AUTO_BUF struct buf tar = {0};
 
-	(void)state;
 	buf_init(&tar, 1 << 20);
 	check(&tar, "");
 	add_header(&tar, &(struct header){.name = "./a", .size = "00000000005"});
@@ -141,7 +137,6 @@ static void test_long_names_and_numbers(void **state)
 {
 	AUTO_BUF struct buf tar = {0};
 
-	(void)state;
 	buf_init(&tar, 1 << 20);
 	add_header(&tar,
 		&(struct header){.name = "././@LongLink", .type = 'L', .size = "00000000006"});
@@ -175,7 +170,6 @@ static void test_what_is_refused(void **state)
 		{.name = "a", .size = "\x80\x7f\xff\xff\xff\xff\xff\xff\xff\xff\xff"},
 	};
 
-	(void)state;
 	buf_init(&tar, 1 << 20);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		buf_reset(&tar);
@@ -201,7 +195,6 @@ static void test_cuts_are_seen(void **state)
 {
 	AUTO_BUF struct buf tar = {0}, part = {0}, out = {0};
 
-	(void)state;
 	buf_init(&tar, 1 << 20);
 	buf_init(&part, 1 << 20);
 	buf_init(&out, 1 << 20);

@@ -204,7 +204,6 @@ static void sample_tree(struct tree *tree)
 
 static void test_round_trip(void **state)
 {
-	(void)state;
 	static const enum codec codecs[] = {CODEC_NONE, CODEC_GZIP, CODEC_ZSTD};
 
 	for (size_t i = 0; i < ARRAY_LEN(codecs); i++) {
@@ -249,7 +248,6 @@ static void assert_attributes(int dir_fd, const char *path, unsigned mode)
 
 static void test_attributes(void **state)
 {
-	(void)state;
 	AUTO_TREE struct tree tree = {0};
 	const struct entry *pointers[16];
 	struct layer_result result;
@@ -275,7 +273,6 @@ static void test_attributes(void **state)
 /* Names and link targets as long as they can be. */
 static void test_long_names(void **state)
 {
-	(void)state;
 	AUTO_TREE struct tree tree = {0};
 	AUTO_ENTRIES struct entry_list listed = {0};
 	AUTO_ERR struct err err = {0};
@@ -311,7 +308,6 @@ static void test_long_names(void **state)
 
 static void test_digests(void **state)
 {
-	(void)state;
 	AUTO_TREE struct tree tree = {0};
 	const struct entry *pointers[16];
 	struct layer_result result;
@@ -340,7 +336,6 @@ static void test_digests(void **state)
 /* Bytes behind the end of the archive are part of the diff_id, and of the blob. */
 static void test_trailing_bytes(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf tar;
 	uint8_t sha256[SHA256_SIZE];
@@ -393,7 +388,6 @@ static int list_checked(const struct buf *blob, size_t len, const struct layer_r
 
 static void test_cut_and_flipped(void **state)
 {
-	(void)state;
 	static const enum codec codecs[] = {CODEC_NONE, CODEC_GZIP, CODEC_ZSTD};
 
 	for (size_t c = 0; c < ARRAY_LEN(codecs); c++) {
@@ -413,14 +407,12 @@ static void test_cut_and_flipped(void **state)
 
 static int to_buf(void *ctx, const void *data, size_t len, struct err *err)
 {
-	(void)err;
 	buf_add(ctx, data, len);
 	return 0;
 }
 
 static void test_bombs(void **state)
 {
-	(void)state;
 	for (enum codec codec = CODEC_GZIP; codec <= CODEC_ZSTD; codec++) {
 		AUTO_ERR struct err err = {0};
 		AUTO_BUF struct buf head, bomb;
@@ -441,7 +433,6 @@ static void test_bombs(void **state)
 
 static void test_no_archive(void **state)
 {
-	(void)state;
 	const char *const texts[] = {"", "x", "this is no tar archive", "\x1f\x8b", "PK\x03\x04"};
 	AUTO_BUF struct buf tar;
 	AUTO_FD int dir_fd = new_dir();
@@ -463,7 +454,6 @@ static void test_no_archive(void **state)
 /* Far more than one buffer of the reader: whatever ends where. */
 static void test_many(void **state)
 {
-	(void)state;
 	AUTO_TREE struct tree tree = {0};
 	enum { N = 3000 };
 	AUTO_FREE const struct entry **pointers = mem_alloc(N, sizeof(*pointers));
@@ -548,7 +538,6 @@ static void assert_left(const struct step *steps, size_t n, const char *want)
 
 static void test_whiteouts(void **state)
 {
-	(void)state;
 	ASSERT_LEFT("d/a d/e/a d/e/b d/f x", {'0', W ".wh.a"});
 	ASSERT_LEFT("a x", {'0', W ".wh.d"});
 	ASSERT_LEFT("a d/a d/f x", {'0', W "d/.wh.e"});
@@ -568,7 +557,6 @@ static void test_whiteouts(void **state)
 
 static void test_opaque(void **state)
 {
-	(void)state;
 	ASSERT_LEFT("a x", {'0', W "d/.wh..wh..opq"});
 	ASSERT_LEFT("a d/n x", {'0', W "d/n"}, {'0', W "d/.wh..wh..opq"});
 	ASSERT_LEFT("a d/e/n x", {'0', W "d/e/n"}, {'0', W "d/.wh..wh..opq"});
@@ -583,7 +571,6 @@ static void test_opaque(void **state)
 
 static void test_replacing(void **state)
 {
-	(void)state;
 	/* A file by a directory, a directory by a file. */
 	ASSERT_LEFT("a/n d/a d/e/a d/e/b d/f x", {'5', W "a/"}, {'0', W "a/n"});
 	ASSERT_LEFT("a d x", {'0', W "d"});
@@ -601,7 +588,6 @@ static void test_replacing(void **state)
 
 static void test_hard_links(void **state)
 {
-	(void)state;
 	AUTO_ENTRIES struct entry_list listed = {0};
 	AUTO_FD int dir_fd = -1;
 	AUTO_BUF struct buf tar;
@@ -678,7 +664,6 @@ static const struct {
 
 static void test_hostile(void **state)
 {
-	(void)state;
 	AUTO_FD int outside = new_dir();
 	AUTO_FREE char *proc = mem_printf("/proc/self/fd/%d", outside);
 	char target[4096] = "";
@@ -710,7 +695,6 @@ static void test_hostile(void **state)
 
 static void test_long_hostile_names(void **state)
 {
-	(void)state;
 	AUTO_FD int dir_fd = new_dir();
 
 	for (int i = 0; i < 4; i++) {
@@ -730,7 +714,6 @@ static void test_long_hostile_names(void **state)
 /* Set-id bits go, other users' files become ours, everything outside the workdir is passed over. */
 static void test_harmless(void **state)
 {
-	(void)state;
 	AUTO_ENTRIES struct entry_list listed = {0};
 	AUTO_FD int dir_fd = new_dir();
 	AUTO_BUF struct buf tar;
@@ -774,7 +757,6 @@ static void pax(struct buf *tar, const char *key, const char *value)
 /* Sparse files claim sizes that they do not have. */
 static void test_sparse(void **state)
 {
-	(void)state;
 	AUTO_FD int dir_fd = new_dir();
 	AUTO_BUF struct buf tar;
 
@@ -908,7 +890,6 @@ static void check_random(uint64_t number)
 
 static void test_random_layers(void **state)
 {
-	(void)state;
 	for (uint64_t i = 0; i < 150; i++)
 		check_random(i);
 }
@@ -931,7 +912,6 @@ static void assert_file(const struct buf *tar, const char *path, int want, const
 
 static void test_file(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf tar;
 
 	buf_init(&tar, TAR_MAX);
@@ -968,7 +948,6 @@ static void test_file(void **state)
 /* What cannot be taken back is refused. */
 static void test_file_to_a_pipe(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf tar;
 	int pipes[2], found;
@@ -993,7 +972,6 @@ static void test_file_to_a_pipe(void **state)
 /* No room, no permission: the path and the reason are named. */
 static void test_failing_disk(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf tar;
 	AUTO_FD int nowhere = open("/proc/self/fdinfo", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

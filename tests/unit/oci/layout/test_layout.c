@@ -29,7 +29,6 @@ static char root[256];
 
 static int make_root(void **state)
 {
-	(void)state;
 	const char *tmp = getenv("TMPDIR");
 
 	snprintf(root, sizeof(root), "%s/dlrun-test-XXXXXX", str_empty(tmp) ? "/tmp" : tmp);
@@ -38,7 +37,6 @@ static int make_root(void **state)
 
 static int remove_root(void **state)
 {
-	(void)state;
 	return fs_remove_tree(AT_FDCWD, root, NULL);
 }
 
@@ -175,7 +173,6 @@ static void add_image(const char *dir, int seed, const char *name, struct sample
 
 static void test_create(void **state)
 {
-	(void)state;
 	struct stat st;
 
 	layout_free(open_layout("new/deep/l", true));
@@ -189,7 +186,6 @@ static void test_create(void **state)
 /* Killed between any two steps, the next one goes on. */
 static void test_interrupted_creation(void **state)
 {
-	(void)state;
 	mkdir(in_root("a"), 0755);
 	layout_free(open_layout("a", true));
 	unlink(in_root("a/index.json"));
@@ -206,7 +202,6 @@ static void test_interrupted_creation(void **state)
 /* A base that stays in a registry: only what was left out may be missing. */
 static void test_apart(void **state)
 {
-	(void)state;
 	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
 	struct sink *sink = layout_sink_apart(layout);
 	struct sample image = {0};
@@ -234,7 +229,6 @@ static void test_apart(void **state)
 
 static void test_kept_version(void **state)
 {
-	(void)state;
 	static const char text[] = "{\"imageLayoutVersion\": \"1.0.0\", \"more\": [1, 2, 3]}\n";
 
 	layout_free(open_layout("a", true));
@@ -258,7 +252,6 @@ static void assert_refused(const char *name, bool create, enum err_id id, const 
 
 static void test_no_layout(void **state)
 {
-	(void)state;
 	assert_refused("none", false, E_IMAGE_BASE, "does not exist");
 	assert_int_equal(access(in_root("none"), F_OK), -1);
 	mkdir(in_root("dir"), 0755);
@@ -280,7 +273,6 @@ static void test_no_layout(void **state)
 
 static void test_blobs(void **state)
 {
-	(void)state;
 	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
 	struct sink *sink = layout_sink(layout);
 	struct descriptor blob;
@@ -334,7 +326,6 @@ static void test_blobs(void **state)
 /* What is damaged goes, what is good or gone stays so. */
 static void test_remove_damaged(void **state)
 {
-	(void)state;
 	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
 	AUTO_ERR struct err err = {0};
 	struct descriptor blob;
@@ -356,7 +347,6 @@ static void test_remove_damaged(void **state)
 
 static void test_modes(void **state)
 {
-	(void)state;
 	struct sample sample;
 	struct stat st;
 
@@ -382,7 +372,6 @@ static void test_modes(void **state)
 /* Others link blobs into a layout; what is no file must not block. */
 static void test_odd_files(void **state)
 {
-	(void)state;
 	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
 	struct descriptor blob;
 	AUTO_BUF struct buf buf = {0};
@@ -414,7 +403,6 @@ static int link_from(
 
 static void test_link(void **state)
 {
-	(void)state;
 	AUTO_LAYOUT struct layout *layout = open_layout("to", true);
 	struct sink *sink = layout_sink(layout);
 	AUTO_ERR struct err err = {0};
@@ -442,7 +430,6 @@ static void test_link(void **state)
 /* Where no link can be made the content is copied, and checked on the way. */
 static void test_copy(void **state)
 {
-	(void)state;
 	AUTO_LAYOUT struct layout *layout = open_layout("to", true);
 	struct sink *sink = layout_sink(layout);
 	AUTO_ERR struct err err = {0};
@@ -487,7 +474,6 @@ static void assert_resolves(const char *dir, const char *name, const struct desc
 
 static void test_resolve(void **state)
 {
-	(void)state;
 	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
 	struct sample a, b;
 	struct descriptor got;
@@ -514,7 +500,6 @@ static void test_resolve(void **state)
 /* The index is not needed for digests: it may have been lost. */
 static void test_resolve_without_index(void **state)
 {
-	(void)state;
 	struct sample a;
 
 	add_image("l", 1, "one", &a);
@@ -534,7 +519,6 @@ static size_t index_count(const char *dir)
 
 static void test_names_move(void **state)
 {
-	(void)state;
 	struct sample a, b;
 	struct stat before, after;
 
@@ -556,7 +540,6 @@ static void test_names_move(void **state)
 
 static void test_missing_blob(void **state)
 {
-	(void)state;
 	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
 	struct sink *sink = layout_sink(layout);
 	struct sample sample = {0};
@@ -601,7 +584,6 @@ static void test_missing_blob(void **state)
 /* What others wrote stays, in its order, and costs a sync, since nobody could write it again. */
 static void test_foreign_index(void **state)
 {
-	(void)state;
 	struct sample a;
 
 	layout_free(open_layout("l", true));
@@ -625,7 +607,6 @@ static void test_foreign_index(void **state)
 
 static void test_empty_index(void **state)
 {
-	(void)state;
 	struct sample a;
 	static const char nul[100];
 
@@ -649,7 +630,6 @@ static void test_empty_index(void **state)
 
 static void test_bad_index(void **state)
 {
-	(void)state;
 	static const char *const texts[] = {"x", "[]", "{}", "{\"manifests\":{}}",
 		"{\"manifests\":7}", "{\"manifests\":[}", "{\"manifests\":[]",
 		"{\"manifests\":[]}}", "\"manifests\"", "{\"manifests\":[\"\xff\"]}",
@@ -692,7 +672,6 @@ static void fill_index(const char *dir, size_t n)
 
 static void test_large_index(void **state)
 {
-	(void)state;
 	struct sample a;
 	AUTO_ERR struct err err = {0};
 
@@ -711,7 +690,6 @@ static void test_large_index(void **state)
 /* Another program may have written anything beside the list of manifests. */
 static void test_index_of_many_members(void **state)
 {
-	(void)state;
 	enum { MEMBERS = 300000 };
 	struct sample a;
 	AUTO_BUF struct buf out;
@@ -738,7 +716,6 @@ static void test_index_of_many_members(void **state)
 /* The ceiling is met by the writer first, who says what helps. */
 static void test_full_index(void **state)
 {
-	(void)state;
 	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
 	AUTO_FREE char *name = mem_alloc(1, LAYOUT_INDEX_MAX);
 	AUTO_ERR struct err err = {0};
@@ -762,7 +739,6 @@ static void test_full_index(void **state)
 
 static void test_syncs(void **state)
 {
-	(void)state;
 	/* oci-layout, and three directories up to the parent */
 	n_syncs = 0;
 	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
@@ -808,7 +784,6 @@ static void test_syncs(void **state)
 
 static void test_many_processes(void **state)
 {
-	(void)state;
 	enum { N = 100 };
 	pid_t children[N];
 
@@ -839,7 +814,6 @@ static void test_many_processes(void **state)
 /* BuildKit removes the lock file when it is done. */
 static void test_lock_removed(void **state)
 {
-	(void)state;
 	struct sample a;
 
 	add_image("l", 1, "a", &a);
@@ -873,7 +847,6 @@ static bool there(const char *dir, const struct descriptor *blob)
 
 static void test_gc(void **state)
 {
-	(void)state;
 	struct sample a, b, c, d;
 	uint64_t bytes = 0;
 
@@ -908,7 +881,6 @@ static void test_gc(void **state)
 /* What would go is counted, and stays. */
 static void test_gc_preview(void **state)
 {
-	(void)state;
 	struct sample a, b;
 	AUTO_STRV struct strv names = {0}, found = {0};
 	uint64_t bytes = 0, want = 0;
@@ -934,7 +906,6 @@ static void test_gc_preview(void **state)
 
 static void test_names(void **state)
 {
-	(void)state;
 	struct sample a;
 	AUTO_STRV struct strv none = {0}, names = {0};
 
@@ -952,7 +923,6 @@ static void test_names(void **state)
 
 static void test_gc_files(void **state)
 {
-	(void)state;
 	struct sample a;
 	uint64_t bytes = 0;
 
@@ -972,7 +942,6 @@ static void test_gc_files(void **state)
 /* Through an index to its manifests, and what members that dlrun does not know refer to. */
 static void test_gc_nested(void **state)
 {
-	(void)state;
 	struct sample a;
 	struct descriptor other, index;
 	uint64_t bytes = 0;
@@ -996,7 +965,6 @@ static void test_gc_nested(void **state)
 /* Blobs that no manifest names yet are safe while their sink is open. */
 static void test_gc_waits(void **state)
 {
-	(void)state;
 	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
 	struct sink *sink = layout_sink(layout);
 	struct descriptor blob;

@@ -23,7 +23,6 @@ static int root_fd;
 
 static int make_root(void **state)
 {
-	(void)state;
 	const char *tmp = getenv("TMPDIR");
 
 	snprintf(root, sizeof(root), "%s/dlrun-test-XXXXXX", str_empty(tmp) ? "/tmp" : tmp);
@@ -35,7 +34,6 @@ static int make_root(void **state)
 
 static int remove_root(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 
 	close(root_fd);
@@ -55,7 +53,6 @@ static size_t names_in_root(void)
 
 static void test_digest_and_size(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	AUTO_STAGE struct blob_stage stage = {0};
 	struct descriptor blob;
@@ -80,7 +77,6 @@ static void test_limit(void **state)
 	AUTO_STAGE struct blob_stage stage = {0};
 	struct descriptor blob;
 
-	(void)state;
 	assert_int_equal(blob_stage_begin(&stage, root_fd, NULL), 0);
 	stage.max_size = 5;
 	assert_int_equal(blob_stage_write(&stage, "abc", 3, NULL), 0);
@@ -94,7 +90,6 @@ static void test_limit(void **state)
 
 static void test_empty(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	AUTO_STAGE struct blob_stage stage = {0};
 	struct descriptor blob;
@@ -110,7 +105,6 @@ static void test_empty(void **state)
  * closes. */
 static void test_nothing_left(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	struct blob_stage zero = {0}, unused = {.fd = -1}, stage;
 	struct descriptor blob;
@@ -133,7 +127,6 @@ static void test_nothing_left(void **state)
 /* What a file system without nameless files gets. */
 static void test_named(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	struct blob_stage stage;
 	struct stat st;
@@ -152,7 +145,6 @@ static void test_named(void **state)
 
 static void test_no_directory(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	AUTO_STAGE struct blob_stage stage = {0};
 
@@ -164,13 +156,11 @@ static int freed;
 
 static void count_free(struct sink *sink)
 {
-	(void)sink;
 	freed++;
 }
 
 static void test_sink_free(void **state)
 {
-	(void)state;
 	static const struct sink_ops ops = {.free = count_free};
 	struct sink sink = {.ops = &ops};
 

@@ -25,7 +25,6 @@ static void assert_text(const char *got, const char *want)
 
 static void test_forms(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		enum ref_kind kind;
@@ -74,7 +73,6 @@ static void test_forms(void **state)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *text, *says;
 	} rows[] = {
@@ -136,7 +134,6 @@ static void test_refused(void **state)
 
 static void test_limits(void **state)
 {
-	(void)state;
 	static const struct {
 		const char *format;
 		int max;
@@ -161,7 +158,6 @@ static void test_limits(void **state)
 
 static void test_hints(void **state)
 {
-	(void)state;
 	AUTO_ERR struct err err = {0};
 	struct ref ref;
 
@@ -177,7 +173,6 @@ static void test_hints(void **state)
 
 static void test_failure_leaves_result(void **state)
 {
-	(void)state;
 	struct ref ref = {.kind = REF_LAYOUT, .dir = (char *)"kept"};
 
 	assert_true(ref_parse("oci:a:-", &ref, NULL) < 0);
@@ -187,7 +182,6 @@ static void test_failure_leaves_result(void **state)
 
 static void test_tags(void **state)
 {
-	(void)state;
 	assert_true(ref_is_tag("_a.B-9"));
 	assert_false(ref_is_tag(""));
 	assert_false(ref_is_tag(".a"));

@@ -114,7 +114,6 @@ static void test_statuses(void **state)
 	struct runtime runtime;
 	struct outcome outcomes[ARRAY_LEN(rows)] = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_row);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_FREE char *path = mem_printf("%zu", i);
@@ -158,7 +157,6 @@ static void test_retry_after(void **state)
 	struct runtime runtime;
 	struct outcome outcome = {0};
 
-	(void)state;
 	atomic_store(&n_busy, 1);
 	runtime_init(&runtime, response_busy);
 	query_now(&runtime, (struct registry_request){.path = "a", .accept = REGISTRY_REFUSED},
@@ -179,7 +177,6 @@ static void test_bodies(void **state)
 	struct outcome outcome = {0};
 	AUTO_FREE char *path = mem_printf("%s/body", tmp);
 
-	(void)state;
 	memset(data, 'a', 100000);
 	assert_int_equal(fs_replace(path, data, 100000, 0600, FS_SYNC_NONE, NULL), 0);
 	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -209,7 +206,6 @@ static ssize_t read_as(void *ctx, void *out, size_t len, struct err *err)
 {
 	struct outcome *outcome = ctx;
 
-	(void)err;
 	size_t left = 100000 - outcome->n_read;
 	len = len < left ? len : left;
 	memset(out, 'a', len);
@@ -223,7 +219,6 @@ static void test_read_once(void **state)
 	struct outcome outcome = {0};
 	const struct http_body body = {.size = 100000, .read = read_as};
 
-	(void)state;
 	atomic_store(&n_busy, 1);
 	runtime_init(&runtime, response_busy);
 	query_now(&runtime, (struct registry_request){.method = "PUT", .path = "a", .body = body},
@@ -253,7 +248,6 @@ static void test_lost_reply(void **state)
 	struct runtime runtime;
 	struct outcome outcome = {0};
 
-	(void)state;
 	atomic_store(&n_lost, 1);
 	runtime_init(&runtime, response_lost);
 	query_now(&runtime, (struct registry_request){.method = "POST", .path = "blobs/uploads/"},
@@ -297,7 +291,6 @@ static void test_cut_everywhere(void **state)
 	struct runtime runtime;
 	struct outcome outcomes[sizeof(whole) - 1] = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_part);
 	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++) {
 		AUTO_FREE char *path = mem_printf("%zu", i);
@@ -316,7 +309,6 @@ static void test_cut_everywhere(void **state)
 /* Of the first answer of all, which also tells whether http is spoken. */
 static void test_cut_first(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < strlen("HTTP/1.1 200"); i++) {
 		AUTO_FREE char *path = mem_printf("%zu", i);
 		struct runtime runtime;
@@ -352,7 +344,6 @@ static void test_data_once(void **state)
 	struct runtime runtime;
 	struct outcome outcome = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_cut);
 	query_now(&runtime, (struct registry_request){.path = "a", .data = take_data}, &outcome);
 	is_error(&outcome, E_HTTP_CLOSED);
@@ -379,7 +370,6 @@ static int tick(void *ctx, struct err *err)
 	struct ticks *ticks = ctx;
 	int64_t now_ms = clock_ms(), late_ms = now_ms - ticks->last_ms - TICK_MS;
 
-	(void)err;
 	if (late_ms > TICK_LATE_MS)
 		ticks->lost_ms += late_ms;
 	ticks->last_ms = now_ms;
@@ -407,7 +397,6 @@ static void test_refused_connection(void **state)
 	struct outcome outcome = {0};
 	uint16_t port = fix_closed_port();
 
-	(void)state;
 	runtime_init(&runtime, response_busy);
 	free(runtime.host);
 	runtime.host = mem_printf("127.0.0.1:%u", port);
@@ -428,7 +417,6 @@ static void test_unknown_host(void **state)
 	struct runtime runtime;
 	struct outcome outcome = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_busy);
 	free(runtime.host);
 	runtime.host = mem_strdup("no-such-host.invalid:5000");
@@ -454,7 +442,6 @@ static void test_deadline(void **state)
 	struct runtime runtime;
 	struct outcome outcomes[3] = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_never);
 	struct registry_options options = runtime_options(&runtime);
 	options.deadline_ms = clock_ms() + 2000;
@@ -492,7 +479,6 @@ static void test_long_wait(void **state)
 	struct runtime runtime;
 	struct outcome outcome = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_429);
 	query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_UNREACHABLE);
@@ -509,7 +495,6 @@ static void test_deadline_of_tries(void **state)
 	struct runtime runtime;
 	struct outcome outcome = {0};
 
-	(void)state;
 	atomic_store(&n_busy, 1);
 	runtime_init(&runtime, response_503);
 	query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
@@ -526,7 +511,6 @@ static void test_idle(void **state)
 	struct runtime runtime;
 	struct outcome outcome = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_never);
 	struct registry_options options = runtime_options(&runtime);
 	options.idle_ms = 100;
@@ -581,7 +565,6 @@ static void test_gate(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_init(&runtime, response_basic);
 	runtime_login(&runtime, ME_SECRET);
 	struct registry_options options = runtime_options(&runtime);
@@ -603,7 +586,6 @@ static void test_wrong_password(void **state)
 	struct runtime runtime;
 	struct outcome outcome = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_basic);
 	runtime_login(&runtime, "bWU6d3Jvbmc="); /* me:wrong */
 	struct registry_options options = runtime_options(&runtime);
@@ -635,7 +617,6 @@ static void test_no_login(void **state)
 	struct runtime runtime;
 	struct outcome outcome = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_basic);
 	query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_AUTH);
@@ -672,7 +653,6 @@ static void test_token(void **state)
 	struct runtime runtime;
 	struct outcome outcome = {0};
 
-	(void)state;
 	atomic_store(&n_tokens, 0);
 	atomic_store(&expire, false);
 	runtime_init(&runtime, response_token);
@@ -718,7 +698,6 @@ static void test_connects_beside_the_token(void **state)
 	struct runtime runtime;
 	struct outcome outcomes[2] = {0};
 
-	(void)state;
 	atomic_store(&n_tokens, 0);
 	atomic_store(&expire, false);
 	atomic_store(&n_wanted, 3);
@@ -751,7 +730,6 @@ static int come(void *ctx, struct http_response *response, struct err *error, st
 {
 	struct runtime *runtime = ctx;
 
-	(void)err;
 	assert_null(error);
 	assert_int_equal(response->status, 200);
 	for (size_t i = 0; i < N_CAME; i++) {
@@ -794,7 +772,6 @@ static void test_connects_for_those_to_come(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	atomic_store(&n_wanted, 1 + N_TO_COME);
 	int64_t begin_ms = clock_ms();
 	start_expecting(&runtime, N_TO_COME, come);
@@ -822,7 +799,6 @@ static void test_connects_before_the_first_response(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	atomic_store(&n_wanted, 1 + N_TO_COME);
 	int64_t begin_ms = clock_ms();
 	start_expecting_at(&runtime, response_late, N_TO_COME, come);
@@ -840,8 +816,6 @@ static int stop(void *ctx, struct http_response *response, struct err *error, st
 {
 	struct runtime *runtime = ctx;
 
-	(void)response;
-	(void)err;
 	assert_null(error);
 	loop_stop(runtime->loop);
 	return 0;
@@ -852,7 +826,6 @@ static void test_connections_that_were_not_needed(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	atomic_store(&n_wanted, HTTP_CONNECTIONS_MAX - 1);
 	start_expecting(&runtime, 100, stop);
 	assert_int_equal(runtime.server->n_conns, HTTP_CONNECTIONS_MAX - 1);
@@ -864,8 +837,6 @@ static int send_body(void *ctx, struct http_response *response, struct err *erro
 {
 	struct runtime *runtime = ctx;
 
-	(void)response;
-	(void)err;
 	assert_null(error);
 	came[0] = (struct outcome){.runtime = runtime, .began_ms = clock_ms()};
 	query(runtime,
@@ -880,7 +851,6 @@ static void test_connections_until_a_body(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	atomic_store(&n_wanted, 1 + N_TO_COME);
 	start_expecting(&runtime, N_TO_COME, send_body);
 	is_ok(&came[0], 200);
@@ -927,7 +897,6 @@ static void test_elsewhere(void **state)
 	struct outcome outcome = {0}, upload = {0};
 	struct fix_server *other = fix_start(response_other);
 
-	(void)state;
 	atomic_store(&other_port, other->port);
 	runtime_init(&runtime, response_elsewhere);
 	runtime_login(&runtime, ME_SECRET);
@@ -969,7 +938,6 @@ static void test_elsewhere_login(void **state)
 	AUTO_URL struct url url = {0};
 	AUTO_FREE char *text = mem_printf("http://127.0.0.1:%u/x", other->port);
 
-	(void)state;
 	atomic_store(&other_port, other->port);
 	runtime_init(&runtime, response_elsewhere);
 	runtime_login(&runtime, ME_SECRET);
@@ -1007,7 +975,6 @@ static void test_hostile(void **state)
 	struct runtime runtime;
 	struct outcome outcome = {0}, second = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_hostile);
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
 		hostile = urls[i];
@@ -1073,7 +1040,6 @@ static void test_location(void **state)
 	};
 	struct runtime runtime;
 
-	(void)state;
 	runtime_init(&runtime, response_other);
 	struct registry_options options = runtime_options(&runtime);
 	options.host = "reg.example.com:5000";
@@ -1170,7 +1136,6 @@ static void test_insecure(void **state)
 	struct outcome outcomes[3] = {0};
 	struct plain plain;
 
-	(void)state;
 	plain_start(&plain);
 	runtime_init(&runtime, response_other);
 	plain_open(&runtime, &plain, true, false);
@@ -1199,7 +1164,6 @@ static void test_plain_refused(void **state)
 	struct outcome outcome = {0};
 	struct plain plain;
 
-	(void)state;
 	plain_start(&plain);
 	runtime_init(&runtime, response_other);
 	plain_open(&runtime, &plain, false, false);
@@ -1220,7 +1184,6 @@ static void test_tls_fails(void **state)
 	struct outcome outcome = {0};
 	struct plain plain;
 
-	(void)state;
 	plain_start(&plain);
 	plain.wants_tls = true;
 	runtime_init(&runtime, response_other);
@@ -1252,7 +1215,6 @@ static void test_tls_wanted(void **state)
 	struct runtime runtime;
 	struct outcome outcome = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_says_tls);
 	query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_UNREACHABLE);
@@ -1269,7 +1231,6 @@ static void test_names(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_init(&runtime, response_other);
 	struct registry_options options = runtime_options(&runtime);
 	options.host = "docker.io";
@@ -1306,7 +1267,6 @@ static void test_paths(void **state)
 	struct runtime runtime;
 	struct outcome outcomes[3] = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_other);
 	query_now(&runtime, (struct registry_request){.path = "/v2/"}, &outcomes[0]);
 	query_now(&runtime, (struct registry_request){.path = "tags/list", .repo = "a/b"},
@@ -1326,7 +1286,6 @@ static void test_cancel(void **state)
 	struct runtime runtime;
 	struct outcome outcomes[3] = {0};
 
-	(void)state;
 	runtime_init(&runtime, response_other);
 	for (size_t i = 0; i < 3; i++)
 		query(&runtime, (struct registry_request){.path = "a"}, &outcomes[i]);
@@ -1363,7 +1322,6 @@ static void test_free_in_done(void **state)
 {
 	struct runtime runtime;
 
-	(void)state;
 	runtime_init(&runtime, response_other);
 	const struct registry_request request = {.method = "GET",
 		.path = "a",

@@ -129,7 +129,6 @@ static int found(void *ctx, const char *digest, struct err *error, struct err *e
 {
 	struct observe *observe = ctx;
 
-	(void)err;
 	assert_true(!digest == !!error);
 	observe->n_found++;
 	if (observe->free_in_found)
@@ -237,7 +236,6 @@ static void test_tag(void **state)
 {
 	struct observe observe;
 
-	(void)state;
 	for (int docker = 0; docker < 2; docker++) {
 		poll_init(&observe);
 		const struct item *image = add_image(TAG_PATH, docker, "amd64");
@@ -265,7 +263,6 @@ static void test_index(void **state)
 	static const char *const types[] = {OCI_INDEX, DOCKER_LIST};
 	struct observe observe;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
 		poll_init(&observe);
 		const struct item *image = add_image(NULL, i == 1, "amd64");
@@ -286,7 +283,6 @@ static void test_index_limits(void **state)
 {
 	struct observe observe;
 
-	(void)state;
 	poll_init(&observe);
 	const struct item *image = add_image(NULL, false, "amd64");
 	const struct item *one = add_index(NULL, OCI_INDEX, image, "amd64");
@@ -308,7 +304,6 @@ static void test_older(void **state)
 {
 	struct observe observe;
 
-	(void)state;
 	poll_init(&observe);
 	struct item *image = add_image(TAG_PATH, false, "amd64");
 	snprintf(image->headers, sizeof(image->headers), "Docker-Content-Digest: %s\r\n",
@@ -348,7 +343,6 @@ static void test_stale(void **state)
 		"sha256:0000000000000000000000000000000000000000000000000000000000000001";
 	struct observe observe;
 
-	(void)state;
 	poll_init(&observe);
 	const struct item *image = add_image(TAG_PATH, false, "amd64");
 	find_for(&observe, NULL, gone, gone);
@@ -364,7 +358,6 @@ static void test_not_there(void **state)
 {
 	struct observe observe;
 
-	(void)state;
 	poll_init(&observe);
 	find_for(&observe, NULL, NULL, NULL);
 	is_not_found(&observe, E_IMAGE_BASE, "/base/y:1");
@@ -424,7 +417,6 @@ static const struct bad bads[] = {
 
 static void test_bad(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bads); i++) {
 		struct observe observe;
 
@@ -444,7 +436,6 @@ static void test_wrong_bytes(void **state)
 {
 	struct observe observe;
 
-	(void)state;
 	poll_init(&observe);
 	const struct item *image = add_image(TAG_PATH, false, "amd64");
 	items[0].body[0] = ' ';
@@ -486,7 +477,6 @@ static void test_large(void **state)
 	AUTO_FREE char *body = mem_alloc(1, MANIFEST_SIZE_MAX + 1);
 	struct observe observe;
 
-	(void)state;
 	memset(body, ' ', MANIFEST_SIZE_MAX + 1);
 	poll_init(&observe);
 	add(TAG_PATH, OCI_MANIFEST, body, MANIFEST_SIZE_MAX + 1);
@@ -511,7 +501,6 @@ static void test_wrong_size(void **state)
 {
 	struct observe observe;
 
-	(void)state;
 	poll_init(&observe);
 	struct item *image = add_image(NULL, false, "amd64");
 	image->len++;
@@ -531,7 +520,6 @@ static void test_damaged(void **state)
 {
 	struct observe observe;
 
-	(void)state;
 	poll_init(&observe);
 	const struct item *image = add_image(TAG_PATH, false, "amd64");
 	find_for(&observe, NULL, NULL, NULL);
@@ -555,7 +543,6 @@ static void test_give_up(void **state)
 	AUTO_REF struct ref ref = {.kind = REF_REGISTRY, .repo = mem_strdup("base/y")};
 	struct observe observe;
 
-	(void)state;
 	poll_init(&observe);
 	ref.host = mem_strdup(observe.runtime.host);
 	for (int i = 0; i < 2; i++) {

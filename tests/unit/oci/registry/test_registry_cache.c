@@ -23,7 +23,6 @@ static void test_what_is_saved_is_loaded(void **state)
 	AUTO_FREE char *path = mem_printf("%s/memory", tmp);
 	AUTO_REGISTRY_CACHE struct registry_cache cache = {0}, again = {0};
 
-	(void)state;
 	registry_cache_put(&cache, &cache.blobs, DIGEST_A, NULL, NOW)->in_newest = true;
 	registry_cache_put(&cache, &cache.manifests, DIGEST_B, NULL, NOW - 1);
 	registry_cache_put(&cache, &cache.tags, "v1 linux/amd64", DIGEST_B, NOW - 2);
@@ -52,7 +51,6 @@ static void test_nothing_changed_writes_nothing(void **state)
 	AUTO_FREE char *path = mem_printf("%s/memory", tmp);
 	struct registry_cache cache = {0};
 
-	(void)state;
 	assert_int_equal(registry_cache_save(path, &cache, NULL), 0);
 	assert_int_not_equal(access(path, F_OK), 0);
 }
@@ -61,7 +59,6 @@ static void test_age(void **state)
 {
 	const struct registry_cache_entry entry = {.seen_ms = NOW};
 
-	(void)state;
 	assert_true(registry_cache_entry_is_fresh(&entry, NOW, 0));
 	assert_true(registry_cache_entry_is_fresh(&entry, NOW + 1000, 1000));
 	assert_false(registry_cache_entry_is_fresh(&entry, NOW + 1001, 1000));
@@ -74,7 +71,6 @@ static void test_forget(void **state)
 {
 	AUTO_REGISTRY_CACHE struct registry_cache cache = {0};
 
-	(void)state;
 	registry_cache_put(&cache, &cache.blobs, DIGEST_A, NULL, NOW);
 	registry_cache_put(&cache, &cache.blobs, DIGEST_B, NULL, NOW);
 	cache.changed = false;
@@ -91,7 +87,6 @@ static void test_the_oldest_goes_first(void **state)
 	AUTO_REGISTRY_CACHE struct registry_cache cache = {0};
 	char name[32];
 
-	(void)state;
 	for (int i = 0; i < REGISTRY_CACHE_ITEMS + 10; i++) {
 		snprintf(name, sizeof(name), "blob %d", i);
 		registry_cache_put(&cache, &cache.blobs, name, NULL, NOW + i);
@@ -113,7 +108,6 @@ static void test_damaged_files_are_empty_memories(void **state)
 	};
 	AUTO_FREE char *path = mem_printf("%s/memory", tmp);
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		struct registry_cache cache;
 		assert_false(registry_cache_parse(bad[i], strlen(bad[i]), &cache));

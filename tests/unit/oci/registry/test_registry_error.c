@@ -164,7 +164,6 @@ static const struct row rows[] = {
 
 static void test_table(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		const struct row *row = &rows[i];
 		AUTO_ERR struct err err = {0};
@@ -185,7 +184,6 @@ static void test_who(void **state)
 	struct registry_requested requested = push;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	requested.identity = "anonymous";
 	evaluate(&requested, 401, NULL, "", &err);
 	assert_string_equal(err.message, "registry " HOST " wants a login for me/x");
@@ -204,7 +202,6 @@ static void test_elsewhere(void **state)
 	struct http_response response;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	make(&response, 403, "content-type: application/xml", "<Error/>", 8);
 	assert_int_equal(
 		url_parse("https://store.example.com/x?sig=1", "x", &response.url, NULL), 0);
@@ -220,7 +217,6 @@ static void test_quota_in_name(void **state)
 	struct registry_requested requested = push;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	requested.repo = "me/quota";
 	evaluate(&requested, 403, TEXT, "no access to me/quota", &err);
 	assert_int_equal(err.id, E_REGISTRY_DENIED);
@@ -239,7 +235,6 @@ static void test_long(void **state)
 	static const char *const bits[] = {"a", "\xc3\xa4", "\xe6\xbc\xa2", "\x01", "\xff", "\\"};
 	static const char *const headers[] = {JSON, TEXT, HTML, NULL};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bits) * ARRAY_LEN(headers); i++) {
 		const char *bit = bits[i % ARRAY_LEN(bits)];
 		AUTO_BUF struct buf body;
@@ -260,7 +255,6 @@ static void test_cut(void **state)
 	AUTO_BUF struct buf body;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	buf_init(&body, 1 << 20);
 	buf_adds(&body, ERRORS "{\"code\":\"A\",\"message\":\"");
 	for (size_t n = 0; n < 300; n++)
@@ -276,7 +270,6 @@ static void test_two_lines(void **state)
 {
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	evaluate(&push, 400, JSON, ERRORS "{\"code\":\"A\"},{\"code\":\"B\"},{\"code\":\"C\"}" END,
 		&err);
 	assert_int_equal(err.n_evidence, 2);
@@ -288,7 +281,6 @@ static void test_too_large(void **state)
 	AUTO_FREE char *body = mem_alloc(1, HTTP_ERROR_BODY_MAX + 2);
 	struct http_response response;
 
-	(void)state;
 	memset(body, ' ', HTTP_ERROR_BODY_MAX + 1);
 	memcpy(body, ERRORS "{\"code\":\"A\"}" END, strlen(ERRORS "{\"code\":\"A\"}" END));
 	make(&response, 400, JSON, body, HTTP_ERROR_BODY_MAX + 1);
@@ -313,7 +305,6 @@ static void test_has(void **state)
 {
 	AUTO_STRV struct strv digests = {0};
 
-	(void)state;
 	assert_false(has(JSON, "", "A", NULL));
 	assert_false(has(JSON, "{}", "A", NULL));
 	assert_false(has(JSON, "[\"A\"]", "A", NULL));
@@ -341,7 +332,6 @@ static void test_many_digests(void **state)
 	AUTO_BUF struct buf body;
 	AUTO_STRV struct strv digests = {0};
 
-	(void)state;
 	buf_init(&body, HTTP_ERROR_BODY_MAX);
 	buf_adds(&body, ERRORS "{\"code\":\"M\",\"detail\":\"");
 	for (int i = 0; i < 800; i++)

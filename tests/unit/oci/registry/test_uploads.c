@@ -48,7 +48,6 @@ static int waiting_done(void *ctx, struct err *error, struct err *err)
 {
 	struct waiting *waiting = ctx;
 
-	(void)err;
 	assert_true(!error || !err_is_set(error));
 	waiting->is_over = true;
 	if (waiting->is_running)
@@ -105,7 +104,6 @@ static void test_bound(void **state)
 {
 	struct waiting waiting = {0};
 
-	(void)state;
 	atomic_store(&n_open, 0);
 	atomic_store(&n_taken, 0);
 	runtime_init(&waiting.runtime, response_gate);

@@ -90,7 +90,6 @@ static void make_repository(void)
 
 static void test_version_2(void **state)
 {
-	(void)state;
 	make_repository();
 	expect_as_git();
 	assert_false(index_now.has_tree);
@@ -98,7 +97,6 @@ static void test_version_2(void **state)
 
 static void test_version_3(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; echo new > n; git add -N n; git update-index --skip-worktree run;"
 	       "git update-index --assume-unchanged l");
@@ -121,7 +119,6 @@ static void test_version_3(void **state)
 
 static void test_version_4(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git update-index --index-version 4; git update-index --skip-worktree run");
 	expect_as_git();
@@ -129,7 +126,6 @@ static void test_version_4(void **state)
 
 static void test_many_entries(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; cd r; i=0; while [ $i -lt 3000 ]; do d=$((i % 37)); mkdir -p d$d;"
 	       "echo $i > d$d/f$i; i=$((i + 1)); done; git add -A; git commit -q -m x");
 	expect_as_git();
@@ -140,7 +136,6 @@ static void test_many_entries(void **state)
 
 static void test_stat_data(void **state)
 {
-	(void)state;
 	AUTO_FREE char *path = fix_path("r/f");
 	struct stat st;
 
@@ -158,7 +153,6 @@ static void test_stat_data(void **state)
 
 static void test_conflict(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; cd r; echo a > f; echo z > g; git add .; git commit -q -m 1;"
 	       "git checkout -q -b o; echo b > f; git commit -q -a -m 2; git checkout -q main;"
 	       "echo c > f; git commit -q -a -m 3; git merge -q o || true");
@@ -189,7 +183,6 @@ static void expect_tree(const char *id)
 /* Trees are computed as git does, and its own cache of the root is read. */
 static void test_trees(void **state)
 {
-	(void)state;
 	make_repository();
 	AUTO_FREE char *id = fix_out("cd r; git write-tree");
 	expect_as_git();
@@ -208,7 +201,6 @@ static void test_trees(void **state)
 
 static void test_deep_trees(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; cd r; d=.; i=0; while [ $i -lt 200 ]; do d=$d/d; i=$((i + 1)); done;"
 	       "mkdir -p $d e/e; echo x > $d/f; echo y > d/d/a; echo z > d/d/d/d/z; echo 1 > e/e/e;"
 	       "git add -A");
@@ -219,7 +211,6 @@ static void test_deep_trees(void **state)
 
 static void test_empty_tree(void **state)
 {
-	(void)state;
 	assert_int_equal(parse("", 0), 0);
 	assert_int_equal(index_now.tracked.n, 0);
 	expect_tree("4b825dc642cb6eb9a060e54bf8d69288fbee4904");
@@ -232,7 +223,6 @@ static void test_empty_tree(void **state)
 
 static void test_split_and_sparse_are_named(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git commit -q -m x; git update-index --split-index");
 	expect_refusal("is split");
@@ -245,7 +235,6 @@ static void test_split_and_sparse_are_named(void **state)
 
 static void test_without_checksum(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf data = {0};
 
 	make_repository();
@@ -259,7 +248,6 @@ static void test_without_checksum(void **state)
 
 static void test_sha256(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf data = {0};
 
 	fix_sh("git init -q --object-format=sha256 r; cd r; echo 1 > a; echo 2 > bb; git add .");
@@ -278,7 +266,6 @@ static void test_sha256(void **state)
 /* Every byte of the index counts: with the checksum, no change of one goes unseen. */
 static void test_damage_is_seen(void **state)
 {
-	(void)state;
 	AUTO_BUF struct buf data = {0};
 
 	make_repository();
@@ -299,7 +286,6 @@ static void test_paths(void **state)
 	static const char *const bad[] = {"", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "./a",
 		".git", ".git/x", "a/.GIT/x"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
 		assert_true(gitindex_path_is_valid(good[i]));
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
@@ -312,7 +298,6 @@ static void test_paths_beside_others(void **state)
 	static const char *const bad[] = {"..", "./", "//", "x/"};
 	AUTO_BUF struct buf data = {0};
 
-	(void)state;
 	fix_sh("git init -q r; cd r; mkdir a; echo 1 > a/+; echo 2 > a/wx; git add -A");
 	load(&data);
 	memset(data.data + data.len - SHA1_SIZE, 0, SHA1_SIZE);

@@ -127,7 +127,6 @@ static void make_repository(void)
 
 static void test_ordinary(void **state)
 {
-	(void)state;
 	make_repository();
 	const struct repo *repo = open_tree("r", "r/.git");
 	AUTO_FREE char *exclude = fix_path("r/.git/info/exclude");
@@ -153,7 +152,6 @@ static void test_ordinary(void **state)
 
 static void test_settings(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git config core.ignoreCase true; git config core.fileMode false;"
 	       "git remote add origin https://me:secret@example.com/x.git;"
@@ -169,7 +167,6 @@ static void test_settings(void **state)
 
 static void test_excludes_file(void **state)
 {
-	(void)state;
 	make_repository();
 	start("r", "r/.git");
 	xdg = fix_path("xdg");
@@ -196,7 +193,6 @@ static void test_excludes_file(void **state)
 
 static void test_unborn(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r");
 	const struct repo *repo = open_tree("r", "r/.git");
 	assert_null(repo->facts.commit);
@@ -209,7 +205,6 @@ static void test_unborn(void **state)
 
 static void test_detached_and_packed(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git checkout -q -b a/b; git pack-refs --all; git gc -q");
 	expect_head(open_tree("r", "r/.git"), "r", "a/b");
@@ -227,7 +222,6 @@ static void make_conflict(void)
 
 static void test_merge_conflict(void **state)
 {
-	(void)state;
 	make_conflict();
 	fix_sh("cd r; git merge -q o || true");
 	const struct repo *repo = open_tree("r", "r/.git");
@@ -240,7 +234,6 @@ static void test_merge_conflict(void **state)
 
 static void test_rebase(void **state)
 {
-	(void)state;
 	make_conflict();
 	fix_sh("cd r; git rebase -q o 2>/dev/null || true");
 	const struct repo *repo = open_tree("r", "r/.git");
@@ -250,7 +243,6 @@ static void test_rebase(void **state)
 
 static void test_linked_work_tree(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git worktree add -q -b side ../w; cd ../w; echo n > n; git add n");
 	const struct repo *repo = open_tree("w", "r/.git/worktrees/w");
@@ -265,7 +257,6 @@ static void test_linked_work_tree(void **state)
 
 static void test_submodule_and_nested(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("git init -q s; cd s; echo s > s; git add s; git commit -q -m s; cd ../r;"
 	       "git submodule --quiet add ../s sub; git clone -q ../s d/nested; mkdir plain stray;"
@@ -289,7 +280,6 @@ static void test_submodule_and_nested(void **state)
 
 static void test_uninitialised_submodule(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("git init -q s; git -C s commit -q --allow-empty -m s; cd r;"
 	       "git submodule --quiet add ../s sub; git submodule --quiet deinit -f sub");
@@ -301,7 +291,6 @@ static void test_uninitialised_submodule(void **state)
 
 static void test_no_repository(void **state)
 {
-	(void)state;
 	fix_sh("mkdir p");
 	start("p", NULL);
 	assert_int_equal(find(""), 0);
@@ -323,7 +312,6 @@ static void expect_fallback(const char *words)
 
 static void test_split_index(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git update-index --split-index; echo n > n; git add n;"
 	       "echo 4 > g; git add g");
@@ -333,7 +321,6 @@ static void test_split_index(void **state)
 
 static void test_sparse_index(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git sparse-checkout set --cone --sparse-index d");
 	expect_fallback("");
@@ -346,7 +333,6 @@ static void test_sparse_index(void **state)
 
 static void test_sha256(void **state)
 {
-	(void)state;
 	fix_sh("git init -q --object-format=sha256 r; cd r; echo 1 > a; echo 2 > b; git add .;"
 	       "git commit -q -m x");
 	expect_fallback("libgit2 says");
@@ -361,7 +347,6 @@ static void test_sha256(void **state)
 
 static void test_extension_that_git_knows(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git config extensions.worktreeConfig true; git config core.ignoreCase true;"
 	       "git config core.repositoryFormatVersion 1;"
@@ -378,7 +363,6 @@ static void test_extension_that_git_knows(void **state)
 /* Not even git knows the extension, but an index is an index. */
 static void test_extension_that_nobody_knows(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git config core.repositoryFormatVersion 1; git config extensions.newThing 1");
 	const struct repo *repo = open_tree("r", "r/.git");
@@ -390,7 +374,6 @@ static void test_extension_that_nobody_knows(void **state)
 
 static void test_damaged_index(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; printf garbage > .git/index");
 	start("r", "r/.git");
@@ -413,7 +396,6 @@ static void without_git(void)
 
 static void test_no_git_program(void **state)
 {
-	(void)state;
 	AUTO_FREE char *path = mem_strdup(getenv("PATH"));
 
 	make_repository();
@@ -433,7 +415,6 @@ static void test_no_git_program(void **state)
 /* None of these may run: a repository must not be able to name programs. */
 static void test_no_program_of_the_repository_runs(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cat > canary << 'END'\n#!/bin/sh\n: > \"$(dirname \"$0\")/sang\"\nEND\n"
 	       "chmod +x canary; c=$PWD/canary; cd r; echo '* filter=x diff=x' > .gitattributes;"
@@ -461,7 +442,6 @@ static void test_no_program_of_the_repository_runs(void **state)
 /* A hook of git runs its programs with these set. */
 static void test_environment_does_not_mislead(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("git -C r update-index --split-index; git init -q other; echo x > other/o;"
 	       "git -C other add o");
@@ -477,7 +457,6 @@ static void test_environment_does_not_mislead(void **state)
 /* GIT_DIR that is not the one of the work tree goes to git, too. */
 static void test_fallback_with_other_git_dir(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("git -C r update-index --split-index; mv r/.git g; mkdir t");
 	const struct repo *repo = open_tree("t", "g");
@@ -497,7 +476,6 @@ static void expect_owner_error(void)
 
 static void test_foreign_owner(void **state)
 {
-	(void)state;
 	if (!fix_is_root())
 		skip();
 	make_repository();
@@ -510,7 +488,6 @@ static void test_foreign_owner(void **state)
 
 static void test_foreign_owner_requested_by_git(void **state)
 {
-	(void)state;
 	if (!fix_is_root())
 		skip();
 	fix_sh("git init -q --object-format=sha256 r; echo 1 > r/a; git -C r add a;"
@@ -536,7 +513,6 @@ static void test_urls(void **state)
 		{"", ""},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
 		AUTO_FREE char *got = repo_url_without_user(pairs[i][0]);
 		assert_string_equal(got, pairs[i][1]);
@@ -553,7 +529,6 @@ static void test_git_output(void **state)
 		"Hx100644 0123456789012345678901234567890123456789 0\tx"};
 	struct gitindex index;
 
-	(void)state;
 	AUTO_FREE char *two = mem_printf(
 		"H 100755 %s 0\ta%cS 120000 %s 2\tb%cH 120000 %s 3\tb", oid, 1, oid, 1, oid);
 	size_t len = strlen(two) + 1;

@@ -27,7 +27,6 @@ static void test_find(void **state)
 {
 	struct tracked tracked = {0};
 
-	(void)state;
 	assert_null(tracked_find(&tracked, "a"));
 	fill(&tracked);
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++)
@@ -47,7 +46,6 @@ static void test_cursor(void **state)
 	struct tracked_cursor cursor;
 	size_t n;
 
-	(void)state;
 	fill(&tracked);
 	tracked.v[7].mode = TRACKED_MODE_GITLINK;
 	tracked_cursor_init(&cursor, &tracked, "a", 3, 5);
@@ -82,7 +80,6 @@ static void test_cursor_finds_all(void **state)
 	unsigned random = 1;
 	char name[16];
 
-	(void)state;
 	for (int i = 0; i < N; i++) {
 		struct tracked_path *entry = vec_push(&tracked);
 		snprintf(name, sizeof(name), i % 7 ? "%04d" : "%04d/x", i);

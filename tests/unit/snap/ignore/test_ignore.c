@@ -132,7 +132,6 @@ static enum ignore_decision query(const char *rules, size_t len, const char *dir
 
 static void test_table(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		const struct row *row = &rows[i];
 		enum ignore_decision decision =
@@ -147,7 +146,6 @@ static void test_nul(void **state)
 {
 	static const char rules[] = "foo\0bar\nx\n\0y\n";
 
-	(void)state;
 	assert_int_equal(query(rules, sizeof(rules) - 1, "", false, "foo", false), YES);
 	assert_int_equal(query(rules, sizeof(rules) - 1, "", false, "bar", false), NO);
 	assert_int_equal(query(rules, sizeof(rules) - 1, "", false, "x", false), YES);
@@ -158,7 +156,6 @@ static void test_ignore_case(void **state)
 {
 	static const char rules[] = "Foo\n*.O\n/Src/a*\nb[A-C]\nLib/X\n";
 
-	(void)state;
 	assert_int_equal(query(rules, strlen(rules), "", true, "fOO", false), YES);
 	assert_int_equal(query(rules, strlen(rules), "", true, "x.o", false), YES);
 	assert_int_equal(query(rules, strlen(rules), "", true, "src/Abc", false), YES);
@@ -173,7 +170,6 @@ static void test_directory_of_the_file(void **state)
 {
 	static const char rules[] = "/foo\nb/*.o\nname\n";
 
-	(void)state;
 	assert_int_equal(query(rules, strlen(rules), "a/d", false, "a/d/foo", false), YES);
 	assert_int_equal(query(rules, strlen(rules), "a/d", false, "a/d/b/x.o", false), YES);
 	assert_int_equal(query(rules, strlen(rules), "a/d", false, "a/d/x/y/name", false), YES);
@@ -188,7 +184,6 @@ static void test_chain(void **state)
 	struct ignore *root = ignore_parse("!y\n", 3, "", false, global);
 	struct ignore *dir = ignore_parse("!x\nz\n", 5, "d", false, root);
 
-	(void)state;
 	assert_int_equal(ignore_check(dir, "d/x", false), NEG);
 	assert_int_equal(ignore_check(root, "d/x", false), YES);
 	assert_int_equal(ignore_check(dir, "d/y", false), NEG);
@@ -209,7 +204,6 @@ static void test_many_names(void **state)
 	char *text = mem_alloc(N, 16), *at = text;
 	char name[16];
 
-	(void)state;
 	for (int i = 0; i < N; i++)
 		at += snprintf(at, 16, i % 3 ? "n%d\n" : "!n%d\n", i);
 	struct ignore *ignore = ignore_parse(text, (size_t)(at - text), "", false, NULL);

@@ -27,7 +27,6 @@ static void test_normal_form(void **state)
 	static const char *const normal[] = {"...", "a-b", "a/..b", "a/b", "a/c", "b", "x."};
 	struct pathset set;
 
-	(void)state;
 	init(&set, given, ARRAY_LEN(given));
 	assert_int_equal(set.paths.n, ARRAY_LEN(normal));
 	for (size_t i = 0; i < ARRAY_LEN(normal); i++)
@@ -41,7 +40,6 @@ static void test_refused(void **state)
 {
 	static const char *const bad[] = {"", "/", "/a", "..", "../a", "a/..", "a/../b", "./.."};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		AUTO_STRV struct strv given = {0};
 		struct err err = {0};
@@ -62,7 +60,6 @@ static void test_none_and_all(void **state)
 	static const char *const dot[] = {"./", "a"};
 	struct pathset set;
 
-	(void)state;
 	assert_int_equal(pathset_init(&set, NULL, "include", NULL), 0);
 	assert_false(pathset_covers(&set, "a"));
 	assert_false(pathset_at_root(&set).covered || pathset_at_root(&set).below);
@@ -79,7 +76,6 @@ static void test_covers(void **state)
 	static const char *const given[] = {"a/b", "a-b", "c"};
 	struct pathset set;
 
-	(void)state;
 	init(&set, given, ARRAY_LEN(given));
 	assert_true(pathset_covers(&set, "a/b"));
 	assert_true(pathset_covers(&set, "a/b/x/y"));
@@ -99,7 +95,6 @@ static void test_reach(void **state)
 	static const char *const given[] = {"a/b/c", "a-b", "a", "d/e/f"};
 	struct pathset set;
 
-	(void)state;
 	init(&set, given, ARRAY_LEN(given));
 	struct pathset_reach root = pathset_at_root(&set);
 	assert_true(root.below && !root.covered);

@@ -24,7 +24,6 @@ static char *file;
 
 static int setup(void **state)
 {
-	(void)state;
 	tree = tree_new();
 	cache_tree = tree_new();
 	AUTO_FREE char *stat = fs_join(cache_tree.root, "x/stat.v1");
@@ -34,7 +33,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	free(file);
 	tree_free(&tree);
 	tree_free(&cache_tree);
@@ -102,7 +100,6 @@ static void test_round_trip(void **state)
 {
 	struct dircache cache;
 
-	(void)state;
 	assert_int_equal(count_rows(), 0);
 	write_samples(good, ARRAY_LEN(good));
 	dircache_open(&cache, file);
@@ -138,7 +135,6 @@ static void test_damage(void **state)
 	AUTO_BUF struct buf data = {0};
 	struct dircache cache;
 
-	(void)state;
 	write_samples(good, ARRAY_LEN(good));
 	assert_int_equal(fs_read(file, 1 << 20, &data, NULL, NULL), 0);
 	for (size_t bit = 0; bit < 8 * data.len; bit++) {
@@ -168,7 +164,6 @@ static void test_rows_that_are_none(void **state)
 	AUTO_FREE char *path_long = mem_alloc(ENTRY_PATH_MAX + 2, 1);
 	struct sample one = {path_long, "", 0, 0, 0};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		write_samples(bad[i], 2);
 		assert_int_equal(count_rows(), 0);
@@ -212,7 +207,6 @@ static void test_take(void **state)
 	};
 	struct listing listing;
 
-	(void)state;
 	listing_init(&listing);
 	assert_true(listing_take(&listing, text, sizeof(text), 2));
 	assert_string_equal(listing.items.v[0].name, "dir");
@@ -331,7 +325,6 @@ static void hide_name(const char *dir, const char *name)
 
 static void test_is_requested(void **state)
 {
-	(void)state;
 	tree_write(&tree, "d/a", "");
 	tree_write(&tree, "d/b", "");
 	if (!os_dir_times_hold(tree.fd))
@@ -359,7 +352,6 @@ static bool is_remembered(const char *dir)
 /* One that could change again without a change of its times. */
 static void test_young_directories(void **state)
 {
-	(void)state;
 	make_tree();
 	if (!remember_tree())
 		skip();
@@ -378,7 +370,6 @@ static void test_young_directories(void **state)
 /* A few names are not worth a file. */
 static void test_when_it_is_written(void **state)
 {
-	(void)state;
 	tree_write(&tree, "d/a", "");
 	free(walk(true));
 	assert_int_equal(access(file, F_OK), -1);
@@ -397,7 +388,6 @@ static void test_part_forgets_nothing(void **state)
 {
 	struct stat before, after;
 
-	(void)state;
 	make_tree();
 	if (!remember_tree())
 		skip();
@@ -493,7 +483,6 @@ static void change_something(void)
 
 static void test_same_as_without(void **state)
 {
-	(void)state;
 	make_tree();
 	if (!remember_tree())
 		skip();

@@ -89,7 +89,6 @@ static int find_repo(
 {
 	struct runtime *w = ctx;
 
-	(void)err;
 	strv_add(&w->requested, dir);
 	*ret_repo = NULL;
 	for (size_t i = 0; i < w->n_repos; i++)

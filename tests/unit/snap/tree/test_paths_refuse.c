@@ -30,7 +30,6 @@ static int find_repo(
 {
 	struct runtime *w = ctx;
 
-	(void)err;
 	*ret_repo = *dir ? NULL : &w->repo;
 	return 0;
 }
@@ -644,7 +643,6 @@ static void test_large_rules(void **state)
 static int fail_to_find(
 	void *ctx, const char *dir, const struct paths_repo **ret_repo, struct err *err)
 {
-	(void)ctx;
 	*ret_repo = NULL;
 	return *dir ? err_set(err, E_SNAPSHOT_OWNER, "%s is not ours", dir) : 0;
 }

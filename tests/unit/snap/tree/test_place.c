@@ -66,7 +66,6 @@ static void expect_error(int rc, enum err_id id, const char *words)
 
 static void test_repository(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; mkdir -p r/a/b");
 	assert_int_equal(find("r"), 0);
 	expect("r", ".", "r/.git");
@@ -76,7 +75,6 @@ static void test_repository(void **state)
 
 static void test_start_through_link(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; mkdir r/a; ln -s r/a l; ln -s r rr");
 	assert_int_equal(find("l"), 0);
 	expect("r", "a", "r/.git");
@@ -86,7 +84,6 @@ static void test_start_through_link(void **state)
 
 static void test_no_repository(void **state)
 {
-	(void)state;
 	fix_sh("mkdir -p p/a/b q; : > p/dlrun.yaml");
 	assert_int_equal(find("p/a/b"), 0);
 	expect("p", "a/b", NULL);
@@ -96,7 +93,6 @@ static void test_no_repository(void **state)
 
 static void test_nearest_marker_wins(void **state)
 {
-	(void)state;
 	fix_sh("mkdir -p p/a/b; : > p/dlrun.yaml; : > p/a/dlrun.yaml; mkdir p/a/b/dlrun.yaml");
 	assert_int_equal(find("p/a/b"), 0);
 	expect("p/a", "b", NULL);
@@ -104,7 +100,6 @@ static void test_nearest_marker_wins(void **state)
 
 static void test_repository_wins_over_marker(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; mkdir -p r/exp; : > r/exp/dlrun.yaml");
 	assert_int_equal(find("r/exp"), 0);
 	expect("r", "exp", "r/.git");
@@ -113,7 +108,6 @@ static void test_repository_wins_over_marker(void **state)
 /* git goes on upwards from a .git that is no repository, and so do we. */
 static void test_stray_git_directory(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; mkdir -p r/a/.git/objects");
 	assert_int_equal(find("r/a"), 0);
 	expect("r", "a", "r/.git");
@@ -121,7 +115,6 @@ static void test_stray_git_directory(void **state)
 
 static void test_work_tree_and_submodule(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; cd r; git commit -q --allow-empty -m x; git worktree add -q ../w;"
 	       "git init -q ../s; git -C ../s commit -q --allow-empty -m y;"
 	       "git submodule --quiet add ../s sub; mkdir sub/d");
@@ -138,7 +131,6 @@ static void test_work_tree_and_submodule(void **state)
 /* A bare repository with work trees beside it: the setting speaks of the main one only. */
 static void test_work_tree_of_bare_repository(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; git -C r commit -q --allow-empty -m x; git clone -q --bare r p/.bare;"
 	       "cd p; echo 'gitdir: ./.bare' > .git; git worktree add -q w main");
 	assert_int_equal(find("p/w"), 0);
@@ -148,7 +140,6 @@ static void test_work_tree_of_bare_repository(void **state)
 
 static void test_broken_git_file(void **state)
 {
-	(void)state;
 	fix_sh("mkdir -p b/d c; echo 'gitdir: /proc/nonexistent/.git/worktrees/b' > b/.git; : > c/.git");
 	assert_int_equal(find("b/d"), 0);
 	expect("b", "d", NULL);
@@ -158,7 +149,6 @@ static void test_broken_git_file(void **state)
 
 static void test_bare(void **state)
 {
-	(void)state;
 	fix_sh("git init -q --bare b.git; git init -q r; git init -q x;"
 	       "git -C x config core.bare true");
 	expect_error(find("b.git"), E_SNAPSHOT_BARE, "b.git' is a bare repository");
@@ -172,7 +162,6 @@ static void test_bare(void **state)
 
 static void test_root_and_home_are_refused(void **state)
 {
-	(void)state;
 	fix_sh("ln -s home hh; ln -s / slash; mkdir home/p");
 	expect_error(find("home"), E_SNAPSHOT_ROOT, "your home directory");
 	expect_error(find("hh"), E_SNAPSHOT_ROOT, "your home directory");
@@ -184,7 +173,6 @@ static void test_root_and_home_are_refused(void **state)
 
 static void test_home_by_a_link(void **state)
 {
-	(void)state;
 	struct tree_place_options options = {.marker = "dlrun.yaml"};
 
 	fix_sh("ln -s home hh");
@@ -197,7 +185,6 @@ static void test_home_by_a_link(void **state)
 
 static void test_marker_in_home_does_not_count(void **state)
 {
-	(void)state;
 	fix_sh("mkdir home/p; : > home/dlrun.yaml");
 	assert_int_equal(find("home/p"), 0);
 	expect("home/p", ".", NULL);
@@ -205,7 +192,6 @@ static void test_marker_in_home_does_not_count(void **state)
 
 static void test_repository_of_home(void **state)
 {
-	(void)state;
 	fix_sh("git init -q home; mkdir -p home/p/a 'home/q q'; : > home/p/dlrun.yaml");
 	expect_error(find("home"), E_SNAPSHOT_ROOT, "your home directory");
 	expect_error(find("home/q q"), E_SNAPSHOT_ROOT, "lies in the repository of all of");
@@ -217,7 +203,6 @@ static void test_repository_of_home(void **state)
 
 static void test_git_dir_given(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; mkdir -p t/a w x; : > x/y");
 	/* Without a work tree the current directory is its root. */
 	assert_int_equal(find_with((struct tree_place_options){.git_dir = "../r/.git"}, "t"), 0);
@@ -236,7 +221,6 @@ static void test_git_dir_given(void **state)
 
 static void test_work_tree_given_alone(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; mkdir -p r/a/b");
 	assert_int_equal(find_with((struct tree_place_options){.work_tree = ".."}, "r/a/b"), 0);
 	expect("r/a", "b", "r/.git");
@@ -244,7 +228,6 @@ static void test_work_tree_given_alone(void **state)
 
 static void test_work_tree_configured(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; mkdir -p t/d; git -C r config core.worktree ../../t");
 	assert_int_equal(
 		find_with((struct tree_place_options){.git_dir = "../../r/.git"}, "t/d"), 0);
@@ -256,7 +239,6 @@ static void test_work_tree_configured(void **state)
 
 static void test_start_missing(void **state)
 {
-	(void)state;
 	assert_int_equal(find("nowhere"), -ERR_IO);
 	assert_true(strstr(err.message, "nowhere"));
 }
@@ -277,7 +259,6 @@ static void expect_config(const char *text, bool bare, const char *work_tree)
 
 static void test_configuration(void **state)
 {
-	(void)state;
 	expect_config("", false, NULL);
 	expect_config("[core]\n\tbare = true\n", true, NULL);
 	expect_config("[CORE] BARE\n", true, NULL);
@@ -297,7 +278,6 @@ static void test_configuration(void **state)
 
 static void test_object_format(void **state)
 {
-	(void)state;
 	AUTO_GITDIR_CONFIG struct gitdir_config config;
 	AUTO_FREE char *dir = fix_path("r/.git");
 
@@ -308,7 +288,6 @@ static void test_object_format(void **state)
 
 static void test_configuration_per_work_tree(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; cd r; git config extensions.worktreeConfig true;"
 	       "git config --worktree core.bare true");
 	expect_error(find("r"), E_SNAPSHOT_BARE, "holds the data");

@@ -149,7 +149,6 @@ static void expect_sound(const char *tree)
 
 static void test_dirty(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; echo edited > d/e/f; echo new > n; rm g; chmod +x f/g");
 	write_record("r", "run-1");
@@ -173,7 +172,6 @@ static void test_only_what_is_needed(void **state)
 		"cd r/.git; find . -type f | LC_ALL=C sort | xargs sha256sum; find . -type d | "
 		"LC_ALL=C sort";
 
-	(void)state;
 	make_repository();
 	AUTO_FREE char *script = mem_printf("(%s) > before", list);
 	fix_sh(script);
@@ -196,7 +194,6 @@ static void test_only_what_is_needed(void **state)
 
 static void test_same_again(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; echo edited > g");
 	write_record("r", "a");
@@ -212,7 +209,6 @@ static void test_same_again(void **state)
 
 static void test_unborn(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; cd r; echo 1 > a; mkdir d; : > d/empty; git add -N a");
 	write_record("r", "first");
 	expect_tree("r", "first");
@@ -223,7 +219,6 @@ static void test_unborn(void **state)
 /* The index says that the empty blob is there, but it is not. */
 static void test_intent_to_add(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; : > e; git add -N e");
 	write_record("r", "e");
@@ -233,7 +228,6 @@ static void test_intent_to_add(void **state)
 
 static void test_many_objects_make_one_pack(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; i=0; while [ $i -lt 60 ]; do echo $i > n$i; i=$((i + 1)); done");
 	write_record("r", "few");
@@ -255,7 +249,6 @@ static void test_many_objects_make_one_pack(void **state)
 
 static void test_nested_and_submodule(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("git init -q s; cd s; echo s > s; mkdir t; echo t > t/t; git add .;"
 	       "git commit -q -m s; cd ../r; git submodule --quiet add ../s sub;"
@@ -270,7 +263,6 @@ static void test_nested_and_submodule(void **state)
 
 static void test_bytes_as_on_disk(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git config core.autocrlf true; echo '*.t text filter=none ident' >"
 	       ".gitattributes; printf 'a\\r\\n$Id: x$\\n' > a.t");
@@ -281,7 +273,6 @@ static void test_bytes_as_on_disk(void **state)
 
 static void test_odd_names(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; mkdir a a.b a-b 'a b'; for d in a a.b a-b 'a b' .; do echo $d > \"$d/a.c\";"
 	       " echo $d > \"$d/a0\"; done; echo x > \"$(printf 'n\\n\\377')\"; echo x > gitx;"
@@ -293,7 +284,6 @@ static void test_odd_names(void **state)
 
 static void test_linked_work_tree(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git worktree add -q -b side ../w; echo n > ../w/n; git -C ../w add n;"
 	       "git -C ../w commit -q -m n; echo m > ../w/m");
@@ -306,7 +296,6 @@ static void test_linked_work_tree(void **state)
 
 static void test_split_index(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git update-index --split-index; echo 4 > g");
 	write_record("r", "split");
@@ -315,7 +304,6 @@ static void test_split_index(void **state)
 
 static void test_file_mode_off(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git config core.fileMode false; chmod +x g; chmod -x x; echo n > n;"
 	       "chmod +x n");
@@ -326,7 +314,6 @@ static void test_file_mode_off(void **state)
 
 static void test_no_name_configured(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("rm home/.gitconfig");
 	write_record("r", "nobody");
@@ -339,7 +326,6 @@ static void test_no_name_configured(void **state)
 
 static void test_shared_repository(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; find .git -type d -exec chmod g+ws {} +; echo edited > g");
 	write_record("r", "shared");
@@ -350,7 +336,6 @@ static void test_shared_repository(void **state)
 
 static void test_none_without_repository(void **state)
 {
-	(void)state;
 	fix_sh("mkdir p; echo 1 > p/a; git init -q --object-format=sha256 r; echo 1 > r/a");
 	expect_none("p", "not in a git repository");
 	expect_none("r", "SHA-256");
@@ -369,7 +354,6 @@ static void test_none_without_repository(void **state)
 
 static void test_none_over_the_limits(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; truncate -s 8388608 big");
 	write_record("r", "most");
@@ -390,7 +374,6 @@ static void test_none_when_a_file_changed_since(void **state)
 	static const char *const changes[] = {"echo other > g", "echo 444 > g", "rm g",
 		"rm g; ln -s x g", "rm g; mkfifo g", "truncate -s 9000000 g"};
 
-	(void)state;
 	make_repository();
 	for (size_t i = 0; i < sizeof(changes) / sizeof(*changes); i++) {
 		AUTO_FREE char *script = mem_printf("cd r; %s", changes[i]);
@@ -408,7 +391,6 @@ static void test_none_when_a_file_changed_since(void **state)
 
 static void test_none_where_nothing_may_be_written(void **state)
 {
-	(void)state;
 	int status;
 
 	make_repository();
@@ -436,7 +418,6 @@ static void test_none_where_nothing_may_be_written(void **state)
 
 static void test_leftovers_of_the_dead(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r/.git/objects; mkdir -p tmp_objdir-dlrun-dead00/ab tmp_objdir-dlrun-dead01;"
 	       "echo x > tmp_objdir-dlrun-dead00/ab/cd; : > tmp_objdir-dlrun-dead00/lock;"
@@ -460,7 +441,6 @@ static void test_leftovers_of_the_dead(void **state)
 /* Between the two files of a pack: the second follows. */
 static void test_half_a_pack(void **state)
 {
-	(void)state;
 	make_repository();
 	make_directories(100);
 	write_record("r", "pack");
@@ -476,7 +456,6 @@ static void test_half_a_pack(void **state)
 /* Killed at any moment, the repository is sound and the next record cleans up. */
 static void test_killed(void **state)
 {
-	(void)state;
 	make_repository();
 	make_directories(40);
 	for (long i = 0; i < 40; i++) {
@@ -509,7 +488,6 @@ static void test_many_at_once(void **state)
 	enum { N = 12 };
 	pid_t pids[N];
 
-	(void)state;
 	make_repository();
 	make_directories(40);
 	for (size_t i = 0; i < N; i++) {
@@ -534,7 +512,6 @@ static void test_sweep_beside_others(void **state)
 {
 	enum { N = 20 };
 
-	(void)state;
 	make_repository();
 	AUTO_FREE char *git_dir = fix_path("r/.git");
 	AUTO_FREE char *dir = fix_path("r/.git/objects/tmp_objdir-dlrun-abcdef");
@@ -567,7 +544,6 @@ static void test_sweep_beside_others(void **state)
 
 static void test_remove(void **state)
 {
-	(void)state;
 	make_repository();
 	AUTO_FREE char *root = fix_path("r");
 	fix_sh("cd r; echo edited > g");
@@ -598,7 +574,6 @@ static void test_remove_whatever_it_is(void **state)
 {
 	static const char *const ids[] = {"c", "d", "e", "f"};
 
-	(void)state;
 	make_repository();
 	AUTO_FREE char *root = fix_path("r");
 	fix_sh("cd r; git update-ref refs/dlrun/c HEAD; git update-ref refs/dlrun/d HEAD;"
@@ -612,7 +587,6 @@ static void test_remove_whatever_it_is(void **state)
 
 static void test_remove_where_nothing_is(void **state)
 {
-	(void)state;
 	AUTO_FREE char *missing = fix_path("nowhere"), *plain = fix_path("p");
 	const char *commit = "0123456789012345678901234567890123456789";
 

@@ -207,7 +207,6 @@ static void test_names(void **state)
 {
 	const char *what;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(secret_names); i++) {
 		what = NULL;
 		if (secret_by_name(secret_names[i], &what) != SECRET_YES || !what)
@@ -226,7 +225,6 @@ static void test_contents(void **state)
 {
 	const char *what;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(polls); i++) {
 		const struct observe *observe = &polls[i];
 		if (secret_by_name(observe->name, NULL) != SECRET_READ)
@@ -251,7 +249,6 @@ static void test_binary_keys(void **state)
 	static const char sec1[] = {'0', 119, 2, 1, 1, 4, 32, 1};
 	static const char certificate[] = {'0', '\x82', 4, '\xa4', '0', '\x82', 3, '\x8c'};
 
-	(void)state;
 	assert_true(secret_by_content("a.der", pkcs1, sizeof(pkcs1), NULL));
 	assert_true(secret_by_content("a.key", pkcs8, sizeof(pkcs8), NULL));
 	assert_true(secret_by_content("a.pem", sec1, sizeof(sec1), NULL));
@@ -264,7 +261,6 @@ static void test_head_without_end(void **state)
 {
 	static const char head[] = {'t', 'o', 'k', 'e', 'n', '='};
 
-	(void)state;
 	for (size_t len = 0; len <= sizeof(head); len++) {
 		char *copy = mem_dup(head, len);
 		assert_false(secret_by_content(".flyrc", copy, len, NULL));

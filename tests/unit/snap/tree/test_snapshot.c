@@ -159,7 +159,6 @@ static char *git_files(bool times)
 
 static void test_clean(void **state)
 {
-	(void)state;
 	make_repository();
 	AUTO_FREE char *before = git_files(true);
 	AUTO_FREE char *commit = fix_out("git -C r rev-parse HEAD");
@@ -183,7 +182,6 @@ static void test_id(void **state)
 {
 	char id[DIGEST_TEXT_SIZE];
 
-	(void)state;
 	make_repository();
 	take("r", false);
 	AUTO_FREE char *expected = fix_out(
@@ -205,7 +203,6 @@ static void test_id(void **state)
 
 static void test_counts(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; echo changed > g");
 	take("r", false);
@@ -232,7 +229,6 @@ static void test_counts(void **state)
 
 static void test_staged(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; echo staged > g; git add g");
 	take("r", false);
@@ -250,7 +246,6 @@ static void test_staged(void **state)
 
 static void test_unborn_and_detached(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; echo 1 > r/a");
 	take("r", false);
 	expect_git(true, 0, 1, 0);
@@ -268,7 +263,6 @@ static void test_unborn_and_detached(void **state)
 
 static void test_conflict(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git checkout -q -b o; echo b > g; git commit -q -a -m 2;"
 	       "git checkout -q main;"
@@ -282,7 +276,6 @@ static void test_conflict(void **state)
 /* git does not look at these; the bytes on disk are what runs. */
 static void test_assume_unchanged_and_skip_worktree(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git update-index --assume-unchanged g; git update-index --skip-worktree d/f;"
 	       "echo edited > g; echo edited > d/f; git update-index --skip-worktree e/f; rm e/f");
@@ -295,7 +288,6 @@ static void test_assume_unchanged_and_skip_worktree(void **state)
 /* Bytes as on disk; a file that only a filter changed is no edit while git knows its stat data. */
 static void test_line_ends(void **state)
 {
-	(void)state;
 	fix_sh("git init -q r; cd r; echo '* text=auto eol=crlf' > .gitattributes;"
 	       "printf 'a\\nb\\n' > t; git add .; git commit -q -m x; rm t; git checkout -q t");
 	settle();
@@ -310,7 +302,6 @@ static void test_line_ends(void **state)
 
 static void test_file_mode_off(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git config core.fileMode false; chmod +x g");
 	take("r", false);
@@ -320,7 +311,6 @@ static void test_file_mode_off(void **state)
 
 static void test_linked_work_tree(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git worktree add -q -b side ../w; echo n > ../w/n");
 	take("w", false);
@@ -339,7 +329,6 @@ static void make_submodule(void)
 
 static void test_submodule(void **state)
 {
-	(void)state;
 	make_submodule();
 	take("r", false);
 	expect_git(false, 0, 0, 0);
@@ -370,7 +359,6 @@ static void test_submodule(void **state)
 
 static void test_nested_repository(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git init -q nested; cd nested; echo 1 > a; git add a; git commit -q -m x");
 	take("r", false);
@@ -380,7 +368,6 @@ static void test_nested_repository(void **state)
 
 static void test_sparse_checkout(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git sparse-checkout set --cone --no-sparse-index d");
 	take("r", false);
@@ -396,7 +383,6 @@ static void test_sparse_checkout(void **state)
 
 static void test_split_index(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; git update-index --split-index; echo 4 > g");
 	/* git sets the time of the shared index whenever it reads it. */
@@ -410,7 +396,6 @@ static void test_split_index(void **state)
 
 static void test_sha256_repository(void **state)
 {
-	(void)state;
 	fix_sh("git init -q --object-format=sha256 r; cd r; echo 1 > a; echo 2 > b; mkdir c;"
 	       "echo '*.log' > .gitignore; echo 3 > c/d; echo 4 > kept.log; git add -f .;"
 	       "git commit -q -m x; echo x > gone.log");
@@ -430,7 +415,6 @@ static void test_sha256_repository(void **state)
 
 static void test_no_repository(void **state)
 {
-	(void)state;
 	fix_sh("mkdir -p p/a; echo '*.o' > p/.gitignore; echo 1 > p/a/f; echo 2 > p/x.o");
 	take("p", true);
 	assert_false(snap->git.present);
@@ -440,7 +424,6 @@ static void test_no_repository(void **state)
 
 static void test_broken_git_file(void **state)
 {
-	(void)state;
 	fix_sh("mkdir p; echo 1 > p/f; echo 'gitdir: /nowhere' > p/.git");
 	take("p", false);
 	expect_list("f0 2 f\n");
@@ -450,7 +433,6 @@ static void test_broken_git_file(void **state)
 
 static void test_foreign_owner(void **state)
 {
-	(void)state;
 	if (!fix_is_root())
 		skip();
 	make_repository();
@@ -462,7 +444,6 @@ static void test_foreign_owner(void **state)
 
 static void test_paths_and_include(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; echo e/f > .dlrunignore; echo '*.bin' > .gitignore; echo 1 > d/v.bin; rm x;"
 	       "echo 1 > e/n");
@@ -477,7 +458,6 @@ static void test_paths_and_include(void **state)
 
 static void test_odd_files(void **state)
 {
-	(void)state;
 	fix_sh("mkdir p; cd p; : > empty; mkfifo fifo; ln -s /nowhere dangling; ln -s l l;"
 	       "ln -s \"$(printf '%04000d' 0)\" long; printf x > \"$(printf 'a\\nb\\t\\377')\";"
 	       "ln empty hard; touch -d 2106-01-01 future; touch -d 1960-01-01 past;"
@@ -495,7 +475,6 @@ static void test_odd_files(void **state)
 
 static void test_warnings(void **state)
 {
-	(void)state;
 	fix_sh("mkdir -p p/a/__pycache__ p/b; cd p; echo x > a/__pycache__/m.pyc;"
 	       "printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:0\\n' > a/lfs;"
 	       "cp a/lfs lfs2; printf '#!/bin/sh\\r\\n' > s.sh;"
@@ -526,7 +505,6 @@ static void test_warnings(void **state)
 
 static void test_cache(void **state)
 {
-	(void)state;
 	make_repository();
 	settle();
 	take("r", true);
@@ -551,7 +529,6 @@ static void test_cache(void **state)
 /* The same size, and times that are set back: ctime tells. */
 static void test_racy_edits(void **state)
 {
-	(void)state;
 	make_repository();
 	settle();
 	take("r", true);
@@ -566,7 +543,6 @@ static void test_racy_edits(void **state)
 
 static void test_same_tick_edits(void **state)
 {
-	(void)state;
 	fix_sh("mkdir p");
 	for (int i = 0; i < 200; i++) {
 		char text[2] = {(char)('a' + i % 26), '\0'};
@@ -581,7 +557,6 @@ static void test_same_tick_edits(void **state)
 
 static void test_cache_of_no_repository(void **state)
 {
-	(void)state;
 	fix_sh("mkdir p; echo 1 > p/a; echo 2 > p/b");
 	settle();
 	take("p", true);
@@ -603,7 +578,6 @@ static void test_cache_of_many(void **state)
 {
 	char id[DIGEST_TEXT_SIZE];
 
-	(void)state;
 	fix_sh("mkdir r; cd r; seq -f 'f%05g' 0 5000 | xargs touch");
 	settle();
 	take("r", true);
@@ -622,7 +596,6 @@ static void test_cache_of_many(void **state)
 
 static void test_cache_of_a_part(void **state)
 {
-	(void)state;
 	make_repository();
 	settle();
 	take("r", true);
@@ -657,7 +630,6 @@ static void test_settings_that_change(void **state)
 	static const char *const kept[] = {"true", "rm $f", "echo x >$f",
 		"printf 'ignore_case 0\nexcludes_file /x\nx' >$f", "echo ignore_case 1 >$f"};
 
-	(void)state;
 	make_repository();
 	fix_sh("touch r/a.tmp; echo '*.tmp' > none-of-these");
 	take("r", true);
@@ -681,7 +653,6 @@ static void test_settings_that_change(void **state)
 
 static void test_owner_that_changes(void **state)
 {
-	(void)state;
 	if (!fix_is_root())
 		skip();
 	make_repository();
@@ -704,7 +675,6 @@ static void test_damaged_cache(void **state)
 	static const char *const damage[] = {"truncate -s 100", "truncate -s 0", "rm -f",
 		"dd if=/dev/zero bs=1 count=1 seek=120 conv=notrunc status=none of="};
 
-	(void)state;
 	make_repository();
 	settle();
 	for (size_t i = 0; i < sizeof(damage) / sizeof(*damage); i++) {
@@ -723,7 +693,6 @@ static void test_damaged_cache(void **state)
 
 static void test_cache_directory_that_is_a_file(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_put("cache", "");
 	take("r", true);
@@ -734,7 +703,6 @@ static void test_cache_directory_that_is_a_file(void **state)
 /* The clock went forward a day and back: nothing wrong is taken for right. */
 static void test_future_times(void **state)
 {
-	(void)state;
 	fix_sh("mkdir p");
 	for (int i = 0; i < 3; i++) {
 		AUTO_FREE char *script = mem_printf("echo %d > p/f; touch -d '1 day' p/f", i);
@@ -747,7 +715,6 @@ static void test_future_times(void **state)
 
 static void test_two_at_once(void **state)
 {
-	(void)state;
 	make_repository();
 	settle();
 	for (int i = 0; i < 8; i++) {
@@ -829,7 +796,6 @@ static void test_growing_file(void **state)
 {
 	struct writer writer;
 
-	(void)state;
 	fix_sh("mkdir p; : > p/log; echo 1 > p/other");
 	start(&writer, append, "p/log");
 	for (int i = 0; i < 50; i++) {
@@ -855,7 +821,6 @@ static void test_file_that_never_rests(void **state)
 {
 	struct writer writer;
 
-	(void)state;
 	/* Large enough that a write falls into every reading. */
 	fix_sh("mkdir p; head -c 30000000 /dev/zero > p/big; echo 1 > p/other");
 	start(&writer, scribble, "p/big");
@@ -886,7 +851,6 @@ static void test_kinds_that_swap(void **state)
 {
 	struct writer writer;
 
-	(void)state;
 	fix_sh("mkdir p; echo secret > outside; echo 1 > p/x; ln -s ../outside p/x.a;"
 	       "echo 2 > p/y");
 	start(&writer, swap, "p/x");
@@ -906,7 +870,6 @@ static void test_unreadable(void **state)
 {
 	int status;
 
-	(void)state;
 	fix_sh("mkdir -p p/d; echo 1 > p/d/f; echo 2 > p/g; echo 3 > p/ok; chmod 755 .;"
 	       "chmod -R go+rX p; chmod 000 p/g p/d/f");
 	pid_t pid = fork();
@@ -931,7 +894,6 @@ static void test_refresh(void **state)
 {
 	char id[DIGEST_TEXT_SIZE];
 
-	(void)state;
 	make_repository();
 	take("r", true);
 	memcpy(id, snap->id, sizeof(id));
@@ -953,7 +915,6 @@ static void test_refresh(void **state)
 
 static void test_opener(void **state)
 {
-	(void)state;
 	make_repository();
 	take("r", false);
 	struct entry_opener opener = snapshot_opener(snap);
@@ -979,7 +940,6 @@ static void test_opener(void **state)
 /* A directory that becomes a link must not lead out of the tree. */
 static void test_opener_stays_inside(void **state)
 {
-	(void)state;
 	make_repository();
 	take("r", false);
 	struct entry_opener opener = snapshot_opener(snap);
@@ -992,7 +952,6 @@ static void test_opener_stays_inside(void **state)
 
 static void test_limits_come_first(void **state)
 {
-	(void)state;
 	make_repository();
 	fix_sh("cd r; echo k > .env");
 	assert_int_equal(try_take("r", true), -ERR_LIMIT);

@@ -27,7 +27,6 @@ static char root[256], *path;
 
 static int make_root(void **state)
 {
-	(void)state;
 	const char *tmp = getenv("TMPDIR");
 
 	snprintf(root, sizeof(root), "%s/dlrun-test-XXXXXX", str_empty(tmp) ? "/tmp" : tmp);
@@ -39,7 +38,6 @@ static int make_root(void **state)
 
 static int remove_root(void **state)
 {
-	(void)state;
 	free(path);
 	return fs_remove_tree(AT_FDCWD, root, NULL);
 }
@@ -95,7 +93,6 @@ static size_t count(void)
 
 static void test_path(void **state)
 {
-	(void)state;
 	AUTO_FREE char *other = statcache_path("/c", "/some/other");
 	AUTO_FREE char *same = statcache_path("/c", "/some/tree");
 
@@ -110,7 +107,6 @@ static void test_round_trip(void **state)
 	struct statcache cache;
 	struct statcache_cursor cursor = {0};
 
-	(void)state;
 	write_entries(5000);
 	statcache_open(&cache, path);
 	assert_int_equal(cache.file.n, 5000);
@@ -136,7 +132,6 @@ static void test_seek(void **state)
 	struct statcache_cursor all = {0}, cursor;
 	char path_after[80];
 
-	(void)state;
 	write_entries(1000);
 	statcache_open(&cache, path);
 	statcache_seek(&cache, &cursor, "");
@@ -158,7 +153,6 @@ static void test_seek(void **state)
 
 static void test_empty_and_missing(void **state)
 {
-	(void)state;
 	assert_int_equal(count(), 0);
 	write_entries(0);
 	assert_int_equal(access(path, R_OK), 0);
@@ -174,7 +168,6 @@ static void test_empty_and_missing(void **state)
 
 static void test_modes(void **state)
 {
-	(void)state;
 	AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
 	struct stat st;
 
@@ -191,7 +184,6 @@ static void test_damage_is_seen(void **state)
 	AUTO_BUF struct buf data = {0};
 	struct statcache cache;
 
-	(void)state;
 	write_entries(12);
 	assert_int_equal(fs_read(path, 1 << 20, &data, NULL, NULL), 0);
 	assert_true(statcache_parse(&cache, data.data, data.len));
@@ -215,13 +207,11 @@ static char noted[512];
 
 static void note(void *ctx, const char *line)
 {
-	(void)ctx;
 	snprintf(noted, sizeof(noted), "%s", line);
 }
 
 static void test_damaged_file_is_noted(void **state)
 {
-	(void)state;
 	write_entries(100);
 	assert_int_equal(truncate(path, 1000), 0);
 	log_set_sink(note, NULL);
@@ -235,7 +225,6 @@ static void test_damaged_file_is_noted(void **state)
 
 static void test_odd_files(void **state)
 {
-	(void)state;
 	AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
 
 	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
@@ -255,7 +244,6 @@ static void test_odd_files(void **state)
 
 static void test_directory_cannot_be_made(void **state)
 {
-	(void)state;
 	AUTO_FREE char *file = mem_printf("%s/file", root);
 	AUTO_FREE char *below = statcache_path(file, "/tree");
 	int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -271,7 +259,6 @@ static void test_directory_cannot_be_made(void **state)
 /* Of two at the same time one writes; the other gives up at once. */
 static void test_lock(void **state)
 {
-	(void)state;
 	struct cachefile_writer *first = statcache_write(path);
 	struct statcache_entry entry = entry_of(1);
 
@@ -285,7 +272,6 @@ static void test_lock(void **state)
 /* What a killed process left in the temporary file does not come back. */
 static void test_leftover_is_overwritten(void **state)
 {
-	(void)state;
 	write_entries(50);
 	AUTO_FREE char *temp = mem_printf("%s.tmp", path);
 	assert_int_equal(rename(path, temp), 0);
@@ -297,7 +283,6 @@ static void test_leftover_is_overwritten(void **state)
 /* A write that fails in the middle leaves the old file and nothing else. */
 static void test_full_disk(void **state)
 {
-	(void)state;
 	AUTO_FREE char *temp = mem_printf("%s.tmp", path);
 	int status;
 
@@ -323,7 +308,6 @@ static void test_full_disk(void **state)
 
 static void test_temporary_name_that_is_a_link(void **state)
 {
-	(void)state;
 	AUTO_FREE char *temp = mem_printf("%s.tmp", path);
 	AUTO_FREE char *other = mem_printf("%s/other", root);
 
@@ -336,7 +320,6 @@ static void test_temporary_name_that_is_a_link(void **state)
 
 static void test_long_paths_stay_out(void **state)
 {
-	(void)state;
 	AUTO_FREE char *name = mem_alloc(70001, 1);
 	struct cachefile_writer *writer = statcache_write(path);
 	struct statcache_entry entry = entry_of(1);
@@ -361,7 +344,6 @@ static void test_matches(void **state)
 	};
 	struct statcache_stat stat = same;
 
-	(void)state;
 	assert_true(statcache_matches(&entry, &same, false));
 	stat.size++;
 	assert_false(statcache_matches(&entry, &stat, true));
@@ -389,7 +371,6 @@ static void test_settled(void **state)
 	const int64_t second = 1000000000, now = 1800000000 * second;
 	struct statcache_stat stat = {.mtime_ns = now - 3 * second};
 
-	(void)state;
 	/* A coarse clock. */
 	stat.ctime_ns = stat.mtime_ns;
 	assert_true(statcache_is_settled(&stat, now, false));

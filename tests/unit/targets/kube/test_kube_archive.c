@@ -50,7 +50,6 @@ static void test_goes_on_at_its_places(void **state)
 	const char *dir = tmp;
 	struct kube_archive *archive = open_archive(dir);
 
-	(void)state;
 	assert_int_equal(add(archive, 0, "one\n"), 0);
 	assert_int_equal(add(archive, 2, "two\n"), 0);
 	kube_archive_free(archive);
@@ -74,7 +73,6 @@ static void test_after_a_kill(void **state)
 		{"g", "3\n", "one\ntw3\n"}, {"g", "", "one\ntw"}};
 	const char *dir = tmp;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_FREE char *own = mem_printf("%s/%zu", dir, i);
 		AUTO_FREE char *places = fs_join(own, ATTEMPT_RANKS ".tmp/places");
@@ -99,7 +97,6 @@ static void test_its_limit(void **state)
 	const char *dir = tmp;
 	struct kube_archive *archive = open_archive(dir);
 
-	(void)state;
 	assert_int_equal(add(archive, 0, "12345678\n"), 0);
 	assert_int_equal(add(archive, 1, "ab\n"), 1);
 	assert_int_equal(add(archive, 1, "c\n"), 0);
@@ -121,7 +118,6 @@ static void test_one_at_a_time(void **state)
 	const char *dir = tmp;
 	struct kube_archive *archive = open_archive(dir), *other = NULL;
 
-	(void)state;
 	assert_int_equal(kube_archive_open(dir, MAX, &other, NULL), 1);
 	kube_archive_free(archive);
 	kube_archive_free(open_archive(dir));
@@ -143,7 +139,6 @@ static void test_what_is_missing_at_the_end(void **state)
 	};
 	const char *dir = tmp;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_FREE char *own = mem_printf("%s/%zu", dir, i);
 		AUTO_FREE char *unfinished = fs_join(own, ATTEMPT_RANKS ".tmp");

@@ -108,7 +108,6 @@ static void test_logs_that_are_refused(void **state)
 	const struct target_log_request request = {.tail_lines = -1, .rank = -1};
 	char token[TARGET_TOKEN_SIZE] = "";
 
-	(void)state;
 	begin(&place, "/pods?");
 	WAITED(logs, &place);
 	assert_int_equal(place.target->ops->logs(
@@ -127,7 +126,6 @@ static void test_a_log_that_is_given_up(void **state)
 	AUTO_PLACE struct place place;
 	AUTO_FREE char *kept = NULL;
 
-	(void)state;
 	begin(&place, NULL);
 	WAITED(keep, &place);
 	assert_int_equal(kube_keep(place.target, place.handle, true, &keep.call, NULL), 0);
@@ -143,7 +141,6 @@ static void test_last_words_of_a_cancelled_run(void **state)
 	AUTO_FREE char *kept = NULL;
 	struct kube_handle handle;
 
-	(void)state;
 	begin(&place, NULL);
 	WAITED(keep, &place);
 	WAITED(cancel, &place);
@@ -169,7 +166,6 @@ static void test_two_keep_at_once(void **state)
 	AUTO_PLACE struct place place;
 	AUTO_FREE char *text = NULL;
 
-	(void)state;
 	begin(&place, NULL);
 	WAITED(first, &place);
 	WAITED(second, &place);
@@ -207,7 +203,6 @@ static void test_many_ranks(void **state)
 	AUTO_PLACE struct place place;
 	AUTO_BUF struct buf pods = {0};
 
-	(void)state;
 	begin(&place, NULL);
 	buf_init(&pods, 1 << 20);
 	for (int i = 0; i < LOW; i++)
@@ -231,9 +226,6 @@ static void test_many_ranks(void **state)
 static int on_log_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
-	(void)rank;
-	(void)time_ms;
-	(void)err;
 	buf_add(ctx, data, len);
 	return 0;
 }
@@ -263,7 +255,6 @@ static void test_a_kept_log_is_read_from_its_start(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	begin(&place, NULL);
 	AUTO_FREE char *dir = dirs_attempt(&place.session.dirs, JOB, 1);
 	AUTO_FREE char *rank = fs_join(dir, ATTEMPT_RANKS "/0");
@@ -280,7 +271,6 @@ static void test_a_cancel_that_is_refused(void **state)
 	AUTO_PLACE struct place place;
 	struct kube_handle handle;
 
-	(void)state;
 	begin(&place, "DELETE");
 	WAITED(cancel, &place);
 	assert_int_equal(
@@ -299,7 +289,6 @@ static void test_a_list_that_is_not_found(void **state)
 	AUTO_PLACE struct place place;
 	AUTO(target_status_done) struct target_status status = {0};
 
-	(void)state;
 	begin(&place, "/jobs?");
 	refusal = 404;
 	WAITED(observe, &place);
@@ -320,12 +309,6 @@ static void on_notice(void *ctx, const char *text)
 static int on_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
-	(void)ctx;
-	(void)rank;
-	(void)data;
-	(void)len;
-	(void)time_ms;
-	(void)err;
 	return 0;
 }
 
@@ -338,7 +321,6 @@ static void test_restarts_of_a_jobset_are_said(void **state)
 		.tail_lines = -1, .rank = -1, .events = {on_data, on_notice, NULL, &notices}};
 	char token[TARGET_TOKEN_SIZE] = "";
 
-	(void)state;
 	begin(&place, NULL);
 	target_kube_of(place.target)->takes_jobset = true;
 	const struct spec spec = {.resources = {.nodes = 2}, .runtime = {.retries = 3}};
@@ -370,7 +352,6 @@ static void test_which_runs_are_jobsets(void **state)
 		{2, 0, true, "/jobs/" JOB "-3"}, {1, 1, true, "/jobs/" JOB "-3"}};
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	begin(&place, NULL);
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		const struct spec spec = {.resources = {.nodes = cases[i].nodes},
@@ -392,9 +373,6 @@ struct seen {
 static int on_seen(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
-	(void)rank;
-	(void)time_ms;
-	(void)err;
 	buf_add(&((struct seen *)ctx)->text, data, len);
 	return 0;
 }
@@ -444,7 +422,6 @@ static void test_what_was_followed_is_kept(void **state)
 		.follow = true,
 		.events = {on_seen, on_seen_notice, on_seen_gap, &seen}};
 
-	(void)state;
 	begin(&place, NULL);
 	AUTO_FREE char *dir = dirs_run(&place.session.dirs, JOB);
 	AUTO_FREE char *mark = fs_join(dir, RUN_SUBMIT_LOCK);

@@ -31,7 +31,6 @@ static void test_once(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	place_init(&place, on_request);
 	const struct kube_cluster *first = open_as(&place, NULL, NULL);
 	assert_ptr_equal(open_as(&place, NULL, NULL), first);
@@ -51,7 +50,6 @@ static void test_unknown(void **state)
 	AUTO_ERR struct err err = {0};
 	struct kube_cluster *cluster = NULL;
 
-	(void)state;
 	place_init(&place, on_request);
 	assert_true(kube_open(&place.session, "y", NULL, &cluster, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_CONTEXT);

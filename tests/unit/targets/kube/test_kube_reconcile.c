@@ -372,7 +372,6 @@ static void test_submits_that_end_in_the_middle(void **state)
 	} points[] = {{"POST", A_SECRET}, {"POST", A_SERVICE}, {"POST", A_JOB}, {"PATCH", A_SECRET},
 		{"PATCH", A_SERVICE}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(points); i++)
 		for (size_t k = 0; k < ARRAY_LEN(ways); k++)
 			submit_with(points[i].method, points[i].kind, ways[k]);
@@ -409,7 +408,6 @@ static void cancel_with(enum kind kind, enum way way)
 
 static void test_cancels_that_end_in_the_middle(void **state)
 {
-	(void)state;
 	for (enum kind kind = A_JOB; kind < KINDS; kind++)
 		for (size_t k = 0; k < ARRAY_LEN(ways); k++)
 			cancel_with(kind, ways[k]);
@@ -420,7 +418,6 @@ static void test_cancels_that_are_not_done(void **state)
 {
 	static const enum way failures[] = {IS_REFUSED, FAILS};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(failures); i++) {
 		AUTO_PLACE struct place place;
 
@@ -439,7 +436,6 @@ static void test_cancel_before_the_job(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	begin(&place);
 	happens("POST", A_JOB, DIES_BEFORE);
 	submit(&place);
@@ -460,7 +456,6 @@ static int accept_now(void *ctx, struct err *err)
 {
 	struct place *place = ctx;
 
-	(void)err;
 	kube_annotation_accepted(target_kube_of(place->target), handle_of(place), false);
 	return 0;
 }
@@ -471,7 +466,6 @@ static void test_accepted_meanwhile(void **state)
 	AUTO(target_status_done) struct target_status status = {0};
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	begin(&place);
 	happens("POST", A_JOB, DIES_BEFORE);
 	submit(&place);

@@ -68,7 +68,6 @@ static void test_attempts_are_one_run(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct json *items = json_array();
 
-	(void)state;
 	json_add(items, job("r-22222", "r-22222", "alice", record));
 	json_add(items, job("r-22222-3", "r-22222", "alice", record));
 	json_add(items, job("r-22222-2", "r-22222", "alice", record));
@@ -104,7 +103,6 @@ static void test_jobs_of_jobsets(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct json *items = json_array();
 
-	(void)state;
 	json_add(items, job_of_jobset("r-22222-2-w-0", "r-22222", "r-22222-2"));
 	/* What somebody else's JobSet makes, and names that do not agree. */
 	json_add(items, job_of_jobset("s-22222-x-0", "s-22222", "s-22222"));
@@ -121,7 +119,6 @@ static void test_jobsets_without_jobs(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct json *jobs = json_array(), *jobsets = json_array();
 
-	(void)state;
 	json_add(jobs, job_of_jobset("r-22222-w-0", "r-22222", "r-22222"));
 	read_jobs(jobs, NULL, &runs);
 	json_add(jobsets, job("r-22222", "r-22222", "alice", "{}"));
@@ -146,7 +143,6 @@ static void test_nothing_hostile_is_taken(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct json *items = json_array();
 
-	(void)state;
 	json_add(items, job("r-22222", "r-22222", NULL, record));
 	json_add(items, job("q-22222", "r-22222", "alice", "{}")); /* name and label differ */
 	json_add(items, job("../r-22222", "../r-22222", "alice", "{}"));
@@ -175,7 +171,6 @@ static void test_only_the_one_that_is_requested_for(void **state)
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct json *items = json_array();
 
-	(void)state;
 	json_add(items, job("r-22222", "r-22222", "alice", "{}"));
 	json_add(items, job("s-22222", "s-22222", "alice", "{}"));
 	read_jobs(items, "s-22222", &runs);
@@ -202,7 +197,6 @@ static void test_storage(void **state)
 	AUTO_JSON struct json *other = parse(POD_SPEC("\"csi\":{\"driver\":\"x\"}"));
 	struct kube_storage storage;
 
-	(void)state;
 	assert_false(kube_storage_of(NULL, &storage));
 	assert_true(kube_storage_of(empty, &storage) && !storage.is_kept);
 	assert_true(kube_storage_of(other, &storage) && !storage.is_kept);
@@ -244,7 +238,6 @@ static void test_pods_of_ranks(void **state)
 						"{\"terminated\":{}}},{\"name\":\"results\",\"state\":{\"running\":{}}}]}}]}");
 	struct kube_rank_pods ranks = {0};
 
-	(void)state;
 	kube_rank_pods_of(pods, false, &ranks);
 	assert_int_equal(ranks.n, 3);
 	assert_string_equal(ranks.v[0].name, "c");

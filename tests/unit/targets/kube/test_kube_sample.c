@@ -79,7 +79,6 @@ static void test_what_the_metrics_api_says(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	atomic_store(&cluster.n_execs, 0);
 	cluster.pods = LIST(POD("a") "," POD("b"));
 	cluster.metrics = LIST(USED("a", "1500m", "1Mi") "," USED("b", "500m", "3Mi") ",{}");
@@ -102,7 +101,6 @@ static void test_nothing_is_known(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	atomic_store(&cluster.n_metrics, 0);
 	cluster.pods = LIST(POD("a"));
 	cluster.metrics = NULL;
@@ -121,7 +119,6 @@ static void test_nonsense(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	cluster.pods = LIST(POD("a") ",3,{},{\"metadata\":[],\"status\":{\"phase\":\"Running\"}}");
 	cluster.metrics = LIST(USED("a", "x", "-1") ",7,{\"metadata\":{\"name\":\"a\"}}");
 	place_init(&place, on_request);

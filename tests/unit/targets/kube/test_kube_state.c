@@ -126,7 +126,6 @@ static void test_queue(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	begin(&place, JOB_OF("true"), LIST(""));
 	cluster.workloads = WORKLOAD;
 	says(&place, "6 more");
@@ -139,7 +138,6 @@ static void test_queue_unseen(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	begin(&place, JOB_OF("true"), LIST(""));
 	cluster.workloads = FORBIDDEN;
 	says(&place, "it waits for queue \"gpu\"");
@@ -151,7 +149,6 @@ static void test_nodes(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	begin(&place, JOB_OF("false"), POD);
 	cluster.nodes = NODE;
 	says(&place, "no node has 8 GPUs");
@@ -165,7 +162,6 @@ static void test_nodes_unseen(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	begin(&place, JOB_OF("false"), POD);
 	cluster.nodes = FORBIDDEN;
 	says(&place, "no node has 8 free GPUs");
@@ -195,7 +191,6 @@ static void test_jobs_are_got(void **state)
 		int status;
 	} rows[] = {{RUNS, RUN_RUNNING, 0}, {FAILED, RUN_FAILED, 0}, {FORBIDDEN, 0, -ERR_AUTH}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_PLACE struct place place;
 
@@ -221,7 +216,6 @@ static void test_pods_are_denied(void **state)
 	} rows[] = {{NULL, POD_FAILED, 7, 1}, {FORBIDDEN, POD_FAILED, 7, 2},
 		{FORBIDDEN, FORBIDDEN, 125, 2}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_PLACE struct place place;
 		AUTO(target_status_done) struct target_status status = {0};

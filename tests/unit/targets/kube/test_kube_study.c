@@ -411,7 +411,6 @@ static void test_submit(void **state)
 	AUTO_PLACE struct place place;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	begin(&place, N);
 	assert_int_equal(submit(&place, N, &err), 0);
 	/* ConfigMap, Job, the first belongs to the second. */
@@ -434,7 +433,6 @@ static void test_submit(void **state)
 
 static void test_submit_lost(void **state)
 {
-	(void)state;
 	for (enum kind kind = A_JOB; kind <= A_CONFIG; kind++) {
 		AUTO_PLACE struct place place;
 		AUTO_ERR struct err err = {0};
@@ -452,7 +450,6 @@ static void test_submit_without_some(void **state)
 {
 	static const bool some[N] = {false, true, false, true, false};
 
-	(void)state;
 	for (int tries = 0; tries < 3; tries++) {
 		AUTO_PLACE struct place place;
 		AUTO_ERR struct err err = {0}, refused = {0};
@@ -483,7 +480,6 @@ static void test_submit_refused(void **state)
 	struct wanted wanted;
 	WAITED(call, &place);
 
-	(void)state;
 	begin(&place, N);
 	happens("POST", A_JOB, 403);
 	assert_true(submit(&place, N, &err) < 0);
@@ -524,7 +520,6 @@ static void test_preview(void **state)
 	AUTO_PLACE struct place place;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	begin(&place, N);
 	if (with_study(&place, N, preview, &err) < 0)
 		fail_msg("%s", err.message);
@@ -540,7 +535,6 @@ static void test_states(void **state)
 		RUN_SUCCEEDED, RUN_FAILED, RUN_RUNNING, RUN_QUEUED, RUN_RUNNING};
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	make(&place, N);
 	set_status("{\"active\":2,\"completedIndexes\":\"0\",\"failedIndexes\":\"1\"}");
 	cluster.runs[2] = cluster.runs[4] = true;
@@ -558,8 +552,6 @@ static struct many *many;
 
 static void on_one(struct target_call *call, int status, struct err *err)
 {
-	(void)call;
-	(void)err;
 	assert_int_equal(status, 0);
 	if (++many->n_over == many->n)
 		loop_stop(((struct waited *)call)->place->session.loop);
@@ -596,7 +588,6 @@ static void test_many(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	make(&place, MANY);
 	set_status("{\"active\":1500,\"completedIndexes\":\"0-999\"}");
 	for (int i = 1000; i < MANY; i++)
@@ -617,7 +608,6 @@ static void test_few_of_many(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	make(&place, MANY);
 	set_status("{\"active\":50,\"completedIndexes\":\"0-2499\"}");
 	for (int i = 0; i < 2550; i++) {
@@ -640,7 +630,6 @@ static void test_stopped_with_many(void **state)
 {
 	static const int n_requests_of[] = {3, 4};
 
-	(void)state;
 	for (int row = 0; row < 2; row++) {
 		AUTO_PLACE struct place place;
 
@@ -672,7 +661,6 @@ static void test_cancel_one(void **state)
 	AUTO_PLACE struct place place;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	make(&place, N);
 	set_status("{\"active\":2}");
 	cluster.runs[1] = cluster.runs[2] = true;
@@ -709,7 +697,6 @@ static void test_cancel_one_that_is_tried_again(void **state)
 	AUTO_PLACE struct place place;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	make(&place, N);
 	json_set_int(json_sub(cluster.job, "spec"), "backoffLimitPerIndex", 1);
 	cluster.runs[1] = true;
@@ -723,7 +710,6 @@ static void test_cancel_refused(void **state)
 	AUTO_PLACE struct place place;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	make(&place, N);
 	cluster.runs[1] = true;
 	happens("DELETE", A_POD, 403);
@@ -743,7 +729,6 @@ static void test_cancel_refused_by_the_job(void **state)
 	AUTO_PLACE struct place place;
 	AUTO_ERR struct err err = {0};
 
-	(void)state;
 	make(&place, N);
 	json_set_int(json_sub(cluster.job, "spec"), "maxFailedIndexes", 0);
 	happens("PATCH", A_JOB, 403);
@@ -759,7 +744,6 @@ static void test_cancel_resumed(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	make(&place, N);
 	AUTO_FREE char *dir = dirs_attempt(&place.session.dirs, "s-4-22222", 1);
 	AUTO_FREE char *mark = fs_join(dir, ATTEMPT_CANCEL);
@@ -774,7 +758,6 @@ static void test_cancel_all(void **state)
 {
 	static const bool may_patch[] = {true, false};
 
-	(void)state;
 	for (size_t row = 0; row < ARRAY_LEN(may_patch); row++) {
 		AUTO_PLACE struct place place;
 		AUTO_ERR struct err err = {0};
@@ -805,7 +788,6 @@ static void test_cancel_together(void **state)
 	char handle[TARGET_HANDLE_SIZE];
 	int n_over = 0;
 
-	(void)state;
 	make(&place, 40);
 	for (int i = 0; i < 40; i++)
 		cluster.runs[i] = true;
@@ -870,7 +852,6 @@ static void test_a_cancelled_one_is_kept(void **state)
 	AUTO_PLACE struct place place;
 	struct store *store;
 
-	(void)state;
 	make(&place, N);
 	assert_int_equal(session_store(&place.session, &store, NULL), 0);
 	for (int i = 0; i < (int)ARRAY_LEN(rows); i++) {
@@ -907,7 +888,6 @@ static void test_kept_together(void **state)
 	struct waited calls[N];
 	struct store *store;
 
-	(void)state;
 	make(&place, N);
 	set_status("{\"completedIndexes\":\"0-4\"}");
 	assert_int_equal(session_store(&place.session, &store, NULL), 0);
@@ -943,7 +923,6 @@ static void test_forget(void **state)
 	AUTO_PLACE struct place place;
 	struct store *store;
 
-	(void)state;
 	make(&place, N);
 	assert_int_equal(session_store(&place.session, &store, NULL), 0);
 	for (int i = 0; i < N; i++)
@@ -986,7 +965,6 @@ static void test_adopt(void **state)
 	AUTO(run_list_done) struct run_list runs = {0}, none = {0};
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	make(&place, N);
 	assert_int_equal(adopt(&place, "s-3-22222", &runs), 0);
 	/* Lists of Jobs and ConfigMaps; that of JobSets is not counted. */

@@ -109,7 +109,6 @@ static void test_silence_is_not_news(void **state)
 {
 	struct watched watched = {0};
 
-	(void)state;
 	begin(&watched);
 	int64_t now_ms = clock_ms();
 	assert_true(knows(&watched, JOB, now_ms + 5000));
@@ -129,7 +128,6 @@ static void test_a_watch_that_is_behind(void **state)
 		int jobs, pods;
 	} cases[] = {{2, 1}, {1, 2}, {2, 2}};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct watched watched = {0};
 		struct json *lists[KUBE_FACTS_KINDS] = {0};
@@ -159,7 +157,6 @@ static void test_a_job_that_it_does_not_know(void **state)
 {
 	struct watched watched = {0};
 
-	(void)state;
 	begin(&watched);
 	assert_false(knows(&watched, JOB "-2", clock_ms()));
 	place_done(&watched.place);

@@ -312,7 +312,6 @@ static void test_once_whatever_dies(void **state)
 {
 	int count[2] = {0};
 
-	(void)state;
 	for (int bind_at = 0; bind_at <= REQUESTS + 2; bind_at++) {
 		once(bind_at, 0, WORKS, 0, count);
 		for (int fault_at = 1; fault_at <= REQUESTS; fault_at++) {
@@ -329,7 +328,6 @@ static void test_what_runs_stays(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	begin(&place);
 	cluster.bind_at = 1;
 	assert_false(withdraw_at_last(&place));
@@ -356,7 +354,6 @@ static void test_what_had_begun_stays(void **state)
 		{"\"failed\":0", "\"batch.kubernetes.io/job-index-failure-count\":\"0\"", true},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_PLACE struct place place;
 
@@ -374,7 +371,6 @@ static void test_a_job_without_a_gate(void **state)
 	AUTO_ERR struct err error = {0};
 	bool taken = false;
 
-	(void)state;
 	begin(&place);
 	cluster.is_ungated = true;
 	assert_true(withdraw(&place, &taken, &error) < 0);
@@ -387,7 +383,6 @@ static void test_a_job_that_is_lost(void **state)
 {
 	AUTO_PLACE struct place place;
 
-	(void)state;
 	begin(&place);
 	cluster.has_job = false;
 	assert_false(withdraw_at_last(&place));

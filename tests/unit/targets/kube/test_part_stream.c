@@ -25,35 +25,30 @@
 /* "(5+3)abc=9;" for a part, "gone;" */
 static int on_begin(void *ctx, uint64_t offset, uint64_t len, struct err *err)
 {
-	(void)err;
 	buf_addf(ctx, "(%llu+%llu)", (unsigned long long)offset, (unsigned long long)len);
 	return 0;
 }
 
 static int on_data(void *ctx, const void *data, size_t len, struct err *err)
 {
-	(void)err;
 	buf_add(ctx, data, len);
 	return 0;
 }
 
 static int on_end(void *ctx, uint64_t size, struct err *err)
 {
-	(void)err;
 	buf_addf(ctx, "=%llu;", (unsigned long long)size);
 	return 0;
 }
 
 static int on_unread(void *ctx, struct err *err)
 {
-	(void)err;
 	buf_adds(ctx, "=unread;");
 	return 0;
 }
 
 static int on_gone(void *ctx, struct err *err)
 {
-	(void)err;
 	buf_adds(ctx, "gone;");
 	return 0;
 }
@@ -74,7 +69,6 @@ static int read_in(const char *text, size_t len, size_t piece, struct buf *out, 
 
 static void test_parts(void **state)
 {
-	(void)state;
 	CHECK("", "");
 	CHECK("gone\npart 5 3\nabcsize 9\ngone\n", "gone;(5+3)abc=9;gone;");
 	CHECK("part 5 3\nabcunread\npart 5 0\nunread\ngone\n",
@@ -85,7 +79,6 @@ static void test_parts(void **state)
 
 static void test_other_bytes(void **state)
 {
-	(void)state;
 	CHECK("\n", NULL);
 	CHECK("gone", NULL);
 	CHECK("gone \n", NULL);
@@ -201,7 +194,6 @@ static void test_words_of_parts(void **state)
 	static const char want[] = "(0+10)0123456789=10;(3+4)3456=10;(1+2)bc=3;"
 				   "gone;gone;gone;gone;(8+6)89";
 
-	(void)state;
 	make_outputs();
 	parts_are(input, sizeof(input) - 1, want);
 }
@@ -235,7 +227,6 @@ static void test_words_of_far_parts(void **state)
 				   "(5000000000+3)end=5000000003;";
 	AUTO_FREE char *path = mem_printf("%s/outputs/far", tmp);
 
-	(void)state;
 	make_outputs();
 	AUTO_FD int fd = open(path, O_WRONLY | O_CREAT, 0600);
 	assert_int_equal(pwrite(fd, "abcd", 4, 4294967295), 4);
@@ -260,7 +251,6 @@ static void parts_are_unread(void)
 
 static void test_words_of_unread_parts(void **state)
 {
-	(void)state;
 	make_outputs();
 	parts_are_unread();
 	if (use_busybox())
@@ -284,7 +274,6 @@ static void test_words_of_tar(void **state)
 {
 	static const char input[] = "./-lead\n'\"$(x)\0./back\\nslash\\101\0./a b/x.tfevents";
 
-	(void)state;
 	make_outputs();
 	put("back\\nslash\\101", "what is in it");
 	assert_true(tar_has(input, sizeof(input), "what is in it"));
@@ -294,7 +283,6 @@ static void test_words_of_tar(void **state)
 
 static int on_entry(void *ctx, const struct listing_entry *e, struct err *err)
 {
-	(void)err;
 	buf_addf(ctx, "%c%s %llu;", e->kind, e->path, (unsigned long long)e->size);
 	return 0;
 }
@@ -323,7 +311,6 @@ static void list_is(const char *only, const char *pattern, const char *want)
 
 static void test_words_of_lists(void **state)
 {
-	(void)state;
 	make_outputs();
 	list_is(NULL, "*tfevents*", "fa b/x.tfevents 10;");
 	list_is(NULL, "./a ?/*s", "fa b/x.tfevents 10;");

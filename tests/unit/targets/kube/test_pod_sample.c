@@ -44,7 +44,6 @@ static void test_cgroup2(void **state)
 				    "dlrun:cpu2\nusage_usec 8000000\n\n"
 				    "dlrun:end\n");
 
-	(void)state;
 	near(s.cpu_s, 8);
 	near(s.cpu, 1.5);
 	assert_int_equal(s.memory_bytes, 600000);
@@ -58,7 +57,6 @@ static void test_cgroup1(void **state)
 				    "dlrun:stat\ninactive_file 1\ntotal_inactive_file 2000\n"
 				    "dlrun:uptime\n11.0 1.0\ndlrun:cpu1\n3000000000\ndlrun:end\n");
 
-	(void)state;
 	near(s.cpu_s, 3);
 	near(s.cpu, 2);
 	assert_int_equal(s.memory_bytes, 3000);
@@ -79,7 +77,6 @@ static void test_processes(void **state)
 				      "a) S (b", "200", "150", "10")
 				      STAT("c", "0", "0", "-5") "dlrun:end\n");
 
-	(void)state;
 	near(s.cpu_s, 2 + 0.5 + 1.5 + 0.5);
 	near(s.cpu, (4.5 - 2) / 2);
 	assert_int_equal(s.memory_bytes, 40960);
@@ -92,7 +89,6 @@ static void test_gpus(void **state)
 				    "dlrun:amd\n30\n1048576\n25000000\n"
 				    "dlrun:amd\n101\n\ndlrun:end\n");
 
-	(void)state;
 	near(s.gpu_busy, 0.5);
 	assert_int_equal(s.gpu_memory_bytes, (3072LL << 20) + 1048576);
 	near(s.power_w, 125.5);
@@ -104,7 +100,6 @@ static void test_cut(void **state)
 {
 	struct pod_sample s = parse("dlrun:uptime\n10.0 1.0\ndlrun:memory\n5000\ndlrun:memory\n70");
 
-	(void)state;
 	assert_int_equal(s.memory_bytes, 5000);
 }
 
@@ -116,7 +111,6 @@ static void test_nonsense(void **state)
 		"dlrun:uptime\nnan\ndlrun:cpu2\nusage_usec inf\ndlrun:end\n",
 		"dlrun:nvidia\n,,,,\n 1e3, 0x10, nan\ndlrun:end\n"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		struct pod_sample s = parse(texts[i]);
 		assert_true(s.cpu_s < 0 && s.cpu < 0);
@@ -130,7 +124,6 @@ static void test_json(void **state)
 	AUTO_JSON struct json *json = pod_sample_json(&s, 1000);
 	AUTO_BUF struct buf text;
 
-	(void)state;
 	buf_init(&text, 4096);
 	json_print(json, &text);
 	assert_string_equal(text.data,
@@ -147,7 +140,6 @@ static void test_load(void **state)
 {
 	struct host_load load = {0};
 
-	(void)state;
 	near(host_load_parse("3.25 1.00 0.50 2/300 4\n", 23), 3.25);
 	near(host_load_parse("12", 2), 12);
 	near(host_load_parse("", 0), -1);
@@ -183,7 +175,6 @@ static void expect_metric(const char *metrics, const char *want)
 
 static void test_metric(void **state)
 {
-	(void)state;
 	expect_metric("{}", "");
 	expect_metric("[1]", "");
 	expect_metric("{\"a\":3}", "");

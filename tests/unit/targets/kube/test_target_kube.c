@@ -74,7 +74,6 @@ static void test_handles(void **state)
 	};
 	struct place place;
 
-	(void)state;
 	place_init(&place, NULL);
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_ERR struct err err = {0};
@@ -114,7 +113,6 @@ static void test_member_handles(void **state)
 	};
 	struct place place;
 
-	(void)state;
 	place_init(&place, NULL);
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_ERR struct err err = {0};
@@ -152,7 +150,6 @@ static void test_members_are_prepared(void **state)
 	} cases[] = {{1, 1, "tiger-3k2f9/7"}, {2, 1, "tiger-7-3k2f9-2"}, {1, 2, "tiger-7-3k2f9"}};
 	struct place place;
 
-	(void)state;
 	place_init(&place, NULL);
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		const struct spec spec = {.resources.nodes = cases[i].nodes,
@@ -170,7 +167,6 @@ static void test_members_are_prepared(void **state)
 
 static void test_jobsets_are_notified_by_their_handles(void **state)
 {
-	(void)state;
 	assert_true(kube_handle_is_jobset("kube:" SERVER "/jobset/jobset/a-22222"));
 	assert_false(kube_handle_is_jobset("kube:" SERVER "/jobset/a-22222"));
 	assert_false(kube_handle_is_jobset("local:a/jobset/1"));
@@ -183,7 +179,6 @@ static void test_other_clusters_are_notified_apart(void **state)
 	struct kube_handle handle;
 	struct place place;
 
-	(void)state;
 	place_init(&place, NULL);
 	assert_int_equal(
 		kube_handle_parse(&place.kube, "kube:fedcba9876543210/me/a-22222", &handle, &err),
@@ -225,7 +220,6 @@ static void test_facts_of_one_run(void **state)
 	struct kube_facts_store store;
 	struct kube_pod_index index;
 
-	(void)state;
 	kube_pod_index_make(lists[KUBE_FACTS_PODS], &index);
 	kube_facts_of(lists, &index, &handle, &store);
 	assert_non_null(store.facts.job);
@@ -269,7 +263,6 @@ static void test_facts_of_a_jobset(void **state)
 	struct kube_facts_store store;
 	struct kube_pod_index index;
 
-	(void)state;
 	kube_pod_index_make(lists[KUBE_FACTS_PODS], &index);
 	kube_facts_of(lists, &index, &handle, &store);
 	assert_true(store.facts.is_jobset);
@@ -301,7 +294,6 @@ static void test_when_jobsets_are_requested_for(void **state)
 	struct kube_handle handle = {
 		.kind = KUBE_KIND_JOBSET, .name = "a-22222", .job = "a-22222-w-0"};
 
-	(void)state;
 	assert_true(kube_facts_needs_jobset(NULL, &handle));
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FREE char *text =
@@ -331,7 +323,6 @@ static void test_jobs_that_notify_too_little(void **state)
 	};
 	struct kube_handle handle = {.job = "a-22222"};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FREE char *text = mem_printf(
 			"{\"items\":[{\"metadata\":{\"name\":\"a-22222\"},\"status\":%s}]}",
@@ -366,7 +357,6 @@ static void test_plan(void **state)
 	struct wanted wanted;
 	struct place place;
 
-	(void)state;
 	place_init(&place, definition);
 	wanted_init(&wanted);
 	wanted.spec.resources.gpu_type = mem_strdup("h100");
@@ -427,7 +417,6 @@ static void test_several_types(void **state)
 		{"a100,any", NULL, "\"values\":[\"a\"]"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_KUBE_PLAN struct kube_plan plan = {0};
 		AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
@@ -472,7 +461,6 @@ static void test_bad_plans(void **state)
 			NULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_KUBE_PLAN struct kube_plan plan = {0};
 		AUTO_ERR struct err err = {0};
@@ -504,7 +492,6 @@ static void test_image_facts(void **state)
 	AUTO_JSON struct json *json = parse(config), *written = NULL;
 	AUTO_IMAGE_FACTS struct image_facts facts = {0}, again = {0}, scratch = {0};
 
-	(void)state;
 	image_facts_of_config(json, "linux/arm64", "/w", &facts);
 	written = image_facts_to_json(&facts);
 	image_facts_from_json(written, &again);

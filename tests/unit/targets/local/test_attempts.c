@@ -136,7 +136,6 @@ static void expect_python_path(const char *inherited, const char *want)
 
 static void test_python_paths(void **state)
 {
-	(void)state;
 	expect_python_path(NULL, "/t/src:/t");
 	expect_python_path("PYTHONPATH=", "/t/src:/t");
 	expect_python_path("PYTHONPATH=/own:/b", "/t/src:/t:/own:/b");

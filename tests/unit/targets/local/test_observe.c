@@ -41,7 +41,6 @@ static void test_operation(void **state)
 	AUTO_FREE char *log_path = fs_join(tmp, "log");
 	AUTO_BUF struct buf events;
 
-	(void)state;
 	buf_init(&events, FIX_MAX);
 	put_simple(&events, 100, 3, "loss", 0.5f);
 	put_file("tfevents", events.data, events.len);
@@ -81,7 +80,6 @@ static void test_operation(void **state)
 
 static void test_nothing(void **state)
 {
-	(void)state;
 	AUTO_OBSERVER struct observer *observer = observer_new(&(struct observer_spec){0});
 	observer_sample(observer);
 	observer_finish(observer, 0, 0);
@@ -97,7 +95,6 @@ static void test_fast_log(void **state)
 	static const char link[] = "\nwandb: https://wandb.ai/a/b/runs/last\n";
 	AUTO_FREE char *log_path = fs_join(tmp, "log");
 
-	(void)state;
 	put_file("log", "x\n", 2);
 	assert_int_equal(truncate(log_path, 200 << 20), 0);
 	AUTO_FD int fd = open(log_path, O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -112,7 +109,6 @@ static void test_fast_log(void **state)
 
 static void test_read(void **state)
 {
-	(void)state;
 	assert_null(observed_read(tmp));
 	assert_null(observed_read("/proc/nonexistent"));
 	put_file(OBSERVED_FILE, "{\"a\":", 5);

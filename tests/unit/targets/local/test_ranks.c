@@ -406,7 +406,6 @@ static void on_read(struct target_call *call, int status, struct err *err)
 {
 	struct reader *reader = CONTAINER_OF(call, struct reader, call);
 
-	(void)err;
 	reader->status = status;
 	loop_stop(reader->loop);
 }

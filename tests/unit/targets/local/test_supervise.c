@@ -667,7 +667,6 @@ static void test_mark_lines(void **state)
 	char line[MARK_SIZE];
 	bool ok;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct mark got;
 		assert_int_equal(mark_parse(cases[i].text, strlen(cases[i].text), &got, &ok),

@@ -505,8 +505,6 @@ static int take_timed(
 {
 	struct timed *timed = ctx;
 
-	(void)rank;
-	(void)err;
 	buf_addf(&timed->text, "%lld:%.*s|", (long long)time_ms, (int)len, data);
 	return 0;
 }
@@ -680,7 +678,6 @@ static volatile int interrupted;
 
 static void on_alarm(int sig)
 {
-	(void)sig;
 	interrupted = 1;
 }
 

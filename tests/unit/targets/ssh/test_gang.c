@@ -155,7 +155,6 @@ static void test_preparing(void **state)
 		{"h h", false, true, .state = RUN_STARTING, .steps = ".."},
 	};
 
-	(void)state;
 	check_all(cases, ARRAY_LEN(cases));
 }
 
@@ -175,7 +174,6 @@ static void test_left(void **state)
 			.steps = ".."},
 	};
 
-	(void)state;
 	check_all(cases, ARRAY_LEN(cases));
 }
 
@@ -193,7 +191,6 @@ static void test_going(void **state)
 		{"s s", .state = RUN_SUCCEEDED, .code = 0, .reason = "Completed", .steps = ".."},
 	};
 
-	(void)state;
 	check_all(cases, ARRAY_LEN(cases));
 }
 
@@ -226,7 +223,6 @@ static void test_ends(void **state)
 		{"f7@5 a", .state = RUN_FAILED, .code = 7, .reason = "Error", .steps = ".."},
 	};
 
-	(void)state;
 	check_all(cases, ARRAY_LEN(cases));
 }
 
@@ -271,7 +267,6 @@ static void test_role_that_ends_it(void **state)
 		{"r s@3 s@4", .has_roles = true, .state = RUN_RUNNING, .steps = "..."},
 	};
 
-	(void)state;
 	check_all(cases, ARRAY_LEN(cases));
 }
 
@@ -291,7 +286,6 @@ static void test_observed(void **state)
 	const struct gang_view view = {.is_ours = true, .attempt = 1};
 	size_t n = set_ranks("r r a", ranks);
 
-	(void)state;
 	ranks[0].status.observed = observed("{\"usage\":{\"cpu_s\":2,\"gpu_busy\":0.5}}");
 	ranks[1].status.observed =
 		observed("{\"usage\":{\"cpu_s\":3,\"gpu_busy\":0.2,\"memory_peak_bytes\":7}}");

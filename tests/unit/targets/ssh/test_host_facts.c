@@ -20,7 +20,6 @@ static int make_hosts(void **state)
 {
 	static const char *const names[HOSTS] = {"gpu1", "gpu2", "gpu3", "gpu4"};
 
-	(void)state;
 	for (size_t i = 0; i < HOSTS; i++) {
 		facts[i] = (struct node_facts){.machine = "x86_64", .launch = "systemd"};
 		probes[i] =
@@ -31,7 +30,6 @@ static int make_hosts(void **state)
 
 static int remove_hosts(void **state)
 {
-	(void)state;
 	host_facts_done(&compared);
 	for (size_t i = 0; i < HOSTS; i++)
 		node_probe_done(&probes[i]);
@@ -80,7 +78,6 @@ static void check(const char *name, const char *expected)
 
 static void test_the_most_frequent_value_comes_first(void **state)
 {
-	(void)state;
 	tell(0, "python3", "3.12.3");
 	tell(1, "python3", "3.11.2");
 	tell(3, "python3", "3.11.2");
@@ -93,7 +90,6 @@ static void test_the_most_frequent_value_comes_first(void **state)
 
 static void test_hosts_without_answer_are_left_out(void **state)
 {
-	(void)state;
 	probes[1].facts = NULL;
 	err_set(&probes[2].error, E_TARGET_SILENT, "gpu3 did not answer in time");
 	host_facts_compare(probes, HOSTS, &compared);
@@ -105,7 +101,6 @@ static void test_hosts_without_answer_are_left_out(void **state)
 
 static void test_gpus_are_counted_by_model(void **state)
 {
-	(void)state;
 	add_gpu(0, "A100");
 	add_gpu(0, "V100");
 	add_gpu(0, "A100");
@@ -117,7 +112,6 @@ static void test_gpus_are_counted_by_model(void **state)
 
 static void test_sizes_and_clocks(void **state)
 {
-	(void)state;
 	tell(0, "disk", "1099511627776");
 	tell(1, "disk", "-1");
 	tell(2, "disk", "99999999999999999999999");

@@ -56,7 +56,6 @@ static void test_each_rank_has_a_host(void **state)
 			 actors_first[] = {wish("actors", 2, 0), wish("learner", 1, 8)},
 			 three[] = {wish("actors", 3, 0), wish("learner", 1, 4)};
 
-	(void)state;
 	chosen(offers, 4, learner_first, 2, "2 1 3", "learner on g2; actors on c1, c2");
 	chosen(offers, 4, actors_first, 2, "1 3 2", "actors on c1, c2; learner on g2");
 	/* Hosts with GPUs are taken by others last. */
@@ -68,7 +67,6 @@ static void test_who_wants_most_chooses_first(void **state)
 	struct node_offer offers[] = {offer("a", 8, 8), offer("b", 2, 2), offer("c", 1, 1)};
 	struct role_wish roles[] = {wish("small", 1, 1), wish("middle", 1, 2), wish("large", 1, 8)};
 
-	(void)state;
 	chosen(offers, 3, roles, 3, "2 1 0", "small on c; middle on b; large on a");
 }
 
@@ -79,7 +77,6 @@ static void test_none_waits(void **state)
 			 many[] = {wish("learner", 1, 1), wish("actors", 12, 0)},
 			 more[] = {wish("learner", 2, 1), wish("actors", 1, 0)};
 
-	(void)state;
 	chosen(offers, 3, roles, 2, "",
 		"role learner would have to wait: all 3 hosts answered; no GPU that fits is free, "
 		"and a has 1 of 2 GPUs free with 0 runs waiting");
@@ -103,7 +100,6 @@ static void test_no_roles(void **state)
 	const struct role_wishes roles = {.v = none, .n = 1};
 	struct node_choice choice;
 
-	(void)state;
 	role_hosts_choose(offers, 2, &roles, &choice);
 	/* A run of one host waits there. */
 	assert_true(choice.hosts.n == 1 && !choice.is_ready);

@@ -53,7 +53,6 @@ static void test_handles(void **state)
 		{"/1", NULL, 0},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_ERR struct err err = {0};
 		struct node_handle handle;
@@ -86,7 +85,6 @@ static void test_handles_of_a_pool(void **state)
 	AUTO_ERR struct err err = {0};
 	char *one;
 
-	(void)state;
 	assert_true(node_handle_is_pool(text));
 	assert_false(node_handle_is_pool("ssh:gpu1/" RUN_ID "/2"));
 	assert_false(node_handle_is_gang(text));
@@ -183,7 +181,6 @@ static void test_states(void **state)
 		{"failed", "code=2 reason=Bored", RUN_FAILED, 2, 0, "dlrun", "Error", NULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
 		check_status(&cases[i]);
 }
@@ -197,7 +194,6 @@ static void test_observed(void **state)
 	AUTO(target_status_done) struct target_status status = {0};
 	struct node_attempt attempt;
 
-	(void)state;
 	fill(&expected, &attempt);
 	target_node_status(NULL, &attempt, &status);
 	done(&attempt);
@@ -290,7 +286,6 @@ static void test_job_words(void **state)
 {
 	struct making making;
 
-	(void)state;
 	making_init(&making);
 	make(&making);
 	AUTO_FREE char *words = read_by_shell(making.text.data, "j_command");
@@ -306,7 +301,6 @@ static void test_job_env(void **state)
 {
 	struct making making;
 
-	(void)state;
 	making_init(&making);
 	strv_add(&making.env, "A=x'y\n");
 	strv_add(&making.env, "B=");
@@ -331,7 +325,6 @@ static void test_job_of_a_member(void **state)
 		"echo \"${j_study-} ${j_index-} ${j_parallel-} ${j_fail_fast-}\"";
 	struct making making;
 
-	(void)state;
 	making_init(&making);
 	make(&making);
 	AUTO_FREE char *none = read_by_shell(making.text.data, show);
@@ -380,7 +373,6 @@ static void test_hosts_of_members(void **state)
 	AUTO_JSON struct json *recorded = json_object();
 	struct target *target, *again;
 
-	(void)state;
 	assert_int_equal(
 		target_node_new(&session, "ssh:a,b,c", NULL, NULL, NULL, &target, NULL), 0);
 	static const char *const want[] = {"a", "b", "c", "a", "b", "a", "b"};
@@ -421,7 +413,6 @@ static void test_job_rank(void **state)
 		.rank = 1, .gpus = 2, .addresses = &addresses, .hold_ms = 1000};
 	struct making making;
 
-	(void)state;
 	making_init(&making);
 	strv_add(&addresses, "10.0.0.1");
 	strv_add(&addresses, "gpu2");
@@ -450,7 +441,6 @@ static void test_job_of_a_role(void **state)
 	AUTO(node_part_done) struct node_part part = {0}, shown = {0};
 	struct making making, made;
 
-	(void)state;
 	making_init(&making);
 	for (int i = 0; i < 3; i++)
 		strv_addf(&addresses, "10.0.0.%d", i + 1);
@@ -502,7 +492,6 @@ static void test_job_runtime(void **state)
 {
 	struct making making;
 
-	(void)state;
 	making_init(&making);
 	making.spec.runtime.gpus = RUNTIME_GPUS_AUTO;
 	making.spec.runtime.before = mem_strdup("source 'x y'\n");
@@ -525,7 +514,6 @@ static void test_job_runtime(void **state)
 /* Words of people stand in no text that a shell could take for its own. */
 static void test_job_random(void **state)
 {
-	(void)state;
 	for (unsigned seed = 1; seed <= 40; seed++) {
 		struct making making;
 		char word[64];
@@ -565,7 +553,6 @@ static void test_machines(void **state)
 				two = {.host = "two", .id = "2", .local = "/l"};
 	const struct node_facts forged = {.host = "three\nlogin 1 1 one", .id = "3", .local = "/l"};
 
-	(void)state;
 	assert_non_null(mkdtemp(base));
 	const struct dirs dirs = {.state = base};
 	AUTO_FREE char *dir = dirs_run(&dirs, RUN_ID);

@@ -219,6 +219,7 @@ static int run_open(struct run *run, struct err *err)
 		.settings = settings,
 		.supply = run->place.supply,
 		.apply = run->values->apply,
+		.patience_ms = run->values->once ? TURN_PATIENCE_MS : 0,
 		.interrupted = &app_interrupted,
 		.event = run_on_event,
 		.note = run_on_note,

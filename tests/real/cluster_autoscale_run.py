@@ -295,6 +295,10 @@ def test_two_at_once_and_the_first_is_killed(w):
         here.add_pods(2)
         here.c.wait(lambda: len(here.bound()) == 2, "pods on machines", SOON_S)
         holder = here.c.get("Lease", "dlrun-autoscale", SYSTEM)["spec"]["holderIdentity"]
+        # Who wants one turn gives up while the other one works.
+        done = w.run(*here.words("--once"))
+        check_error_form(done.err, "autoscale.lease")
+        assert holder in done.err and done.rc == 1, done
         second = here.start()
         here.c.wait(lambda: "waiting" in second.log.read_text() or second.poll() is not None, "the second one waits", SOON_S)
         calls = len(here.machines.calls())

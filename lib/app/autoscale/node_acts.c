@@ -197,12 +197,14 @@ static int node_acts_find_pod(
 static char *node_acts_judge(
 	const struct json *object, const struct scale_node *node, bool is_dead, const char *pod)
 {
-	AUTO_FREE char *instance = objects_instance(object);
 	bool is_ours = objects_cordon(object) == SCALE_CORDONED_BY_US;
+	AUTO_STRV struct strv ids = {0};
+
+	objects_ids(object, &ids);
 
 	if (is_dead && kube_condition_is(object, "Ready", "True"))
 		return mem_strdup("it has come back");
-	if (!str_eq(instance, node->instance) || (!is_dead && !is_ours))
+	if (strv_find(&ids, node->instance) < 0 || (!is_dead && !is_ours))
 		return mem_strdup("it was changed by someone else");
 	return pod ? mem_printf("pod %s was scheduled there", pod) : objects_kept(object);
 }
@@ -260,9 +262,10 @@ static int node_acts_on_list(void *ctx, struct kube_response *response, struct e
 
 	err_move(&list->error, &response->error);
 	for (const struct json *m = kube_first(response->object, "items"); m; m = json_next(m)) {
-		AUTO_FREE char *instance = objects_instance(m);
-		if (instance)
-			map_put(list->instances, instance, list);
+		AUTO_STRV struct strv ids = {0};
+		objects_ids(m, &ids);
+		for (size_t i = 0; i < ids.n; i++)
+			map_put(list->instances, ids.v[i], list);
 	}
 	loop_wait_done(&list->wait);
 	return 0;

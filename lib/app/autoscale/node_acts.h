@@ -50,7 +50,7 @@ int node_acts_look(struct kube_client *client, const struct scale_node *node, bo
 /* Delete the object of that uid and version (NULL: of any); already gone is success. Blocks. */
 int node_acts_forget(struct kube_client *client, const char *name, const char *uid,
 	const char *version, struct err *err);
-/* The ids of the machines of all nodes, as keys. Blocks. */
+/* The ids by which the machines of all nodes may be called, as keys. Blocks. */
 int node_acts_instances(struct kube_client *client, const volatile int *interrupted,
 	struct map *ret, struct err *err);
 

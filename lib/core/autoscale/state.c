@@ -97,6 +97,8 @@ static void state_read_group(const struct json *json, struct scale_state *state)
 	group->wait_until_ms = state_time(json, "wait_until");
 	state_read_machines(json, "awaited", state, group);
 	state_read_machines(json, "joined", state, group);
+	group->failed_due_ms = state_time(json_get(json, "failed_grow"), "due");
+	group->failed_until_ms = state_time(json_get(json, "failed_grow"), "until");
 	if (!json_get_str(grow, "token"))
 		return;
 	group->token = mem_strdup(json_get_str(grow, "token"));
@@ -171,6 +173,11 @@ struct json *scale_state_write(const struct scale_state *state)
 		state_set_time(one, "wait_until", group->wait_until_ms);
 		state_set_machines(one, "awaited", group, false);
 		state_set_machines(one, "joined", group, true);
+		if (group->failed_due_ms) {
+			struct json *failed = json_sub(one, "failed_grow");
+			state_set_time(failed, "due", group->failed_due_ms);
+			state_set_time(failed, "until", group->failed_until_ms);
+		}
 		if (!group->token)
 			continue;
 		struct json *grow = json_sub(one, "grow");
@@ -283,6 +290,10 @@ void scale_state_fail(struct scale_state *state, const char *id, enum scale_fail
 	size_t len = str_fit(text ? text : "", STATE_TEXT_MAX);
 	REPLACE(group->text, len ? mem_strndup(text, len) : NULL);
 	group->wait_until_ms = now_ms + scale_state_wait_ms(failure, group->failures);
+	if (group->token) {
+		group->failed_due_ms = group->due_ms;
+		group->failed_until_ms = now_ms + STATE_REPEAT_MS;
+	}
 	state_end_grow(group);
 }
 
@@ -320,7 +331,8 @@ static bool state_is_old(const struct scale_state_group *group, int64_t now_ms)
 /* Machines of one group and of the nodes, by id. */
 struct state_seen {
 	struct map listed, known, nodes;
-	bool is_away; /* nobody has looked for a while */
+	bool is_away;            /* nobody has looked for a while */
+	int64_t now_ms, from_ms; /* machines since then are of a grow; 0: none are */
 };
 
 /* Drop what is remembered of machines and no longer of use. */
@@ -333,8 +345,8 @@ static void state_keep_machines(struct scale_state_group *group, struct state_se
 		machine->was_node =
 			machine->was_node || seen->is_away || map_get(&seen->nodes, machine->id);
 		bool is_before =
-			instance && instance->since_ms && instance->since_ms < group->due_ms;
-		if ((!group->token || is_before) && (machine->was_node || !instance)) {
+			instance && instance->since_ms && instance->since_ms < seen->from_ms;
+		if ((!seen->from_ms || is_before) && (machine->was_node || !instance)) {
 			free(machine->id);
 			continue;
 		}
@@ -345,17 +357,21 @@ static void state_keep_machines(struct scale_state_group *group, struct state_se
 	group->machines.n = kept;
 }
 
-/* While a grow is under way, what was launched since is of it. */
+/* While a grow is under way, and for a while after it has failed, machines that were launched since
+ * are of it. */
 static void state_look(struct scale_state *state, struct scale_state_group *group,
 	const struct scale_group *of, struct state_seen *seen)
 {
+	if (seen->now_ms > group->failed_until_ms)
+		group->failed_due_ms = group->failed_until_ms = 0;
+	seen->from_ms = group->token ? group->due_ms : group->failed_due_ms;
 	seen->listed = seen->known = (struct map){0};
 	vec_foreach (struct scale_instance, instance, &of->instances)
 		if (instance->state != SCALE_STOPPING && !str_empty(instance->id))
 			map_put(&seen->listed, instance->id, instance);
 	state_keep_machines(group, seen);
 	vec_foreach (const struct scale_instance, instance, &of->instances)
-		if (group->token && instance->since_ms >= group->due_ms &&
+		if (seen->from_ms && instance->since_ms >= seen->from_ms &&
 			map_get(&seen->listed, instance->id) &&
 			!map_get(&seen->known, instance->id))
 			state_add_machine(state, group, instance->id,
@@ -376,7 +392,8 @@ static size_t state_size(const struct scale_state *state)
 
 static void state_look_at_all(struct scale_state *state, const struct scale_model *model)
 {
-	struct state_seen seen = {.is_away = model->now_ms - state->looked_ms > STATE_AWAY_MS};
+	struct state_seen seen = {.is_away = model->now_ms - state->looked_ms > STATE_AWAY_MS,
+		.now_ms = model->now_ms};
 
 	vec_foreach (const struct scale_node, node, &model->nodes)
 		if (node->instance)

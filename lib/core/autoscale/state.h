@@ -12,7 +12,8 @@
  *	    "failures": 2, "wait_until": TIME, "grow": {"token": "…", "to": 9, "asked": TIME,
  *	    "due_to": 9, "due": TIME, "doubts": 1, "answered": true},
  *	    "awaited": [ID of a machine that was bought and was no node up to `looked`, …],
- *	    "joined": [ID of one that was or may have been, …]}}}
+ *	    "joined": [ID of one that was or may have been, …],
+ *	    "failed_grow": {"due": TIME, "until": TIME (more may come of it)}}}}
  */
 #ifndef DLRUN_CORE_AUTOSCALE_STATE_H
 #define DLRUN_CORE_AUTOSCALE_STATE_H
@@ -47,8 +48,11 @@ struct scale_state_group {
 	int64_t doubts; /* grows in a row without a response that says whether they had an effect */
 	int64_t asked_ms; /* when it was written */
 	bool is_answered; /* the provider has accepted it */
-	/* Machines that are not known to have been nodes; and while a grow is under way the others,
-	 * lest they seem to be new. */
+	/* Of the newest grow that failed: its due_ms, and how long more machines may come of it, as
+	 * they do where a provider launches them one by one. */
+	int64_t failed_due_ms, failed_until_ms;
+	/* Machines that are not known to have been nodes; and while more may come the others, lest
+	 * they seem to be new. */
 	struct scale_state_machines VEC_OF(struct scale_state_machine) machines;
 	bool is_awaited; /* one of them is to come; set by scale_state_settle */
 };

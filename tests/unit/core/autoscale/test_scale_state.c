@@ -205,7 +205,7 @@ static void look(struct scale_state *s, struct scale_model *model, int minutes, 
 	read_text(text, s);
 	scale_state_apply(s, model);
 	vec_foreach (const struct scale_instance, instance, &model->groups.v[0].instances)
-		if (instance->is_awaited)
+		if (instance->is_awaited && instance->state != SCALE_STOPPING)
 			buf_addf(&found, "%s ", instance->id);
 	assert_string_equal(found.data ? found.data : "", awaited);
 }
@@ -253,6 +253,14 @@ static void test_machines_that_were_nodes(void **state UNUSED)
 	model.groups.v[0].instances.v[2].state = SCALE_STOPPING;
 	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", model.now_ms);
 	look(&s, &model, 1, "i-3 ");
+	/* For a while more may come of the grow. */
+	model.groups.v[0].instances.v[4].since_ms = model.now_ms;
+	look(&s, &model, 1, "i-3 ? ");
+	set_node(&model, "?");
+	look(&s, &model, 1, "i-3 ");
+	set_node(&model, NULL);
+	look(&s, &model, 1, "i-3 ");
+	model.groups.v[0].instances.v[2].since_ms = model.now_ms;
 	model.groups.v[0].instances.v[2].state = SCALE_RUNNING;
 	look(&s, &model, 9, "i-3 ");
 	/* Nobody has looked for a while. */
@@ -278,6 +286,9 @@ static void test_many_machines(void **state UNUSED)
 	AUTO_FREE char *text = written(&s);
 	assert_in_range(strlen(text), 200 << 10, 700 << 10);
 	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", NOW);
+	scale_state_settle(&s, &model);
+	assert_true(s.groups.v[0].machines.n > 2000);
+	model.now_ms += 3 * MINUTE;
 	scale_state_settle(&s, &model);
 	assert_int_equal(s.groups.v[0].machines.n, 0); /* the provider lists none of them */
 }

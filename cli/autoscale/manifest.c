@@ -10,7 +10,7 @@
 #include "cli/autoscale/autoscale.h"
 #include "cli/term/ui.h"
 
-enum { MANIFEST_MAX = 8 << 20, IMAGE_MAX = 512 };
+enum { MANIFEST_MAX = 8 << 20, IMAGE_MAX = 512, PROBE_S = 10, PROBE_EVERY_S = 30, PROBES = 5 };
 
 #define SYSTEM     "  namespace: dlrun-system\n"
 #define RBAC       "apiVersion: rbac.authorization.k8s.io/v1\n"
@@ -179,6 +179,13 @@ static void manifest_metrics(int port, struct json *annotations, struct json *co
 	json_set_int(item, "containerPort", port);
 	json_add(ports, item);
 	json_set(container, "ports", ports);
+	/* A turn plans, and a process that waits for the Lease responds, too. */
+	struct json *probe = json_sub(container, "livenessProbe");
+	json_set_str(json_sub(probe, "httpGet"), "path", "/metrics");
+	json_set_str(json_sub(probe, "httpGet"), "port", "metrics");
+	json_set_int(probe, "timeoutSeconds", PROBE_S);
+	json_set_int(probe, "periodSeconds", PROBE_EVERY_S);
+	json_set_int(probe, "failureThreshold", PROBES);
 }
 
 /* settings: NULL where they come from elsewhere. With them the pod is another one when they are

@@ -10,7 +10,7 @@
 #include "cli/autoscale/autoscale.h"
 #include "cli/term/ui.h"
 
-enum { MANIFEST_MAX = 8 << 20, IMAGE_MAX = 512, PROBE_S = 10, PROBE_EVERY_S = 30, PROBES = 5 };
+enum { MANIFEST_MAX = 8 << 20, IMAGE_MAX = 512 };
 
 #define SYSTEM     "  namespace: dlrun-system\n"
 #define RBAC       "apiVersion: rbac.authorization.k8s.io/v1\n"
@@ -168,6 +168,12 @@ static void manifest_add(struct json *take, struct buf *out)
 	yaml_print(json, out);
 }
 
+/* /metrics is answered between turns and within, by the loop that they wait in. */
+static const char manifest_probe[] = "httpGet: {path: /metrics, port: metrics}\n"
+				     "periodSeconds: 30\n"
+				     "timeoutSeconds: 10\n"
+				     "failureThreshold: 4\n";
+
 static void manifest_metrics(int port, struct json *annotations, struct json *container)
 {
 	AUTO_FREE char *text = mem_printf("%d", port);
@@ -179,13 +185,7 @@ static void manifest_metrics(int port, struct json *annotations, struct json *co
 	json_set_int(item, "containerPort", port);
 	json_add(ports, item);
 	json_set(container, "ports", ports);
-	/* A turn plans, and a process that waits for the Lease responds, too. */
-	struct json *probe = json_sub(container, "livenessProbe");
-	json_set_str(json_sub(probe, "httpGet"), "path", "/metrics");
-	json_set_str(json_sub(probe, "httpGet"), "port", "metrics");
-	json_set_int(probe, "timeoutSeconds", PROBE_S);
-	json_set_int(probe, "periodSeconds", PROBE_EVERY_S);
-	json_set_int(probe, "failureThreshold", PROBES);
+	json_set(container, "livenessProbe", manifest_object(manifest_probe));
 }
 
 /* settings: NULL where they come from elsewhere. With them the pod is another one when they are

@@ -186,7 +186,7 @@ static int run_turns(struct run *run)
 		if (err.id == E_CANCELED)
 			return 0;
 		if (r < 0 && run_is_lasting(run, &err))
-			return app_fail(run->app, &err);
+			return autoscale_fail(run->app, &err);
 		run->has_worked = run->has_worked || r == 0;
 		run->n_failures = r < 0 ? run->n_failures + 1 : 0;
 		int64_t wait_ms = autoscaler_wait_ms(run->autoscaler);
@@ -240,7 +240,7 @@ int autoscale_run(struct app *app, const struct autoscale_values *values)
 	struct run run = {.app = app, .values = values, .shown = buf_with(RUN_REPORT_MAX)};
 	AUTO_ERR struct err err = {0};
 
-	int status = run_open(&run, &err) < 0 ? app_fail(app, &err) : run_turns(&run);
+	int status = run_open(&run, &err) < 0 ? autoscale_fail(app, &err) : run_turns(&run);
 	autoscaler_free(run.autoscaler);
 	notices_free(run.notices);
 	metrics_server_free(run.server);

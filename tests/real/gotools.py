@@ -24,14 +24,18 @@ from pypi import CACHE, only_one
 TOOLS = {"crane": ("github.com/google/go-containerregistry/cmd/crane", "v0.20.6"),
          "registry": ("github.com/distribution/distribution/v3/cmd/registry", "v3.0.0"),
          "kwok": ("sigs.k8s.io/kwok/cmd/kwok", "v0.7.0")}
-# Mains at the root of their module, and a file of it that is to lie beside the program.
-ROOTS = {"jobset": ("sigs.k8s.io/jobset", "v0.10.1", "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml")}
-# Mains of modules of our own, for programs that no module offers as we need them.
+# Mains at the root of their module.
+ROOTS = {"jobset": ("sigs.k8s.io/jobset", "v0.10.1")}
+# Mains of modules of our own, for programs that no module offers as we need them, or not without others' versions.
 SOURCES = Path(__file__).resolve().parent / "kubernetes"
 KARPENTER = SOURCES.parents[1] / "bench/karpenter"
 KUBERNETES = "v1.34.4"
 OWN = {"kubernetes": (SOURCES, ".", ["component-base/version", "client-go/pkg/version"]),
-       "coredns": (SOURCES, "./coredns", []), "etcd": (SOURCES, "./etcd", []), "karpenter": (KARPENTER, ".", [])}
+       "coredns": (SOURCES, "./coredns", []), "etcd": (SOURCES, "./etcd", []), "karpenter": (KARPENTER, ".", []),
+       "karpenter-kwok": (KARPENTER, "sigs.k8s.io/karpenter/kwok", [])}
+# Files of a module that are to lie, as one, beside a program that is called as it with .yaml behind it.
+FILES = {"jobset": ("sigs.k8s.io/jobset", "config/components/crd/bases/*.yaml"),
+         "karpenter-kwok": ("sigs.k8s.io/karpenter", "pkg/apis/crds/*.yaml", "kwok/apis/crds/*.yaml")}
 # From this one on Go fetches the exact toolchain that a module asks for.
 OLDEST = (1, 21)
 BUILD_S = 2400
@@ -76,9 +80,17 @@ def go_tool(name):
     return str(path)
 
 
+def add_files(name, path, folder):
+    """Those of FILES, from the module as the one in the folder wants it."""
+    if name in FILES:
+        module, *patterns = FILES[name]
+        there = Path(build([toolchain(), "list", "-mod=mod", "-m", "-f", "{{.Dir}}", module], cwd=folder).strip())
+        Path(f"{path}.yaml").write_text("\n---\n".join(p.read_text() for g in patterns for p in sorted(there.glob(g))))
+
+
 def root_tool(name):
-    """A program of ROOTS, by a module that asks for nothing else; its file is called as the program with .yaml behind it."""
-    module, version, file = ROOTS[name]
+    """A program of ROOTS, by a module that asks for nothing else."""
+    module, version = ROOTS[name]
     path = CACHE / "bin" / f"{name}-{version}"
     with only_one(f"go-{name}"):
         if not path.exists():
@@ -87,8 +99,7 @@ def root_tool(name):
             new.mkdir(parents=True)
             (new / "go.mod").write_text(f"module tool\n\ngo 1.24.0\n\nrequire {module} {version}\n")
             build([toolchain(), "build", "-mod=mod", "-trimpath", "-ldflags=-s -w", "-o", "built", module], cwd=new, CGO_ENABLED="0")
-            there = build([toolchain(), "list", "-mod=mod", "-m", "-f", "{{.Dir}}", module], cwd=new).strip()
-            shutil.copyfile(Path(there) / file, f"{path}.yaml")
+            add_files(name, path, new)
             (new / "built").rename(path)
             shutil.rmtree(new)
     return str(path)
@@ -109,6 +120,7 @@ def own_tool(name):
             stamps = "".join(f" -X k8s.io/{package}.gitVersion={KUBERNETES}" for package in stamped)
             build([toolchain(), "build", "-mod=mod", "-trimpath", f"-ldflags=-s -w{stamps}", "-o", "built", folder],
                   cwd=copy, CGO_ENABLED="0")
+            add_files(name, path, copy)
             (copy / "built").rename(path)
             shutil.rmtree(copy)
     return str(path)

@@ -418,6 +418,7 @@ static int data_put_bucket(
 		.base = str_eq(bundle->base_id, bundle->id) ? NULL : bundle->base,
 		.id = bundle->id,
 		.base_id = bundle->base_id,
+		.key = push->key,
 		.notes = notes,
 		.is_known = is_known,
 		.progress = push->options->progress,

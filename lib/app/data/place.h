@@ -84,6 +84,7 @@ struct bucket_put {
 	const char *dir;
 	const struct version *now, *base;
 	const char *id, *base_id;
+	const char *key;   /* tells pushes of the same version apart */
 	const char *list;  /* now as text */
 	const char *notes; /* a file here: what has arrived of a large file */
 	bool is_known;     /* its list is there */

@@ -16,10 +16,16 @@
 /*
  * Versions in a bucket: plain objects PATH@d-HEX/NAME; PATH@d-HEX.list, which comes last and goes
  * first, makes them a version, and PATH@current names the one that runs get.
+ *
+ * A push counts on objects that a removal may be about to delete. So a push puts
+ * PATH@d-HEX.push-KEY before it looks what is there, and a removal PATH@d-HEX.rm (PATH@rm: of all)
+ * before it deletes each of these, then the lists, then the rest. A push does not begin beside a
+ * removal, and takes its list back where what it has put is gone at the end: the removal either
+ * finds that, or the list.
  */
 
 enum {
-	BUCKET_AT_ONCE = 16,
+	BUCKET_AT_ONCE = 64, /* round trips decide how long many small files take */
 	BUCKET_LINE_MAX = 512,
 	BUCKET_VERSIONS_MAX = 10 * 1000,
 	BUCKET_NOTES_MAX = 8 << 20,
@@ -42,6 +48,7 @@ static int bucket_open(struct data_place *place, struct err *err)
 		return 0;
 	/* Keys are about to be here. */
 	os_protect_memory();
+	options.n_connections = BUCKET_AT_ONCE;
 	place->bucket = mem_alloc(1, sizeof(*place->bucket));
 	place->bucket->http = http_new(&options);
 	return s3_open(options.loop, place->bucket->http, env, &place->bucket->s3, err);
@@ -233,6 +240,8 @@ struct bucket_version {
 struct bucket_versions {
 	struct VEC_OF(struct bucket_version) list; /* the newest first */
 	char current[VERSION_ID_SIZE];
+	struct strv pushes;   /* keys of those under way */
+	struct strv removals; /* ids of those under way; "": of all */
 };
 
 static void bucket_versions_done(struct bucket_versions *versions)
@@ -240,6 +249,8 @@ static void bucket_versions_done(struct bucket_versions *versions)
 	vec_foreach (struct bucket_version, version, &versions->list)
 		free(version->line);
 	vec_done(&versions->list);
+	strv_done(&versions->pushes);
+	strv_done(&versions->removals);
 }
 
 static int bucket_by_time(const void *a, const void *b)
@@ -276,6 +287,27 @@ static void bucket_ended_line(struct bucket_batch *batch, struct bucket_slot *sl
 	versions->list.v[slot->job].line = mem_strndup(text, strcspn(text, "\n"));
 }
 
+static void bucket_take(
+	struct bucket_versions *versions, const struct s3_object *object, const char *name)
+{
+	const char *dot = strchr(name, '.');
+	AUTO_FREE char *id = mem_strndup(name, dot ? (size_t)(dot - name) : 0);
+
+	if (str_eq(name, "rm"))
+		strv_add(&versions->removals, "");
+	if (!version_id_is(id))
+		return;
+	if (str_eq(dot, ".rm"))
+		strv_add(&versions->removals, id);
+	if (str_starts(dot, ".push-"))
+		strv_add(&versions->pushes, object->key);
+	if (!str_eq(dot, ".list"))
+		return;
+	struct bucket_version *version = vec_push(&versions->list);
+	*version = (struct bucket_version){.mtime_ms = object->mtime_ms};
+	memcpy(version->id, id, sizeof(version->id));
+}
+
 static int bucket_find(const struct data_place *place, const struct s3_address *address,
 	struct bucket_versions *ret, struct err *err)
 {
@@ -288,15 +320,8 @@ static int bucket_find(const struct data_place *place, const struct s3_address *
 
 	int r = bucket_do(place, address, &list, err);
 	for (size_t i = 0; r == 0 && i < objects.n; i++) {
-		const struct s3_object *object = &objects.v[i];
-		const char *name = object->key + strlen(prefix), *dot = strchr(name, '.');
-		AUTO_FREE char *id = mem_strndup(name, dot ? (size_t)(dot - name) : 0);
-		has_current |= str_eq(object->key, current);
-		if (!str_eq(dot, ".list") || !version_id_is(id))
-			continue;
-		struct bucket_version *version = vec_push(&ret->list);
-		*version = (struct bucket_version){.mtime_ms = object->mtime_ms};
-		memcpy(version->id, id, sizeof(version->id));
+		has_current |= str_eq(objects.v[i].key, current);
+		bucket_take(ret, &objects.v[i], objects.v[i].key + strlen(prefix));
 	}
 	vec_sort(&ret->list, bucket_by_time);
 	struct bucket_one get = {.key = current, .out = &text};
@@ -390,13 +415,20 @@ static int bucket_empty(const struct data_place *place, const struct s3_address 
 	}
 }
 
+static int bucket_delete(const struct data_place *place, const struct s3_address *address,
+	const char *key, struct err *err)
+{
+	struct bucket_one remove = {.key = key};
+
+	return bucket_do(place, address, &remove, err);
+}
+
 static int bucket_remove_list(const struct data_place *place, const struct s3_address *address,
 	const char *id, struct err *err)
 {
 	AUTO_FREE char *key = mem_printf("%s@%s.list", address->key, id);
-	struct bucket_one remove = {.key = key};
 
-	return bucket_do(place, address, &remove, err);
+	return bucket_delete(place, address, key, err);
 }
 
 /* Another version becomes current where id is the current one: the newest of the others. */
@@ -404,14 +436,13 @@ static int bucket_use_next(const struct data_place *place, const struct s3_addre
 	const struct bucket_versions *versions, const char *id, struct err *err)
 {
 	AUTO_FREE char *current = mem_printf("%s@current", address->key);
-	struct bucket_one forget = {.key = current};
 	const char *next = NULL;
 
 	for (size_t i = versions->list.n; id && i-- > 0;)
 		if (!str_eq(versions->list.v[i].id, id))
 			next = versions->list.v[i].id;
 	if (!next)
-		return bucket_do(place, address, &forget, err);
+		return bucket_delete(place, address, current, err);
 	return str_eq(versions->current, id) ? bucket_use(place, address, next, err) : 0;
 }
 
@@ -422,9 +453,20 @@ static int bucket_remove(const struct data_place *place, const struct s3_address
 	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
 	AUTO_FREE char *prefix =
 		id ? mem_printf("%s@%s/", address->key, id) : mem_printf("%s@d-", address->key);
+	AUTO_FREE char *pushes = id ? mem_printf("%s@%s.", address->key, id) : mem_strdup(prefix);
+	AUTO_FREE char *mark = mem_printf("%s@%s%srm", address->key, id ? id : "", id ? "." : "");
+	struct bucket_one begin = {.key = mark, .text = "", .len = 0};
 	size_t n = 0;
 
-	int r = bucket_find(place, address, &versions, err);
+	int r = bucket_do(place, address, &begin, err);
+	if (r == 0)
+		r = bucket_find(place, address, &versions, err);
+	for (size_t i = 0; r == 0 && i < versions.pushes.n; i++) {
+		if (!str_starts(versions.pushes.v[i], pushes))
+			continue;
+		r = bucket_delete(place, address, versions.pushes.v[i], err);
+		n++;
+	}
 	if (r == 0)
 		r = bucket_use_next(place, address, &versions, id, err);
 	for (size_t i = 0; r == 0 && i < versions.list.n; i++) {
@@ -435,7 +477,11 @@ static int bucket_remove(const struct data_place *place, const struct s3_address
 	}
 	if (r == 0)
 		r = bucket_empty(place, address, prefix, err);
-	return r == 0 && id && !n ? DATA_NO_VERSION : r < 0 ? r : 0;
+	if (r < 0)
+		return r;
+	n += r > 0;
+	r = bucket_delete(place, address, mark, err);
+	return r < 0 ? r : id && !n ? DATA_NO_VERSION : 0;
 }
 
 int place_bucket_run(struct data_place *place, size_t i, const struct strv *words, struct buf *out,
@@ -475,6 +521,7 @@ struct bucket_file {
 
 struct bucket_push {
 	struct data_place *place;
+	size_t i; /* of its paths */
 	struct bucket_put *put;
 	const struct s3_address *address;
 	char *base_prefix; /* "PATH@d-HEX/" */
@@ -483,12 +530,17 @@ struct bucket_push {
 	uint64_t total, done;
 };
 
-static void bucket_push_done(struct bucket_push *push)
+static void bucket_plan_forget(struct bucket_push *push)
 {
 	vec_foreach (struct bucket_file, file, &push->large)
 		vec_done(&file->pieces);
 	vec_done(&push->small);
 	vec_done(&push->large);
+}
+
+static void bucket_push_done(struct bucket_push *push)
+{
+	bucket_plan_forget(push);
 	arena_done(&push->arena);
 	free(push->base_prefix);
 }
@@ -846,21 +898,68 @@ static int bucket_send(struct bucket_push *push, struct bucket_file *file, struc
 	return r < 0 ? err_move(err, &error) : 0;
 }
 
+/* In front of bucket_plan. */
+static int bucket_begin(const struct bucket_push *push, const char *mark, struct err *err)
+{
+	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
+	const struct data_place *place = push->place;
+	struct bucket_one begin = {.key = mark, .text = "", .len = 0};
+
+	int r = bucket_do(place, push->address, &begin, err);
+	if (r == 0)
+		r = bucket_find(place, push->address, &versions, err);
+	vec_foreach (char *, id, &versions.removals) {
+		if (r < 0 || (**id && !str_eq(*id, push->put->id)))
+			continue;
+		const char *path = place->paths.v[push->i], *at = **id ? "@" : "";
+		r = err_set(err, E_DATA_PLACE,
+			"%s%s%s is being removed, or a removal of it was cut", path, at, *id);
+		err_hint(err, "dlrun data rm %s%s%s -t %s", path, at, *id, place->target->name);
+	}
+	return r;
+}
+
+/* Behind the list: the version stays, unless a removal has begun since bucket_begin. */
+static int bucket_end(const struct bucket_push *push, const char *mark, struct err *err)
+{
+	const struct data_place *place = push->place;
+	AUTO_BUF struct buf text = buf_with(BUCKET_LINE_MAX);
+	AUTO_ERR struct err error = {0};
+	struct bucket_one get = {.key = mark, .out = &text};
+
+	if (bucket_do(place, push->address, &get, &error) == 0)
+		return bucket_delete(place, push->address, mark, err);
+	if (error.id != E_S3_NOT_FOUND)
+		return err_move(err, &error);
+	int r = bucket_remove_list(place, push->address, push->put->id, err);
+	return r < 0 ? r
+		     : err_set(err, E_DATA_PLACE, "%s@%s was removed while it was pushed",
+			       place->paths.v[push->i], push->put->id);
+}
+
 int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put, struct err *err)
 {
 	AUTO_S3_ADDRESS struct s3_address address = {0};
 	AUTO(bucket_push_done)
-	struct bucket_push push = {.place = place, .put = put, .address = &address};
+	struct bucket_push push = {.place = place, .i = i, .put = put, .address = &address};
 
 	int r = s3_address_parse(place->dirs.v[i], &address, err);
 	if (r < 0)
 		return r;
 	AUTO_FREE char *prefix = mem_printf("%s@%s/", address.key, put->id);
 	AUTO_FREE char *list = mem_printf("%s@%s.list", address.key, put->id);
+	AUTO_FREE char *mark = mem_printf("%s@%s.push-%s", address.key, put->id, put->key);
 	push.base_prefix = mem_printf("%s@%s/", address.key, put->base_id);
-	r = bucket_plan(&push, prefix, err);
-	if (r == 0 && put->is_known && !push.small.n && !push.large.n)
-		return 1;
+	if (put->is_known) {
+		r = bucket_plan(&push, prefix, err);
+		if (r < 0 || (!push.small.n && !push.large.n))
+			return r < 0 ? r : 1;
+		bucket_plan_forget(&push);
+		push.total = put->n_sent = 0;
+	}
+	r = bucket_begin(&push, mark, err);
+	if (r == 0)
+		r = bucket_plan(&push, prefix, err);
 	struct bucket_batch batch = {.address = address,
 		.n = push.small.n,
 		.start = bucket_start_small,
@@ -875,5 +974,7 @@ int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put,
 	if (r == 0)
 		r = bucket_do(place, &address, &whole, err);
 	put->bytes_sent = push.done;
-	return r < 0 ? r : bucket_use(place, &address, put->id, err);
+	if (r == 0)
+		r = bucket_use(place, &address, put->id, err);
+	return r < 0 ? r : bucket_end(&push, mark, err);
 }

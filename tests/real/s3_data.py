@@ -152,7 +152,7 @@ def test_a_server_that_is_too_busy(w):
     good, sent = 1, []
 
     def noted(*parts):
-        notes = [p.read_text().partition("\n")[2] for p in w.dir.rglob("*.upload")]
+        notes = [p.read_text().partition("\n")[2] for p in w.dir.rglob("*.uploads/*")]
         return notes and {str(n - 1) for n in parts} <= json.loads(notes[0])["parts"].keys()
 
     def spoil(request):

@@ -4,7 +4,7 @@
 
     tests/real/gotools.py NAME…      build what is missing and print the paths, one a line
 
-The names are those of TOOLS, of ROOTS and of OWN.
+The names are those of TOOLS, of ROOTS, of PARTS and of OWN.
 
 A toolchain is asked of the machine, then of the package index of Python, which has one for machines
 whose own is too old. Without either the tests that need a program are skipped, in CI they fail.
@@ -25,7 +25,9 @@ TOOLS = {"crane": ("github.com/google/go-containerregistry/cmd/crane", "v0.20.6"
          "registry": ("github.com/distribution/distribution/v3/cmd/registry", "v3.0.0"),
          "kwok": ("sigs.k8s.io/kwok/cmd/kwok", "v0.7.0")}
 # Mains at the root of their module.
-ROOTS = {"jobset": ("sigs.k8s.io/jobset", "v0.10.1")}
+ROOTS = {"jobset": ("sigs.k8s.io/jobset", "v0.10.1"), "s5cmd": ("github.com/peak/s5cmd/v2", "v2.3.0")}
+# Mains that are made of packages of a module, since all of it takes long to build.
+PARTS = {"rclone": ("github.com/rclone/rclone", "v1.71.0", "cmd", "backend/local", "backend/s3", "cmd/copy", "cmd/serve", "cmd/serve/s3")}
 # Mains of modules of our own, for programs that no module offers as we need them, or not without others' versions.
 SOURCES = Path(__file__).resolve().parent / "kubernetes"
 KARPENTER = SOURCES.parents[1] / "bench/karpenter"
@@ -67,7 +69,7 @@ def go_tool(name):
         return given
     if name in OWN:
         return own_tool(name)
-    if name in ROOTS:
+    if name in ROOTS or name in PARTS:
         return root_tool(name)
     module, version = TOOLS[name]
     path = CACHE / "bin" / f"{name}-{version}"
@@ -89,16 +91,19 @@ def add_files(name, path, folder):
 
 
 def root_tool(name):
-    """A program of ROOTS, by a module that asks for nothing else."""
-    module, version = ROOTS[name]
+    """A program of ROOTS or PARTS, by a module that asks for nothing else."""
+    module, version, *parts = ROOTS.get(name) or PARTS[name]
     path = CACHE / "bin" / f"{name}-{version}"
     with only_one(f"go-{name}"):
         if not path.exists():
             new = CACHE / f"bin/new-{name}"
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(parents=True)
-            (new / "go.mod").write_text(f"module tool\n\ngo 1.24.0\n\nrequire {module} {version}\n")
-            build([toolchain(), "build", "-mod=mod", "-trimpath", "-ldflags=-s -w", "-o", "built", module], cwd=new, CGO_ENABLED="0")
+            (new / "go.mod").write_text(f"module tool\n\ngo 1.24.4\n\nrequire {module} {version}\n")
+            if parts:
+                imports = "".join(f'import _ "{module}/{part}"\n' for part in parts[1:])
+                (new / "main.go").write_text(f'package main\n\nimport "{module}/{parts[0]}"\n{imports}\nfunc main() {{ cmd.Main() }}\n')
+            build([toolchain(), "build", "-mod=mod", "-trimpath", "-ldflags=-s -w", "-o", "built", "." if parts else module], cwd=new, CGO_ENABLED="0")
             add_files(name, path, new)
             (new / "built").rename(path)
             shutil.rmtree(new)

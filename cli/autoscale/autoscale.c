@@ -185,17 +185,14 @@ static int cmd_autoscale_run(struct app *app, void *values_ptr, struct strv *wor
 	return autoscale_words[i].run(app, values);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun autoscale plan --snapshot lab.json # what would be bought and given back, and why",
-	"dlrun autoscale plan --snapshot lab.json --what-if '16 x 8 GPUs' # nodes, price, what is in the way",
-	"dlrun autoscale run -t lab --settings autoscale.yaml --apply # buy and give back, until stopped",
-};
-
 const struct cmd cmd_autoscale = {
 	.name = "autoscale",
 	.summary = "Plan, buy and give back the machines of a cluster",
 	.synopsis = "plan|run|manifest [options]",
-	.examples = examples,
+	.examples = {"dlrun autoscale plan --snapshot lab.json "
+		     "# what would be bought and given back, and why",
+		"dlrun autoscale plan --snapshot lab.json --what-if '16 x 8 GPUs' # nodes, price, what is in the way",
+		"dlrun autoscale run -t lab --settings autoscale.yaml --apply # buy and give back, until stopped"},
 	.opts = opts,
 	.values_size = sizeof(struct autoscale_values),
 	.min_words = 1,

@@ -113,17 +113,13 @@ static int cmd_bake_run(struct app *app, void *values, struct strv *words)
 	return r < 0 ? app_fail(app, &err) : bake_print(app, &ahead);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun bake # the environment for the runs of this project's target",
-	"dlrun bake -t gpu-cluster -- uv run train.py # by the base that this program gets",
-	"dlrun bake --json # with the reference of its image, for a script",
-};
-
 const struct cmd cmd_bake = {
 	.name = "bake",
 	.summary = "Make the environment of this project on a cluster before its first run",
 	.synopsis = "[options] [--] [PROGRAM [ARGUMENT...]]",
-	.examples = examples,
+	.examples = {"dlrun bake # the environment for the runs of this project's target",
+		"dlrun bake -t gpu-cluster -- uv run train.py # by the base that this program gets",
+		"dlrun bake --json # with the reference of its image, for a script"},
 	.opts = opts,
 	.values_size = sizeof(struct bake_values),
 	.max_words = CMD_WORDS_ANY,
@@ -170,17 +166,14 @@ static int cmd_warm_run(struct app *app, void *values_ptr, struct strv *words)
 	return r < 0 ? app_fail(app, &err) : warm_print(app, &result);
 }
 
-static const char *const warm_examples[CMD_EXAMPLES] = {
-	"dlrun warm # base, environment, data and code on the nodes that could take the run",
-	"dlrun warm -t lab --nodes 8 # on eight hosts of a pool",
-	"dlrun warm --json # which nodes have the image, for a script",
-};
-
 const struct cmd cmd_warm = {
 	.name = "warm",
 	.summary = "Bring what this project's runs need to the nodes or hosts of a target",
 	.synopsis = "[options] [--] [PROGRAM [ARGUMENT...]]",
-	.examples = warm_examples,
+	.examples =
+		{"dlrun warm # base, environment, data and code on the nodes that could take the run",
+			"dlrun warm -t lab --nodes 8 # on eight hosts of a pool",
+			"dlrun warm --json # which nodes have the image, for a script"},
 	.opts = warm_opts,
 	.values_size = sizeof(struct bake_values),
 	.max_words = CMD_WORDS_ANY,

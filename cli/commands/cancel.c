@@ -254,17 +254,13 @@ static int cancel_run(struct app *app, void *values_ptr, struct strv *words)
 	return status;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun cancel @ # stop the newest run and wait for its end",
-	"dlrun cancel a-3k2f9 tiger-4k2x9 # stop a run and all runs of a study",
-	"dlrun cancel --no-wait @ # only ask for it",
-};
-
 const struct cmd cmd_cancel = {
 	.name = "cancel",
 	.summary = "Stop runs: TERM, and KILL after the grace period",
 	.synopsis = "[options] RUN|STUDY...",
-	.examples = examples,
+	.examples = {"dlrun cancel @ # stop the newest run and wait for its end",
+		"dlrun cancel a-3k2f9 tiger-4k2x9 # stop a run and all runs of a study",
+		"dlrun cancel --no-wait @ # only ask for it"},
 	.opts = opts,
 	.values_size = sizeof(struct cancel_values),
 	.min_words = 1,

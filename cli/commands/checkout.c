@@ -30,17 +30,13 @@ static int checkout_run(struct app *app, void *values UNUSED, struct strv *words
 	return app_print_json(app, json);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun checkout @ ../old # the newest run's code into a new directory",
-	"dlrun checkout resnet-3k2f9 /tmp/resnet # the same for one run",
-	"dlrun checkout @-1 before # to look at what the run before was made of",
-};
-
 const struct cmd cmd_checkout = {
 	.name = "checkout",
 	.summary = "Put the exact code of a run into a new directory",
 	.synopsis = "[options] RUN DIR",
-	.examples = examples,
+	.examples = {"dlrun checkout @ ../old # the newest run's code into a new directory",
+		"dlrun checkout resnet-3k2f9 /tmp/resnet # the same for one run",
+		"dlrun checkout @-1 before # to look at what the run before was made of"},
 	.min_words = 2,
 	.max_words = 2,
 	.words = VALUE_RUN_DIR,

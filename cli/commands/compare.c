@@ -333,17 +333,13 @@ static int compare_run(struct app *app, void *values_ptr, struct strv *words)
 	return r;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun compare @-1 @ # what differs between two runs, and which was better",
-	"dlrun compare tiger-4k2x9 --sort metrics.val_loss.min # a study, best first",
-	"dlrun compare --tag paper --metric 'val*' --md # a table for a paper",
-};
-
 const struct cmd cmd_compare = {
 	.name = "compare",
 	.summary = "Compare parameters and results of runs in a table",
 	.synopsis = "[options] RUN|STUDY...",
-	.examples = examples,
+	.examples = {"dlrun compare @-1 @ # what differs between two runs, and which was better",
+		"dlrun compare tiger-4k2x9 --sort metrics.val_loss.min # a study, best first",
+		"dlrun compare --tag paper --metric 'val*' --md # a table for a paper"},
 	.opts = opts,
 	.values_size = sizeof(struct compare_values),
 	.max_words = CMD_WORDS_ANY,

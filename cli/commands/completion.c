@@ -48,17 +48,14 @@ static int completion_run(struct app *app, void *values UNUSED, struct strv *wor
 	return app_print_json(app, json);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun completion bash >~/.local/share/bash-completion/completions/dlrun # for bash",
-	"dlrun completion zsh >~/.zfunc/_dlrun # for zsh, with ~/.zfunc in fpath",
-	"dlrun completion fish >~/.config/fish/completions/dlrun.fish # for fish",
-};
-
 const struct cmd cmd_completion = {
 	.name = "completion",
 	.summary = "Print the completion script of a shell",
 	.synopsis = "bash|zsh|fish",
-	.examples = examples,
+	.examples =
+		{"dlrun completion bash >~/.local/share/bash-completion/completions/dlrun # for bash",
+			"dlrun completion zsh >~/.zfunc/_dlrun # for zsh, with ~/.zfunc in fpath",
+			"dlrun completion fish >~/.config/fish/completions/dlrun.fish # for fish"},
 	.min_words = 1,
 	.max_words = 1,
 	.words = VALUE_SHELL,

@@ -255,17 +255,13 @@ static int cmd_config_run(struct app *app, void *values_ptr, struct strv *words)
 	return cmd_config_print_table(app, all, word, values->show_origin);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun config # every value that is set",
-	"dlrun config --show-origin # the same, and where each comes from",
-	"dlrun config trust # review and confirm what dlrun.yaml sets",
-};
-
 const struct cmd cmd_config = {
 	.name = "config",
 	.summary = "Show the configuration and where each value comes from",
 	.synopsis = "[options] [KEY|trust]",
-	.examples = examples,
+	.examples = {"dlrun config # every value that is set",
+		"dlrun config --show-origin # the same, and where each comes from",
+		"dlrun config trust # review and confirm what dlrun.yaml sets"},
 	.opts = opts,
 	.values_size = sizeof(struct config_values),
 	.max_words = 1,

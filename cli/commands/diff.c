@@ -228,17 +228,13 @@ static int cmd_diff_run(struct app *app, void *values_ptr, struct strv *words)
 	return r < 0 ? app_fail(app, &err) : r;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun diff @-1 @ # what differs between the last two runs",
-	"dlrun diff @ # what has changed in the working tree since the newest run",
-	"dlrun diff --patch @-1 @ # with the changed lines",
-};
-
 const struct cmd cmd_diff = {
 	.name = "diff",
 	.summary = "Compare two runs, or a run and the working tree",
 	.synopsis = "[options] [RUN [RUN]]",
-	.examples = examples,
+	.examples = {"dlrun diff @-1 @ # what differs between the last two runs",
+		"dlrun diff @ # what has changed in the working tree since the newest run",
+		"dlrun diff --patch @-1 @ # with the changed lines"},
 	.opts = opts,
 	.values_size = sizeof(struct diff_values),
 	.max_words = 2,

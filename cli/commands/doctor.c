@@ -172,17 +172,13 @@ static int cmd_doctor_run(struct app *app, void *values_ptr, struct strv *words 
 	return status;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun doctor # look at everything that runs need here",
-	"dlrun doctor -C ../other # the same for another working tree",
-	"dlrun doctor --report # one file to attach to a bug report",
-};
-
 const struct cmd cmd_doctor = {
 	.name = "doctor",
 	.summary = "Diagnose problems and suggest fixes",
 	.synopsis = "[options]",
-	.examples = examples,
+	.examples = {"dlrun doctor # look at everything that runs need here",
+		"dlrun doctor -C ../other # the same for another working tree",
+		"dlrun doctor --report # one file to attach to a bug report"},
 	.opts = opts,
 	.values_size = sizeof(struct doctor_values),
 	.run = cmd_doctor_run,

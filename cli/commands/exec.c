@@ -68,17 +68,13 @@ static int cmd_exec_run(struct app *app, void *values_ptr, struct strv *words)
 	return attach_run(app, &request);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun exec -- nvidia-smi # in the environment of the newest run",
-	"dlrun exec -it resnet-3k2f9 -- python # with this terminal",
-	"dlrun exec -i @ -- tar x < code.tar # send an archive to the command",
-};
-
 const struct cmd cmd_exec = {
 	.name = "exec",
 	.summary = "Run a command in the environment of a run",
 	.synopsis = "[options] [RUN] -- CMD...",
-	.examples = examples,
+	.examples = {"dlrun exec -- nvidia-smi # in the environment of the newest run",
+		"dlrun exec -it resnet-3k2f9 -- python # with this terminal",
+		"dlrun exec -i @ -- tar x < code.tar # send an archive to the command"},
 	.opts = opts,
 	.values_size = sizeof(struct exec_values),
 	.min_words = 1,

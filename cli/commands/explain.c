@@ -94,17 +94,12 @@ static int explain_run(struct app *app, void *values UNUSED, struct strv *words)
 	return id ? print_one(app, id) : print_all(app);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun explain snapshot.secret # what it means and what to do",
-	"dlrun explain # all ids",
-	"dlrun explain --json # all of them with their texts",
-};
-
 const struct cmd cmd_explain = {
 	.name = "explain",
 	.summary = "Explain an error by its id, shown in brackets after it",
 	.synopsis = "[options] [ID]",
-	.examples = examples,
+	.examples = {"dlrun explain snapshot.secret # what it means and what to do",
+		"dlrun explain # all ids", "dlrun explain --json # all of them with their texts"},
 	.max_words = 1,
 	.words = VALUE_ERROR,
 	.run = explain_run,

@@ -506,17 +506,13 @@ static int cmd_fetch_run(struct app *app, void *values_ptr, struct strv *words)
 	return status;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun fetch @ # all results of the newest run, into a directory of its name",
-	"dlrun fetch resnet-3k2f9 'checkpoints/*.pt' # only these; again: only what is new",
-	"dlrun fetch tiger-4k2x9 -o runs # of a study: a directory and params.json for each run",
-};
-
 const struct cmd cmd_fetch = {
 	.name = "fetch",
 	.summary = "Copy the results of a run here, while it runs or afterwards",
 	.synopsis = "[options] [RUN|STUDY [PATH...]]",
-	.examples = examples,
+	.examples = {"dlrun fetch @ # all results of the newest run, into a directory of its name",
+		"dlrun fetch resnet-3k2f9 'checkpoints/*.pt' # only these; again: only what is new",
+		"dlrun fetch tiger-4k2x9 -o runs # of a study: a directory and params.json for each run"},
 	.opts = opts,
 	.values_size = sizeof(struct fetch_values),
 	.max_words = CMD_WORDS_ANY,

@@ -93,17 +93,13 @@ static int cmd_forward_run(struct app *app, void *values_ptr, struct strv *words
 	return r < 0 ? app_fail(app, &err) : 0;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun forward 6006 # port 6006 of the newest run, at http://127.0.0.1:6006/",
-	"dlrun forward resnet-3k2f9 8080:6006 8888 # two ports, one of them at another number here",
-	"dlrun forward --rank 1 @ 29500 # a port of the second rank",
-};
-
 const struct cmd cmd_forward = {
 	.name = "forward",
 	.summary = "Forward ports of a run to this machine",
 	.synopsis = "[options] [RUN] [LOCAL:]REMOTE...",
-	.examples = examples,
+	.examples = {"dlrun forward 6006 # port 6006 of the newest run, at http://127.0.0.1:6006/",
+		"dlrun forward resnet-3k2f9 8080:6006 8888 # two ports, one of them at another number here",
+		"dlrun forward --rank 1 @ 29500 # a port of the second rank"},
 	.opts = opts,
 	.values_size = sizeof(struct forward_values),
 	.min_words = 1,

@@ -187,17 +187,13 @@ static int cmd_gc_run(struct app *app, void *values_ptr, struct strv *words UNUS
 	return 0;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun gc # free what no run needs",
-	"dlrun gc --dry-run # only say how much that would be",
-	"dlrun gc --registry --dry-run # which old images could be deleted from the registry",
-};
-
 const struct cmd cmd_gc = {
 	.name = "gc",
 	.summary = "Free space that no run needs, here or in a registry",
 	.synopsis = "[options]",
-	.examples = examples,
+	.examples = {"dlrun gc # free what no run needs",
+		"dlrun gc --dry-run # only say how much that would be",
+		"dlrun gc --registry --dry-run # which old images could be deleted from the registry"},
 	.opts = opts,
 	.values_size = sizeof(struct gc_values),
 	.run = cmd_gc_run,

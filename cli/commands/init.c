@@ -666,17 +666,13 @@ static int cmd_init_run(struct app *app, void *values_ptr, struct strv *words)
 	return r < 0 ? app_fail(app, &err) : r;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun init # look at the project and write dlrun.yaml",
-	"dlrun init --target kube --registry registry.example.com/me/dlrun # with a cluster",
-	"dlrun init --rbac logs # the Role to ask for, to run and to read logs",
-};
-
 const struct cmd cmd_init = {
 	.name = "init",
 	.summary = "Write a first dlrun.yaml from the project's files",
 	.synopsis = "[options] [ROLE]",
-	.examples = examples,
+	.examples = {"dlrun init # look at the project and write dlrun.yaml",
+		"dlrun init --target kube --registry registry.example.com/me/dlrun # with a cluster",
+		"dlrun init --rbac logs # the Role to ask for, to run and to read logs"},
 	.opts = opts,
 	.values_size = sizeof(struct init_values),
 	.max_words = 1,

@@ -158,17 +158,13 @@ static int logs_run(struct app *app, void *values_ptr, struct strv *words)
 	return follow_log(app, run, &request);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun logs -f # follow the newest run to its end",
-	"dlrun logs --tail 20 resnet-3k2f9 # the last 20 lines of one run",
-	"dlrun logs --failed --tail 20 tiger-4k2x9 # why runs of a study failed",
-};
-
 const struct cmd cmd_logs = {
 	.name = "logs",
 	.summary = "Show what a run has printed",
 	.synopsis = "[options] [RUN|STUDY]",
-	.examples = examples,
+	.examples = {"dlrun logs -f # follow the newest run to its end",
+		"dlrun logs --tail 20 resnet-3k2f9 # the last 20 lines of one run",
+		"dlrun logs --failed --tail 20 tiger-4k2x9 # why runs of a study failed"},
 	.opts = opts,
 	.values_size = sizeof(struct logs_values),
 	.max_words = 1,

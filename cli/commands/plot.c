@@ -438,17 +438,13 @@ static int plot_run(struct app *app, void *values_ptr, struct strv *words)
 	return r < 0 ? app_fail(app, &err) : r;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun plot # the curves of the newest run",
-	"dlrun plot @ @-1 --tag loss --smooth 0.6 --watch # two runs in one chart, live",
-	"dlrun plot --by lr --tag val_loss tiger-4k2x9 # of a study, one curve for each lr",
-};
-
 const struct cmd cmd_plot = {
 	.name = "plot",
 	.summary = "Draw the learning curves of runs",
 	.synopsis = "[options] [RUN|STUDY|DIR...]",
-	.examples = examples,
+	.examples = {"dlrun plot # the curves of the newest run",
+		"dlrun plot @ @-1 --tag loss --smooth 0.6 --watch # two runs in one chart, live",
+		"dlrun plot --by lr --tag val_loss tiger-4k2x9 # of a study, one curve for each lr"},
 	.opts = opts,
 	.values_size = sizeof(struct plot_values),
 	.max_words = CMD_WORDS_ANY,

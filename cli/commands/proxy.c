@@ -117,17 +117,14 @@ static int cmd_proxy_run(struct app *app, void *values_ptr, struct strv *words U
 	return r < 0 ? app_fail(app, &err) : 0;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun proxy # http://6006.RUN.localhost:8470/, and all runs at http://localhost:8470/",
-	"dlrun proxy --port 9000 # the same at port 9000",
-	"dlrun proxy --json # its URL, and the form of those of runs, for a script",
-};
-
 const struct cmd cmd_proxy = {
 	.name = "proxy",
 	.summary = "Serve every port of every run at a URL",
 	.synopsis = "[options]",
-	.examples = examples,
+	.examples =
+		{"dlrun proxy # http://6006.RUN.localhost:8470/, and all runs at http://localhost:8470/",
+			"dlrun proxy --port 9000 # the same at port 9000",
+			"dlrun proxy --json # its URL, and the form of those of runs, for a script"},
 	.opts = opts,
 	.values_size = sizeof(struct proxy_values),
 	.run = cmd_proxy_run,

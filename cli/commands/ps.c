@@ -432,17 +432,13 @@ static int ps_run(struct app *app, void *values_ptr, struct strv *words UNUSED)
 	return app_interrupted ? EXIT_INTERRUPTED : status;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun ps # what runs, and what ran today",
-	"dlrun ps --group sweep -o id,params.lr,metrics.loss --sort metrics.loss # best first",
-	"dlrun ps -a --json --tag paper # every run with a tag, for a script",
-};
-
 const struct cmd cmd_ps = {
 	.name = "ps",
 	.summary = "List runs",
 	.synopsis = "[options]",
-	.examples = examples,
+	.examples = {"dlrun ps # what runs, and what ran today",
+		"dlrun ps --group sweep -o id,params.lr,metrics.loss --sort metrics.loss # best first",
+		"dlrun ps -a --json --tag paper # every run with a tag, for a script"},
 	.opts = opts,
 	.values_size = sizeof(struct ps_values),
 	.run = ps_run,

@@ -183,17 +183,14 @@ static int cmd_push_run(struct app *app, void *values_ptr, struct strv *words UN
 	return r < 0 ? app_fail(app, &err) : print_result(app, &result, values->dry_run);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun push --to reg.example.com/me/code # an image of the working tree in a registry",
-	"dlrun push --dry-run # what would be sent, file by file",
-	"dlrun push --to oci:out:v1 # an OCI image layout on disk, with a tag",
-};
-
 const struct cmd cmd_push = {
 	.name = "push",
 	.summary = "Push this directory's code as an image, print its reference",
 	.synopsis = "[options]",
-	.examples = examples,
+	.examples =
+		{"dlrun push --to reg.example.com/me/code # an image of the working tree in a registry",
+			"dlrun push --dry-run # what would be sent, file by file",
+			"dlrun push --to oci:out:v1 # an OCI image layout on disk, with a tag"},
 	.opts = opts,
 	.values_size = sizeof(struct push_values),
 	.flags = CMD_STARTS,

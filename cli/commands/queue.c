@@ -474,17 +474,13 @@ static int queue_run(struct app *app, void *values_ptr, struct strv *words UNUSE
 	return is_list ? queue_print(app, &runs) : 0;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun queue # what waits here until its target answers",
-	"dlrun queue --send # try now",
-	"dlrun queue --serve # send whenever a target answers",
-};
-
 const struct cmd cmd_queue = {
 	.name = "queue",
 	.summary = "List or send the runs that wait here for their target to answer",
 	.synopsis = "[options]",
-	.examples = examples,
+	.examples = {"dlrun queue # what waits here until its target answers",
+		"dlrun queue --send # try now",
+		"dlrun queue --serve # send whenever a target answers"},
 	.opts = opts,
 	.values_size = sizeof(struct queue_values),
 	.run = queue_run,

@@ -188,17 +188,13 @@ static int cmd_restart_run(struct app *app, void *values_ptr, struct strv *words
 	return app->options.json ? runs_print_json(app, &runs) : 0;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun restart @ # the newest run again: same code, same results directory",
-	"dlrun restart -f resnet-3k2f9 # and follow it",
-	"dlrun restart --failed tiger-4k2x9 # of a study only the runs that failed or were lost",
-};
-
 const struct cmd cmd_restart = {
 	.name = "restart",
 	.summary = "Restart runs that failed, were cancelled or lost",
 	.synopsis = "[options] [RUN|STUDY...]",
-	.examples = examples,
+	.examples = {"dlrun restart @ # the newest run again: same code, same results directory",
+		"dlrun restart -f resnet-3k2f9 # and follow it",
+		"dlrun restart --failed tiger-4k2x9 # of a study only the runs that failed or were lost"},
 	.opts = opts,
 	.values_size = sizeof(struct restart_values),
 	.max_words = CMD_WORDS_ANY,

@@ -239,17 +239,13 @@ static int rm_run(struct app *app, void *values_ptr, struct strv *words)
 	return app_print_json(app, json);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun rm @ # remove the newest run, with its log and results",
-	"dlrun rm a-3k2f9 tiger-4k2x9 # remove a run and all runs of a study",
-	"dlrun rm --force @ # stop it first, if it still runs",
-};
-
 const struct cmd cmd_rm = {
 	.name = "rm",
 	.summary = "Remove runs: record, log and results here",
 	.synopsis = "[options] RUN|STUDY...",
-	.examples = examples,
+	.examples = {"dlrun rm @ # remove the newest run, with its log and results",
+		"dlrun rm a-3k2f9 tiger-4k2x9 # remove a run and all runs of a study",
+		"dlrun rm --force @ # stop it first, if it still runs"},
 	.opts = opts,
 	.values_size = sizeof(struct rm_values),
 	.min_words = 1,

@@ -476,17 +476,13 @@ static int cmd_show_run(struct app *app, void *values UNUSED, struct strv *words
 	return study ? summary_print(app, study, &runs) : show_one(app, runs.v[0]);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun show # the newest run in full",
-	"dlrun show resnet-3k2f9 # one run: command, code, times, where its results are",
-	"dlrun show --json tiger-4k2x9 # a study: its runs by state, its axes; for a script",
-};
-
 const struct cmd cmd_show = {
 	.name = "show",
 	.summary = "Show one run in full, and where its results and log are",
 	.synopsis = "[options] [RUN|STUDY]",
-	.examples = examples,
+	.examples = {"dlrun show # the newest run in full",
+		"dlrun show resnet-3k2f9 # one run: command, code, times, where its results are",
+		"dlrun show --json tiger-4k2x9 # a study: its runs by state, its axes; for a script"},
 	.max_words = 1,
 	.words = VALUE_RUN,
 	.flags = CMD_STUDIES,

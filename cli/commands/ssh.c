@@ -207,17 +207,13 @@ static int cmd_ssh_run(struct app *app, void *values_ptr, struct strv *words)
 	return attach_run(app, &request);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun ssh gpu1 # this working tree there, and a shell in it",
-	"dlrun ssh gpu1 -- python3 -i train.py # the same with a program",
-	"dlrun ssh @ # back to it, or a shell inside the newest run",
-};
-
 const struct cmd cmd_ssh = {
 	.name = "ssh",
 	.summary = "Work on a host with this working tree, or inside a run",
 	.synopsis = "[options] HOST|RUN [-- CMD...]",
-	.examples = examples,
+	.examples = {"dlrun ssh gpu1 # this working tree there, and a shell in it",
+		"dlrun ssh gpu1 -- python3 -i train.py # the same with a program",
+		"dlrun ssh @ # back to it, or a shell inside the newest run"},
 	.opts = opts,
 	.values_size = sizeof(struct ssh_values),
 	.min_words = 1,

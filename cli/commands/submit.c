@@ -490,17 +490,13 @@ static int cmd_submit_run(struct app *app, void *values_ptr, struct strv *words)
 	return cmd_submit_start(app, values, &app->session, &options, follow);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun submit -- python3 train.py --lr 0.1 # run it and follow the output",
-	"dlrun submit -d -n sweep --timeout 2h -- ./train.sh # name it, limit it, leave",
-	"dlrun submit --from @ -- python3 train.py --lr 0.2 # newest run's code, different arguments",
-};
-
 const struct cmd cmd_submit = {
 	.name = "submit",
 	.summary = "Run a program on this directory's code, exactly as it is now",
 	.synopsis = "[options] [--] [PROGRAM [ARGUMENT...]]",
-	.examples = examples,
+	.examples = {"dlrun submit -- python3 train.py --lr 0.1 # run it and follow the output",
+		"dlrun submit -d -n sweep --timeout 2h -- ./train.sh # name it, limit it, leave",
+		"dlrun submit --from @ -- python3 train.py --lr 0.2 # newest run's code, different arguments"},
 	.opts = opts + SWEEP_OPTS,
 	.values_size = sizeof(struct submit_values),
 	.max_words = CMD_WORDS_ANY,
@@ -834,17 +830,14 @@ static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
 	return sweep_start(app, values, &options, &study, described);
 }
 
-static const char *const sweep_examples[CMD_EXAMPLES] = {
-	"dlrun sweep --over lr=0.1,0.03 --over seed=1..5 -- ./a.sh {lr} {seed} # ten runs",
-	"dlrun sweep --over lr=log:1e-4..1:9 --parallel 4 -- python3 a.py {args} # nine, with --lr=…",
-	"dlrun sweep -f tiger # the table of a study, until its end",
-};
-
 const struct cmd cmd_sweep = {
 	.name = "sweep",
 	.summary = "Run a program once for each combination of values, as one study",
 	.synopsis = "[options] [--] [STUDY | PROGRAM [ARGUMENT...]]",
-	.examples = sweep_examples,
+	.examples = {"dlrun sweep --over lr=0.1,0.03 --over seed=1..5 -- ./a.sh {lr} {seed} "
+		     "# ten runs",
+		"dlrun sweep --over lr=log:1e-4..1:9 --parallel 4 -- python3 a.py {args} # nine, with --lr=…",
+		"dlrun sweep -f tiger # the table of a study, until its end"},
 	.opts = opts,
 	.values_size = sizeof(struct submit_values),
 	.max_words = CMD_WORDS_ANY,

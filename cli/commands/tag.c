@@ -173,17 +173,14 @@ static int note_run(struct app *app, void *values UNUSED, struct strv *words)
 	return 0;
 }
 
-static const char *const tag_examples[CMD_EXAMPLES] = {
-	"dlrun tag @ baseline paper=iclr # tag the newest run; without tags: list its own",
-	"dlrun tag tiger-4k2x9 paper=iclr # tag all runs of a study",
-	"dlrun tag -d baseline @ # remove a tag again",
-};
-
 const struct cmd cmd_tag = {
 	.name = "tag",
 	.summary = "Tag a run after the fact, or list its tags",
 	.synopsis = "[options] [RUN|STUDY [K[=V]...]]",
-	.examples = tag_examples,
+	.examples =
+		{"dlrun tag @ baseline paper=iclr # tag the newest run; without tags: list its own",
+			"dlrun tag tiger-4k2x9 paper=iclr # tag all runs of a study",
+			"dlrun tag -d baseline @ # remove a tag again"},
 	.opts = tag_opts,
 	.values_size = sizeof(struct tag_values),
 	.max_words = CMD_WORDS_ANY,
@@ -192,17 +189,13 @@ const struct cmd cmd_tag = {
 	.run = tag_run,
 };
 
-static const char *const note_examples[CMD_EXAMPLES] = {
-	"dlrun note @ 'diverges after warmup' # write it on the newest run",
-	"dlrun note resnet-3k2f9 # show the note of a run",
-	"dlrun ps -o id,state,note # list runs with their notes",
-};
-
 const struct cmd cmd_note = {
 	.name = "note",
 	.summary = "Write a note on a run, or show it",
 	.synopsis = "[RUN [TEXT...]]",
-	.examples = note_examples,
+	.examples = {"dlrun note @ 'diverges after warmup' # write it on the newest run",
+		"dlrun note resnet-3k2f9 # show the note of a run",
+		"dlrun ps -o id,state,note # list runs with their notes"},
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN,
 	.run = note_run,

@@ -507,17 +507,13 @@ static int cmd_targets_run(struct app *app, void *values, struct strv *words)
 	return status;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun targets # where runs can go, and what is free there",
-	"dlrun targets --gpus # models, free ones and queues",
-	"dlrun targets lab --diff # what its hosts do not have in common",
-};
-
 const struct cmd cmd_targets = {
 	.name = "targets",
 	.summary = "List the places where runs can go",
 	.synopsis = "[options] [TARGET...]",
-	.examples = examples,
+	.examples = {"dlrun targets # where runs can go, and what is free there",
+		"dlrun targets --gpus # models, free ones and queues",
+		"dlrun targets lab --diff # what its hosts do not have in common"},
 	.opts = opts,
 	.values_size = sizeof(struct targets_values),
 	.max_words = CMD_WORDS_ANY,

@@ -180,17 +180,13 @@ static int cmd_tensorboard_run(struct app *app, void *values_ptr, struct strv *w
 	return r < 0 ? app_fail(app, &err) : 0;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun tensorboard # the newest run, in the browser",
-	"dlrun tensorboard @ @-1 resnet-3k2f9 # three runs side by side, wherever they ran",
-	"dlrun tensorboard --remote @ # the one that runs with the program: nothing is copied",
-};
-
 const struct cmd cmd_tensorboard = {
 	.name = "tensorboard",
 	.summary = "Show runs in TensorBoard, in the browser",
 	.synopsis = "[options] [RUN|STUDY...]",
-	.examples = examples,
+	.examples = {"dlrun tensorboard # the newest run, in the browser",
+		"dlrun tensorboard @ @-1 resnet-3k2f9 # three runs side by side, wherever they ran",
+		"dlrun tensorboard --remote @ # the one that runs with the program: nothing is copied"},
 	.opts = opts,
 	.values_size = sizeof(struct tensorboard_values),
 	.max_words = CMD_WORDS_ANY,

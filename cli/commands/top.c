@@ -551,17 +551,13 @@ static int top_run(struct app *app, void *values UNUSED, struct strv *words)
 	return top_show_once(app, word);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun top # what runs use now, until q",
-	"dlrun top pool # the runs of a target, its hosts and their GPUs",
-	"dlrun top --json # once, for a script",
-};
-
 const struct cmd cmd_top = {
 	.name = "top",
 	.summary = "Show what runs and machines use now: GPU, CPU, memory, power",
 	.synopsis = "[options] [RUN|TARGET]",
-	.examples = examples,
+	.examples = {"dlrun top # what runs use now, until q",
+		"dlrun top pool # the runs of a target, its hosts and their GPUs",
+		"dlrun top --json # once, for a script"},
 	.max_words = 1,
 	.words = VALUE_RUN_TARGET,
 	.run = top_run,

@@ -68,17 +68,13 @@ static int cmd_wait_run(struct app *app, void *values_ptr, struct strv *words)
 	return status;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun wait @ # until the newest run has ended",
-	"dlrun wait a-3k2f9 tiger-4k2x9 # until all have; the exit status is the first non-zero one",
-	"dlrun wait --timeout 30m @ # but not longer than half an hour",
-};
-
 const struct cmd cmd_wait = {
 	.name = "wait",
 	.summary = "Wait until runs have ended",
 	.synopsis = "[options] [RUN|STUDY...]",
-	.examples = examples,
+	.examples = {"dlrun wait @ # until the newest run has ended",
+		"dlrun wait a-3k2f9 tiger-4k2x9 # until all have; the exit status is the first non-zero one",
+		"dlrun wait --timeout 30m @ # but not longer than half an hour"},
 	.opts = opts,
 	.values_size = sizeof(struct wait_values),
 	.max_words = CMD_WORDS_ANY,

@@ -190,17 +190,13 @@ static int cmd_why_run(struct app *app, void *values UNUSED, struct strv *words)
 	return study ? why_study(app, study, &runs) : why_one(app, runs.v[0]);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun why # why is the newest run in its state",
-	"dlrun why tiger-4k2x9 # the same for a study: its runs by cause",
-	"dlrun why --json @-1 # for a script",
-};
-
 const struct cmd cmd_why = {
 	.name = "why",
 	.summary = "Say in one sentence why a run is in its state, and what to do",
 	.synopsis = "[options] [RUN|STUDY]",
-	.examples = examples,
+	.examples = {"dlrun why # why is the newest run in its state",
+		"dlrun why tiger-4k2x9 # the same for a study: its runs by cause",
+		"dlrun why --json @-1 # for a script"},
 	.max_words = 1,
 	.words = VALUE_RUN,
 	.flags = CMD_STUDIES,

@@ -193,17 +193,14 @@ static int cmd_data_run(struct app *app, void *values_ptr, struct strv *words)
 					  : data_run_ls(app, &options);
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun data push data/imagenet -t lab # a version on the hosts; what they have does not travel",
-	"dlrun data ls -t lab # versions of all data, the current one of each",
-	"dlrun data rm data/imagenet@d-71c2 -t lab # one version",
-};
-
 const struct cmd cmd_data = {
 	.name = "data",
 	.summary = "Push data to a target in versions, list and remove them",
 	.synopsis = "push|ls|rm [options] [PATH[@VERSION]]",
-	.examples = examples,
+	.examples =
+		{"dlrun data push data/imagenet -t lab # a version on the hosts; what they have does not travel",
+			"dlrun data ls -t lab # versions of all data, the current one of each",
+			"dlrun data rm data/imagenet@d-71c2 -t lab # one version"},
 	.opts = opts,
 	.values_size = sizeof(struct data_values),
 	.min_words = 1,

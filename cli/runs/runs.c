@@ -457,6 +457,23 @@ bool runs_why(struct app *app, const struct run *run, struct buf *sentence, stru
 	return false;
 }
 
+static void runs_print_failure(struct app *app, const struct run *run)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX), hint = buf_with(SENTENCE_MAX),
+			    text = buf_with(SENTENCE_MAX);
+
+	bool known = runs_why(app, run, &sentence, &hint);
+	err_set(&err, end_id(run), "%s", sentence.data);
+	/* A program that never began has no output to inspect. */
+	if (err.id == E_RUN_EXEC && !known)
+		err_hint(&err, "dlrun explain run.exec");
+	else if (hint.len)
+		err_hint(&err, "%s", hint.data);
+	app_error_text(app, &err, &text);
+	ui_print(app, UI_ERR, text.data, text.len);
+}
+
 int runs_print_end(struct app *app, const struct run *run)
 {
 	struct run_exit exit;
@@ -480,19 +497,7 @@ int runs_print_end(struct app *app, const struct run *run)
 		break;
 	default:
 		runs_print_results(app, run);
-		AUTO_ERR struct err err = {0};
-		AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX),
-				    hint = buf_with(SENTENCE_MAX), text = buf_with(SENTENCE_MAX);
-
-		bool known = runs_why(app, run, &sentence, &hint);
-		err_set(&err, end_id(run), "%s", sentence.data);
-		/* A program that never began has no output to inspect. */
-		if (err.id == E_RUN_EXEC && !known)
-			err_hint(&err, "dlrun explain run.exec");
-		else if (hint.len)
-			err_hint(&err, "%s", hint.data);
-		app_error_text(app, &err, &text);
-		ui_print(app, UI_ERR, text.data, text.len);
+		runs_print_failure(app, run);
 	}
 	return run_exit_status(run);
 }

@@ -21,13 +21,13 @@ enum { CMD_EXAMPLES = 3, CMD_WORDS_ANY = -1 };
 
 struct cmd {
 	const char *name;
-	const char *summary;         /* one line for `dlrun help`, no full stop */
-	const char *synopsis;        /* what follows "dlrun NAME "; may be empty */
-	const char *const *examples; /* CMD_EXAMPLES: "command line # what it does" */
-	const struct opt *opts;      /* NULL: none */
-	size_t values_size;          /* of the struct that opts are bound to */
-	int min_words, max_words;    /* CMD_WORDS_ANY: any */
-	enum opt_values words;       /* what the words are, for the completion */
+	const char *summary;                /* one line for `dlrun help`, no full stop */
+	const char *synopsis;               /* what follows "dlrun NAME "; may be empty */
+	const char *examples[CMD_EXAMPLES]; /* "command line # what it does", or none */
+	const struct opt *opts;             /* NULL: none */
+	size_t values_size;                 /* of the struct that opts are bound to */
+	int min_words, max_words;           /* CMD_WORDS_ANY: any */
+	enum opt_values words;              /* what the words are, for the completion */
 	unsigned flags;
 	/* values is a struct of values_size bytes, the options set. Returns the exit status;
 	 * errors are shown by app_fail (app.h). */

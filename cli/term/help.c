@@ -243,7 +243,7 @@ static void help_add_command(const struct cmd *cmd, size_t columns, struct buf *
 		buf_adds(out, "\noptions:\n");
 		help_add_options(cmd->opts, columns, out);
 	}
-	if (cmd->examples)
+	if (cmd->examples[0])
 		add_examples(cmd->examples, CMD_EXAMPLES, columns, out);
 	add_common_line(columns, out);
 }
@@ -304,17 +304,13 @@ static int help_run(struct app *app, void *values UNUSED, struct strv *words)
 	return 0;
 }
 
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun help # all commands",
-	"dlrun help submit # the manual page of a command",
-	"dlrun help dlrun.yaml # the configuration file",
-};
-
 const struct cmd cmd_help = {
 	.name = "help",
 	.summary = "Show the commands, or the manual page of one",
 	.synopsis = "[COMMAND|PAGE]",
-	.examples = examples,
+	.examples = {"dlrun help # all commands",
+		"dlrun help submit # the manual page of a command",
+		"dlrun help dlrun.yaml # the configuration file"},
 	.max_words = 1,
 	.words = VALUE_TOPIC,
 	.run = help_run,

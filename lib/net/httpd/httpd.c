@@ -999,17 +999,24 @@ static void httpd_has_idle(struct httpd *httpd)
 		httpd_hold(httpd, false);
 }
 
+/* The one but the newest that has waited longest for another request. */
+static struct httpd_conn *find_idle(struct httpd *httpd)
+{
+	struct httpd_conn *found = NULL;
+
+	for (struct httpd_conn *conn = httpd->conns->next; conn; conn = conn->next)
+		if (httpd_conn_is_idle(conn) && (!found || conn->since_ms <= found->since_ms))
+			found = conn;
+	return found;
+}
+
 /* When there is a new one: an idle one ends. Where all are at work others wait in the system's
  * queue. */
 static void httpd_limit_conns(struct httpd *httpd)
 {
 	if (httpd->n < httpd->conns_max)
 		return;
-	/* The one but the newest that has waited longest for another request. */
-	struct httpd_conn *idle = NULL;
-	for (struct httpd_conn *conn = httpd->conns->next; conn; conn = conn->next)
-		if (httpd_conn_is_idle(conn) && (!idle || conn->since_ms <= idle->since_ms))
-			idle = conn;
+	struct httpd_conn *idle = find_idle(httpd);
 	if (idle)
 		httpd_conn_free(idle);
 	else

@@ -57,14 +57,6 @@ static enum library_state library_begin(const struct library *library)
 	return found;
 }
 
-static void library_end(const struct library *library, enum library_state state)
-{
-	pthread_mutex_lock(&lock);
-	*library->state = state;
-	pthread_cond_broadcast(&ended);
-	pthread_mutex_unlock(&lock);
-}
-
 int library_load(const struct library *library, struct err *err)
 {
 	if (library_begin(library) == LIBRARY_LOADED)
@@ -72,7 +64,11 @@ int library_load(const struct library *library, struct err *err)
 	int r = library_open(library, err);
 	if (r == 0 && library->start)
 		library->start();
-	library_end(library, r == 0 ? LIBRARY_LOADED : LIBRARY_ABSENT);
+	enum library_state state = r == 0 ? LIBRARY_LOADED : LIBRARY_ABSENT;
+	pthread_mutex_lock(&lock);
+	*library->state = state;
+	pthread_cond_broadcast(&ended);
+	pthread_mutex_unlock(&lock);
 	return r;
 }
 

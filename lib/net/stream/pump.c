@@ -145,18 +145,15 @@ static char *take_buffer(void)
 	return data;
 }
 
-static void give_buffer(char *data)
-{
-	if (spare)
-		free(data);
-	else
-		spare = data;
-}
-
 static void drop_data(struct flow *flow)
 {
-	if (flow->data)
-		give_buffer(TAKE(flow->data));
+	if (flow->data) {
+		char *data = TAKE(flow->data);
+		if (spare)
+			free(data);
+		else
+			spare = data;
+	}
 	flow->at = flow->len = 0;
 }
 

@@ -273,17 +273,6 @@ static void drop_challenge(struct auth *auth)
 	free(TAKE(auth->challenge_text));
 }
 
-static void auth_add_quoted(struct buf *out, const char *text)
-{
-	buf_addc(out, '"');
-	for (; *text; text++) {
-		if (*text == '"' || *text == '\\')
-			buf_addc(out, '\\');
-		buf_addc(out, *text);
-	}
-	buf_addc(out, '"');
-}
-
 /* Without scope and error, which belong to one request. */
 static char *challenge_to_text(const struct challenge *challenge)
 {
@@ -298,7 +287,14 @@ static char *challenge_to_text(const struct challenge *challenge)
 		if (!value)
 			continue;
 		buf_addf(&out, "%s%s=", join, keys[i]);
-		auth_add_quoted(&out, value);
+		const char *text = value;
+		buf_addc(&out, '"');
+		for (; *text; text++) {
+			if (*text == '"' || *text == '\\')
+				buf_addc(&out, '\\');
+			buf_addc(&out, *text);
+		}
+		buf_addc(&out, '"');
 		join = ",";
 	}
 	return buf_take(&out);
@@ -477,16 +473,6 @@ struct auth *auth_new(const struct auth_options *options)
 	return auth;
 }
 
-static void free_waits(struct auth *auth)
-{
-	while (auth->first) {
-		struct auth_wait *wait = auth->first;
-
-		auth->first = wait->next;
-		free_wait(wait);
-	}
-}
-
 void auth_free(struct auth *auth)
 {
 	if (!auth)
@@ -497,7 +483,12 @@ void auth_free(struct auth *auth)
 	loop_remove_timer(auth->loop, auth->retry);
 	loop_remove_timer(auth->loop, auth->kick);
 	credential_free(auth->lookup);
-	free_waits(auth);
+	while (auth->first) {
+		struct auth_wait *wait = auth->first;
+
+		auth->first = wait->next;
+		free_wait(wait);
+	}
 	credential_done(&auth->login);
 	secret_free(auth->authorization);
 	secret_buf_done(&auth->form);
@@ -1096,11 +1087,14 @@ static bool drop_scopes(struct auth *auth, int status)
 	return true;
 }
 
-static int auth_evaluate_response(
-	struct auth *auth, struct http_response *response, struct err *err)
+/* auth may be gone when this returns, and so may the response's client. */
+static int token_done(void *ctx, struct http_response *response, struct err *err)
 {
-	bool is_unknown = response->status == 404 || response->status == 405;
+	struct auth *auth = ctx;
 
+	auth->call = NULL;
+	secret_buf_done(&auth->form);
+	bool is_unknown = response->status == 404 || response->status == 405;
 	if (response->status >= 200 && response->status < 300)
 		return auth_take_token(auth, response, err);
 	if (auth->requested_by_form && is_unknown) {
@@ -1110,16 +1104,6 @@ static int auth_evaluate_response(
 	if (drop_scopes(auth, response->status))
 		return auth_request_or_fail(auth, err);
 	return auth_try_again(auth, response) ? 0 : auth_fail_response(auth, response, err);
-}
-
-/* auth may be gone when this returns, and so may the response's client. */
-static int token_done(void *ctx, struct http_response *response, struct err *err)
-{
-	struct auth *auth = ctx;
-
-	auth->call = NULL;
-	secret_buf_done(&auth->form);
-	return auth_evaluate_response(auth, response, err);
 }
 
 /* Where the actions begin: behind the last colon, because names may have a port. */

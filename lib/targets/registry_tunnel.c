@@ -360,6 +360,20 @@ static int registry_tunnel_begin(
 	return 0;
 }
 
+static void add_route(struct tunnel *tunnel, struct http *http)
+{
+	const char *colon = strrchr(tunnel->way.host, ':'),
+		   *bracket = strrchr(tunnel->way.host, ']');
+	int64_t port = 0;
+
+	if (!colon || (bracket && bracket > colon) ||
+		str_to_int(colon + 1, 1, PORT_MAX, "port", &port, NULL) < 0)
+		colon = tunnel->way.host + strlen(tunnel->way.host);
+	AUTO_FREE char *name = mem_strndup(tunnel->way.host, (size_t)(colon - tunnel->way.host));
+	http_add_route(http, name, (uint16_t)port, listener_port(tunnel->listener),
+		registry_tunnel_on_open, tunnel);
+}
+
 static void free_tunnel(struct registry_tunnel *way)
 {
 	struct tunnel *tunnel = (struct tunnel *)way;
@@ -392,15 +406,7 @@ int registry_tunnel_open(const struct registry_tunnel_options *options,
 		free_tunnel(&tunnel->way);
 		return r;
 	}
-	const char *colon = strrchr(tunnel->way.host, ':'),
-		   *bracket = strrchr(tunnel->way.host, ']');
-	int64_t port = 0;
-	if (!colon || (bracket && bracket > colon) ||
-		str_to_int(colon + 1, 1, PORT_MAX, "port", &port, NULL) < 0)
-		colon = tunnel->way.host + strlen(tunnel->way.host);
-	AUTO_FREE char *name = mem_strndup(tunnel->way.host, (size_t)(colon - tunnel->way.host));
-	http_add_route(options->http, name, (uint16_t)port, listener_port(tunnel->listener),
-		registry_tunnel_on_open, tunnel);
+	add_route(tunnel, options->http);
 	registry_tunnel_find_pod(tunnel);
 	*ret = &tunnel->way;
 	return 0;

@@ -211,6 +211,15 @@ static _Noreturn void program_child_fail(const struct child *child, int errnum)
 	_exit(127);
 }
 
+static void program_child_reset_signals(void)
+{
+	sigset_t none;
+
+	proc_reset_signals();
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 static int program_child_place_fds(const struct child *child)
 {
 	AUTO_FD int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -237,6 +246,21 @@ static bool program_child_wait(const struct child *child)
 	return n == 1;
 }
 
+/* A script without #! is one for sh, as for execvp. */
+static void child_exec_sh(const struct child *child, const char *path)
+{
+	size_t n = 0;
+
+	while (child->argv[n])
+		n++;
+	char **argv = mem_alloc(n + 2, sizeof(*argv));
+	memcpy(argv + 1, child->argv, n * sizeof(*argv));
+	argv[0] = (char[]){"/bin/sh"};
+	argv[1] = (char *)path;
+	execve(argv[0], argv, child->env);
+	free(argv);
+}
+
 /* Returns an errno. PATH is the program's, and its relative parts are seen from its directory. */
 static int program_child_exec(const struct child *child)
 {
@@ -247,18 +271,8 @@ static int program_child_exec(const struct child *child)
 	if (!found)
 		return strchr(name, '/') && access(name, F_OK) == 0 ? EACCES : ENOENT;
 	execve(found, child->argv, child->env);
-	if (errno == ENOEXEC) {
-		/* A script without #! is one for sh, as for execvp. */
-		size_t n = 0;
-		while (child->argv[n])
-			n++;
-		char **argv = mem_alloc(n + 2, sizeof(*argv));
-		memcpy(argv + 1, child->argv, n * sizeof(*argv));
-		argv[0] = (char[]){"/bin/sh"};
-		argv[1] = (char *)found;
-		execve(argv[0], argv, child->env);
-		free(argv);
-	}
+	if (errno == ENOEXEC)
+		child_exec_sh(child, found);
 	return errno;
 }
 
@@ -268,10 +282,7 @@ static _Noreturn void program_child_run(const struct child *child)
 	setsid();
 	if (!program_child_wait(child))
 		_exit(125);
-	sigset_t none;
-	proc_reset_signals();
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	program_child_reset_signals();
 	int errnum = program_child_place_fds(child);
 	if (errnum)
 		program_child_fail(child, errnum);

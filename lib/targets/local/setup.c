@@ -605,6 +605,24 @@ static void setup_read_tail(const struct setup *setup, struct buf *ret)
 		buf_added(ret, (size_t)n);
 }
 
+static void add_tail(const struct setup *setup, struct err *err)
+{
+	AUTO_BUF struct buf text = buf_with(TAIL_BYTES);
+	AUTO_STRV struct strv lines = {0};
+
+	setup_read_tail(setup, &text);
+	for (const char *at = text.data; *at; at += strspn(at, "\r\n")) {
+		size_t len = strcspn(at, "\r\n");
+		if (len)
+			strv_add_take(&lines, mem_strndup(at, len));
+		at += len;
+	}
+	for (size_t i = lines.n > TAIL_LINES ? lines.n - TAIL_LINES : 0; i < lines.n; i++) {
+		AUTO_FREE char *shown = str_escaped(lines.v[i]);
+		err_evidence(err, "%s", shown);
+	}
+}
+
 static int not_done(struct setup *setup, int status, struct err *err)
 {
 	AUTO_FREE char *line = str_shown(setup->line);
@@ -616,21 +634,8 @@ static int not_done(struct setup *setup, int status, struct err *err)
 	else
 		err_set(err, E_RUN_SETUP, "the setup exited with %d: %s", WEXITSTATUS(status),
 			line);
-	if (err) {
-		AUTO_BUF struct buf text = buf_with(TAIL_BYTES);
-		AUTO_STRV struct strv lines = {0};
-		setup_read_tail(setup, &text);
-		for (const char *at = text.data; *at; at += strspn(at, "\r\n")) {
-			size_t len = strcspn(at, "\r\n");
-			if (len)
-				strv_add_take(&lines, mem_strndup(at, len));
-			at += len;
-		}
-		for (size_t i = lines.n > TAIL_LINES ? lines.n - TAIL_LINES : 0; i < lines.n; i++) {
-			AUTO_FREE char *shown = str_escaped(lines.v[i]);
-			err_evidence(err, "%s", shown);
-		}
-	}
+	if (err)
+		add_tail(setup, err);
 	let_go(setup);
 	return err_hint(err, "less %s", setup->log);
 }

@@ -225,6 +225,17 @@ static void slot_watch(struct study_slot *slot)
 	os_watch_drain(slot->watch);
 }
 
+static void slot_explain(struct study_slot *slot)
+{
+	const struct spec_study *study = slot->study;
+	AUTO_FREE char *before =
+		slot->before ? mem_printf(", %zu before it", slot->before) : mem_strdup("");
+
+	free(slot->why);
+	slot->why = mem_printf("waits for a place in study %s: %d run%s%s", study->id,
+		study->parallel, study->parallel == 1 ? "s" : "", before);
+}
+
 /* A ticket may have been removed by hand. */
 static bool slot_is_in_line(const struct study_slot *slot)
 {
@@ -258,14 +269,8 @@ int study_slot_try(struct study_slot *slot, struct err *err)
 	} else if (r > 0) {
 		r = 0;
 	}
-	if (r == 0) {
-		const struct spec_study *study = slot->study;
-		AUTO_FREE char *before =
-			slot->before ? mem_printf(", %zu before it", slot->before) : mem_strdup("");
-		free(slot->why);
-		slot->why = mem_printf("waits for a place in study %s: %d run%s%s", study->id,
-			study->parallel, study->parallel == 1 ? "s" : "", before);
-	}
+	if (r == 0)
+		slot_explain(slot);
 	return r;
 }
 

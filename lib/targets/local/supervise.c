@@ -38,6 +38,17 @@ enum {
 	FIND_GPUS_MS = 30000,
 };
 
+/* SIGTERM too: it only announces that there may be a cancel, and may come before the supervisor is
+ * ready to check. */
+static void ignore_signals(void)
+{
+	static const int ignored[] = {
+		SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU};
+
+	for (size_t i = 0; i < sizeof(ignored) / sizeof(*ignored); i++)
+		signal(ignored[i], SIG_IGN);
+}
+
 /* The reply has been sent, or another process sends it: its reader must see the end of file. */
 static void local_supervise_close_output(void)
 {
@@ -327,12 +338,7 @@ int supervise(const char *self, const char *dir, struct err *err)
 {
 	int r = 0;
 
-	/* SIGTERM too: it only announces that there may be a cancel, and may come before the
-	 * supervisor is ready to check. */
-	static const int ignored[] = {
-		SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU};
-	for (size_t i = 0; i < sizeof(ignored) / sizeof(*ignored); i++)
-		signal(ignored[i], SIG_IGN);
+	ignore_signals();
 	os_protect_memory();
 	if (chdir(dir) < 0)
 		r = fs_error(err, errno, "%s", dir);

@@ -348,6 +348,18 @@ static int sup_hold_port(uint16_t *ret)
 	return TAKE_FD(fd);
 }
 
+/* All ports are held until the last is found: one that is closed may be chosen again. */
+static void sup_find_ports(struct supervisor *sup)
+{
+	const size_t n = roles_count(&sup->job->spec);
+	int fds[ROLES_MAX];
+
+	for (size_t i = 0; i < n; i++)
+		fds[i] = sup_hold_port(&sup->ports[i]);
+	for (size_t i = 0; i < n; i++)
+		auto_fd(&fds[i]);
+}
+
 static void sup_exec_failed(struct supervisor *sup, int errnum)
 {
 	struct roles_part part;
@@ -505,14 +517,7 @@ int sup_fork_rank(
 /* The program, or those of all ranks; ret: of one that has no ranks. */
 static int sup_fork_program(struct supervisor *sup, struct program *ret, struct err *err)
 {
-	/* All ports are held until the last is found: one that is closed may be chosen again. */
-	const size_t n = roles_count(&sup->job->spec);
-	int fds[ROLES_MAX];
-
-	for (size_t i = 0; i < n; i++)
-		fds[i] = sup_hold_port(&sup->ports[i]);
-	for (size_t i = 0; i < n; i++)
-		auto_fd(&fds[i]);
+	sup_find_ports(sup);
 	sup_make_family(sup);
 	sup_count_kills(sup);
 	return sup_nodes(sup) > 1 ? sup_ranks_start(sup, &ret->pid, err)
@@ -723,6 +728,21 @@ static int sup_gpus_enter(struct supervisor *sup, struct err *err)
 	return 0;
 }
 
+static void sup_gpus_too_few(struct supervisor *sup)
+{
+	static const struct gpu_list none;
+	size_t n = sup->gpus->list.n;
+
+	if (n > 0) {
+		AUTO_FREE char *warning = mem_printf(
+			"its nodes were given no GPU: they are %d, and there %s %zu here",
+			sup_nodes(sup), n == 1 ? "is" : "are", n);
+		sup_note(sup, "%s", warning);
+		sup_gpus_write(sup, &none, warning);
+	}
+	sup_gpus_go_without(sup);
+}
+
 /* Handle the worker's reply; result may be NULL. */
 static void sup_gpus_on_reply(
 	struct supervisor *sup, int r, const struct json *result, struct err *err)
@@ -735,16 +755,7 @@ static void sup_gpus_on_reply(
 	/* Each node gets one, or none does. */
 	if (r == 0 && gpus->list.n < (size_t)sup_nodes(sup) &&
 		sup->job->spec.runtime.gpus == RUNTIME_GPUS_AUTO) {
-		static const struct gpu_list none;
-		size_t n = sup->gpus->list.n;
-		if (n > 0) {
-			AUTO_FREE char *warning = mem_printf(
-				"its nodes were given no GPU: they are %d, and there %s %zu here",
-				sup_nodes(sup), n == 1 ? "is" : "are", n);
-			sup_note(sup, "%s", warning);
-			sup_gpus_write(sup, &none, warning);
-		}
-		sup_gpus_go_without(sup);
+		sup_gpus_too_few(sup);
 		return;
 	}
 	if (r == 0 && !gpus->claim)
@@ -1143,14 +1154,19 @@ void sup_slot_over(struct supervisor *sup)
 		sup_order_tree(sup);
 }
 
-void sup_after_over(struct supervisor *sup)
+static void sup_begin_slot(struct supervisor *sup)
 {
-	sup_note(sup, "the runs before it have ended");
 	sup->phase = PHASE_SLOT;
 	if (sup_wants_slot(sup))
 		sup_slot_begin(sup);
 	else
 		sup_slot_over(sup);
+}
+
+void sup_after_over(struct supervisor *sup)
+{
+	sup_note(sup, "the runs before it have ended");
+	sup_begin_slot(sup);
 }
 
 static void sup_begin(struct supervisor *sup)

@@ -45,26 +45,30 @@ static int sup_after_on_timer(void *ctx, struct err *err UNUSED)
 	return 0;
 }
 
+static void sup_after_try_again(struct supervisor *sup, const struct err *why)
+{
+	AUTO_FREE char *what = after_text(&sup->job->spec.after);
+	AUTO_FREE char *text = mem_printf("%s: %s", what, why->message);
+
+	sup_note(sup, "%s", text);
+	/* A process that was killed is none of the user's business. */
+	if (why->id != E_RUN_START)
+		sup_wait_as(sup, RUN_QUEUED, text);
+	if (clock_ms() - sup->after_begun_ms > AFTER_PAUSE_MAX_MS)
+		sup->after_pause_ms = 0;
+	sup->after_pause_ms = sup->after_pause_ms ? sup->after_pause_ms * 2 : AFTER_PAUSE_MS;
+	if (sup->after_pause_ms > AFTER_PAUSE_MAX_MS)
+		sup->after_pause_ms = AFTER_PAUSE_MAX_MS;
+	loop_add_timer(sup->loop, clock_ms() + sup->after_pause_ms, sup_after_on_timer, sup);
+}
+
 void sup_after_on_reply(
 	struct supervisor *sup, int r, const struct json *result, const struct err *err)
 {
 	const char *never = json_get_str(result, AFTER_NEVER_TEXT);
 
 	if (r < 0) {
-		AUTO_FREE char *what = after_text(&sup->job->spec.after);
-		AUTO_FREE char *text = mem_printf("%s: %s", what, err->message);
-		sup_note(sup, "%s", text);
-		/* A process that was killed is none of the user's business. */
-		if (err->id != E_RUN_START)
-			sup_wait_as(sup, RUN_QUEUED, text);
-		if (clock_ms() - sup->after_begun_ms > AFTER_PAUSE_MAX_MS)
-			sup->after_pause_ms = 0;
-		sup->after_pause_ms =
-			sup->after_pause_ms ? sup->after_pause_ms * 2 : AFTER_PAUSE_MS;
-		if (sup->after_pause_ms > AFTER_PAUSE_MAX_MS)
-			sup->after_pause_ms = AFTER_PAUSE_MAX_MS;
-		loop_add_timer(
-			sup->loop, clock_ms() + sup->after_pause_ms, sup_after_on_timer, sup);
+		sup_after_try_again(sup, err);
 	} else if (never) {
 		sup_end_worker(sup);
 		sup_finish_as(sup, RUN_CANCELLED, 143, AFTER_REASON, never);

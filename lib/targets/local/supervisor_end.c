@@ -45,6 +45,17 @@ void sup_add_usage(struct supervisor *sup, const struct rusage *usage)
 		sup->peak_bytes = peak;
 }
 
+static void sup_set_usage(struct supervisor *sup)
+{
+	struct json *observed = json_object(), *usage = json_sub(observed, "usage");
+
+	json_set_num(usage, "cpu_s", (double)(int64_t)(sup->cpu_s * 1000) / 1000);
+	if (sup->peak_bytes)
+		json_set_int(usage, "memory_peak_bytes", sup->peak_bytes);
+	json_free(sup->end.observed);
+	sup->end.observed = observed;
+}
+
 void sup_make_reserve(void)
 {
 	static const char reserve[RESERVE_BYTES] = "for " ATTEMPT_EXIT;
@@ -250,6 +261,28 @@ static void sup_evaluate_memory(struct supervisor *sup)
 		sup->end.exit.reason = "OutOfMemory";
 }
 
+static void sup_evaluate(struct supervisor *sup)
+{
+	uint64_t free_bytes;
+
+	if (sup->stop != STOP_NONE)
+		sup_evaluate_stopped(sup);
+	else if (sup->reaped)
+		sup_evaluate_exit(sup);
+	else
+		attempt_set_end(
+			&sup->end, RUN_LOST, 125, 0, "dlrun", "Lost", "its supervisor was killed");
+	sup_evaluate_memory(sup);
+	/* Before the reserve is given back. */
+	if (sup->end.state == RUN_FAILED && str_eq(sup->end.exit.origin, "job") &&
+		fs_free_bytes(".", &free_bytes, NULL) == 0 && free_bytes <= FULL_BYTES) {
+		AUTO_FREE char *end = TAKE(sup->end.text);
+		sup->end.text =
+			mem_printf("%s; the disk is full, its output may end too early", end);
+	}
+	sup_set_usage(sup);
+}
+
 enum {
 	LEFTOVER_GRACE_MS = 2000,
 	EMPTY_POLL_MS = 20,
@@ -376,28 +409,7 @@ void sup_program_ended(struct supervisor *sup)
 	sup->ended_ms = clock_wall_ms();
 	loop_remove_timer(sup->loop, sup->limit_timer);
 	loop_remove_timer(sup->loop, sup->signal_timer);
-	uint64_t free_bytes;
-	if (sup->stop != STOP_NONE)
-		sup_evaluate_stopped(sup);
-	else if (sup->reaped)
-		sup_evaluate_exit(sup);
-	else
-		attempt_set_end(
-			&sup->end, RUN_LOST, 125, 0, "dlrun", "Lost", "its supervisor was killed");
-	sup_evaluate_memory(sup);
-	/* Before the reserve is given back. */
-	if (sup->end.state == RUN_FAILED && str_eq(sup->end.exit.origin, "job") &&
-		fs_free_bytes(".", &free_bytes, NULL) == 0 && free_bytes <= FULL_BYTES) {
-		AUTO_FREE char *end = TAKE(sup->end.text);
-		sup->end.text =
-			mem_printf("%s; the disk is full, its output may end too early", end);
-	}
-	struct json *observed = json_object(), *usage = json_sub(observed, "usage");
-	json_set_num(usage, "cpu_s", (double)(int64_t)(sup->cpu_s * 1000) / 1000);
-	if (sup->peak_bytes)
-		json_set_int(usage, "memory_peak_bytes", sup->peak_bytes);
-	json_free(sup->end.observed);
-	sup->end.observed = observed;
+	sup_evaluate(sup);
 	sup_end_leftovers(sup);
 }
 

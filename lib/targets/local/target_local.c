@@ -100,17 +100,6 @@ static int local_place_find(
 	return 0;
 }
 
-/* E_TARGET_UNSUPPORTED: it is of another machine. */
-static int local_place_find_own(
-	struct target_local *local, const char *handle, struct attempt_place *ret, struct err *err)
-{
-	int r = local_place_find(local, handle, ret, err);
-
-	return r == 0 && ret->foreign ? err_set(err, E_TARGET_UNSUPPORTED,
-						"%s belongs to another machine", ret->run_id)
-				      : r;
-}
-
 /*
  * Starting the supervisor
  */
@@ -128,6 +117,17 @@ static bool local_has_scope(const struct target_local *local)
 	 * a plain process lives longer. */
 	linger = mem_printf("/var/lib/systemd/linger/%s", env->user);
 	return access(manager, F_OK) == 0 && access(linger, F_OK) == 0;
+}
+
+static void add_scope(const struct attempt_place *place, struct strv *argv)
+{
+	static const char *const words[] = {
+		"systemd-run", "--user", "--scope", "--quiet", "--collect"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		strv_add(argv, words[i]);
+	strv_addf(argv, "--unit=dlrun-%s-%d.scope", place->run_id, place->attempt);
+	strv_add(argv, "--");
 }
 
 /* Reap the children that have ended meanwhile. */
@@ -156,14 +156,8 @@ static int local_start(struct target_local *local, const struct attempt_place *p
 	/* Started by the program of another run, it does not end with that. */
 	strv_copy(&own, env);
 	env_set(&own, mark, false);
-	if (scope) {
-		static const char *const words[] = {
-			"systemd-run", "--user", "--scope", "--quiet", "--collect"};
-		for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-			strv_add(&argv, words[i]);
-		strv_addf(&argv, "--unit=dlrun-%s-%d.scope", place->run_id, place->attempt);
-		strv_add(&argv, "--");
-	}
+	if (scope)
+		add_scope(place, &argv);
 	strv_add(&argv, local->session->env.self);
 	strv_add(&argv, "__supervise");
 	strv_add(&argv, place->dir);
@@ -214,6 +208,28 @@ static void add_earlier(const struct attempt_place *place, struct strv *defaults
 		env_set(defaults, earlier.defaults.v[i], true);
 }
 
+static void target_local_set_env(
+	const struct attempt_place *place, const struct target_job *job, struct attempt_job *ret)
+{
+	struct strv *env = &ret->spec.env;
+
+	strv_done(env);
+	target_local_add_all(env, job->env);
+	strv_addf(env, "DLRUN_RUN_ID=%s", place->run_id);
+	strv_addf(env, "DLRUN_OUTPUT_DIR=%s", ret->outputs);
+	AUTO_BUF struct buf addresses = buf_with(ADDRESSES_MAX);
+	for (int i = 0; i < job->spec->resources.nodes || i == 0; i++)
+		buf_addf(&addresses, "%s" ATTEMPT_ADDRESS, i ? "," : "");
+	strv_addf(env, "DLRUN_NODE_ADDRS=%s", addresses.data);
+	strv_add(env, "DLRUN_GPUS_PER_NODE=0");
+	attempt_job_place(ret, place->dir);
+	target_local_add_all(&ret->defaults, job->default_env);
+	strv_add(&ret->defaults, "MASTER_ADDR=" ATTEMPT_ADDRESS);
+	strv_add(&ret->defaults, "NNODES=1");
+	strv_add(&ret->defaults, "NODE_RANK=0");
+	add_earlier(place, &ret->defaults);
+}
+
 static int write_job(struct target_local *local, const struct attempt_place *place,
 	const struct target_job *job, struct err *err)
 {
@@ -237,22 +253,7 @@ static int write_job(struct target_local *local, const struct attempt_place *pla
 	int r = spec_copy(job->spec, &out.spec, err);
 	if (r < 0)
 		return r;
-	struct strv *env = &out.spec.env;
-	strv_done(env);
-	target_local_add_all(env, job->env);
-	strv_addf(env, "DLRUN_RUN_ID=%s", place->run_id);
-	strv_addf(env, "DLRUN_OUTPUT_DIR=%s", out.outputs);
-	AUTO_BUF struct buf addresses = buf_with(ADDRESSES_MAX);
-	for (int i = 0; i < job->spec->resources.nodes || i == 0; i++)
-		buf_addf(&addresses, "%s" ATTEMPT_ADDRESS, i ? "," : "");
-	strv_addf(env, "DLRUN_NODE_ADDRS=%s", addresses.data);
-	strv_add(env, "DLRUN_GPUS_PER_NODE=0");
-	attempt_job_place(&out, place->dir);
-	target_local_add_all(&out.defaults, job->default_env);
-	strv_add(&out.defaults, "MASTER_ADDR=" ATTEMPT_ADDRESS);
-	strv_add(&out.defaults, "NNODES=1");
-	strv_add(&out.defaults, "NODE_RANK=0");
-	add_earlier(place, &out.defaults);
+	target_local_set_env(place, job, &out);
 	r = attempt_make_dirs(place->dir, out.outputs, job->spec->resources.nodes, err);
 	return r < 0 ? r : attempt_job_write(place->dir, &out, err);
 }
@@ -539,7 +540,10 @@ static int local_exec(struct target *target, const char *handle,
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
 	pid_t pid;
 
-	int r = local_place_find_own(local, handle, &place, err);
+	int r = local_place_find(local, handle, &place, err);
+	if (r == 0 && place.foreign)
+		r = err_set(
+			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
 	if (r == 0)
 		r = local_exec_spawn(&place, local, request, &pid, err);
 	if (r < 0)
@@ -666,7 +670,10 @@ static int local_relay(struct target *target, const char *handle, int rank UNUSE
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
 	struct relay *relay;
 
-	int r = local_place_find_own(target_local_of(target), handle, &place, err);
+	int r = local_place_find(target_local_of(target), handle, &place, err);
+	if (r == 0 && place.foreign)
+		r = err_set(
+			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
 	if (r < 0) {
 		close(fd);
 		return r;
@@ -757,7 +764,10 @@ static int target_local_cancel(
 	struct target_local *local = target_local_of(target);
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
 
-	int r = local_place_find_own(local, handle, &place, err);
+	int r = local_place_find(local, handle, &place, err);
+	if (r == 0 && place.foreign)
+		r = err_set(
+			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
 	/* The submit is under way and will find the cancel that is written here. */
 	if (r == 0 && fs_is_locked(place.submit_lock))
 		r = fs_mkdirs(place.dir, 0700, err);
@@ -819,7 +829,10 @@ static int local_withdraw(struct target *target, const char *handle, bool *ret_t
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
 	struct withdrawing *withdrawing;
 
-	int r = local_place_find_own(target_local_of(target), handle, &place, err);
+	int r = local_place_find(target_local_of(target), handle, &place, err);
+	if (r == 0 && place.foreign)
+		r = err_set(
+			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
 	if (r < 0)
 		return r;
 	withdrawing = mem_alloc(1, sizeof(*withdrawing));

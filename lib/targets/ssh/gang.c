@@ -41,6 +41,25 @@ static enum run_state gang_state_of(const struct gang_rank *rank, const struct g
 	return view->was_accepted ? RUN_LOST : RUN_PREPARING;
 }
 
+static struct json *gang_ranks_json(
+	const struct gang_rank *ranks, size_t n, const struct gang_view *view)
+{
+	struct json *list = json_array();
+
+	for (size_t i = 0; i < n; i++) {
+		struct json *item = json_object();
+		json_set_int(item, "rank", (int64_t)i);
+		json_set_str(item, "state", run_state_name(gang_state_of(&ranks[i], view)));
+		json_set_str(item, "host", ranks[i].host);
+		json_set_int(item, "attempt", view->attempt);
+		json_set(item, "exit",
+			gang_has_ended(&ranks[i]) ? run_exit_to_json(&ranks[i].status.exit)
+						  : json_null());
+		json_add(list, item);
+	}
+	return list;
+}
+
 /*
  * Shared helpers
  */
@@ -158,6 +177,16 @@ static void gang_take_end(size_t i, const struct gang_rank *rank, struct target_
 	ret->text = gang_text_of(i, rank);
 }
 
+static void gang_set_lost(size_t i, const struct gang_rank *ranks, const struct gang_view *view,
+	struct target_status *ret)
+{
+	AUTO_FREE char *name = gang_rank_text(i, &ranks[i]);
+	AUTO_FREE char *text = mem_printf("%s: %s no longer knows of it", name, ranks[i].host);
+
+	attempt_set_end(ret, RUN_LOST, EXIT_OURS, 0, "dlrun", "Lost", text);
+	ret->ended_ms = view->now_ms;
+}
+
 static void end_others(
 	const struct gang_rank *ranks, size_t n, enum gang_step step, enum gang_step *steps)
 {
@@ -200,11 +229,7 @@ static bool evaluate_failure(const struct gang_rank *ranks, size_t n, const stru
 	} else if (first < n) {
 		gang_take_end(first, &ranks[first], ret);
 	} else {
-		AUTO_FREE char *name = gang_rank_text(missing, &ranks[missing]);
-		AUTO_FREE char *text =
-			mem_printf("%s: %s no longer knows of it", name, ranks[missing].host);
-		attempt_set_end(ret, RUN_LOST, EXIT_OURS, 0, "dlrun", "Lost", text);
-		ret->ended_ms = view->now_ms;
+		gang_set_lost(missing, ranks, view, ret);
 	}
 	return true;
 }
@@ -308,18 +333,6 @@ void gang_evaluate(const struct gang_rank *ranks, size_t n, const struct gang_vi
 	else
 		evaluate_left(ranks, n, view, ret, steps);
 	gang_set_times(ranks, n, ret);
-	struct json *list = json_array();
-	for (size_t i = 0; i < n; i++) {
-		struct json *item = json_object();
-		json_set_int(item, "rank", (int64_t)i);
-		json_set_str(item, "state", run_state_name(gang_state_of(&ranks[i], view)));
-		json_set_str(item, "host", ranks[i].host);
-		json_set_int(item, "attempt", view->attempt);
-		json_set(item, "exit",
-			gang_has_ended(&ranks[i]) ? run_exit_to_json(&ranks[i].status.exit)
-						  : json_null());
-		json_add(list, item);
-	}
-	ret->ranks = list;
+	ret->ranks = gang_ranks_json(ranks, n, view);
 	ret->observed = observed_of(ranks, n);
 }

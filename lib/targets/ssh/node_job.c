@@ -408,6 +408,27 @@ static void add_torchrun(const struct node_rank *rank, struct buf *out)
 		buf_addf(out, "default PET_NPROC_PER_NODE %d\n", rank->gpus);
 }
 
+/* Values that only the node knows (its directories, ports and GPUs) are set there. */
+static void node_job_add_env(
+	const struct target_job *job, const struct node_rank *rank, struct buf *out)
+{
+	AUTO_FREE char *addresses =
+		rank ? strv_join(rank->addresses, ",") : mem_strdup(ATTEMPT_ADDRESS);
+
+	begin_function(out, "j_env");
+	for (size_t i = 0; job->env && i < job->env->n; i++) {
+		buf_adds(out, "export ");
+		add_pair(out, job->env->v[i]);
+	}
+	buf_addf(out, "export DLRUN_RUN_ID='%s'\n", job->run_id);
+	buf_adds(out, "export DLRUN_NODE_ADDRS=");
+	node_job_quote(out, addresses, strlen(addresses));
+	buf_addc(out, '\n');
+	if (rank)
+		add_torchrun(rank, out);
+	end_function(out);
+}
+
 static unsigned node_job_port_of(const struct target_job *job, unsigned role)
 {
 	unsigned sum = (unsigned)job->attempt;
@@ -493,6 +514,14 @@ static void add_collect(const struct runtime *runtime, struct buf *out)
 	end_function(out);
 }
 
+static void node_job_add_secrets(const struct target_job *job, struct buf *out)
+{
+	for (size_t i = 0; job->secret_env && i < job->secret_env->n; i++) {
+		buf_adds(out, "export ");
+		add_pair(out, job->secret_env->v[i]);
+	}
+}
+
 /*
  * In a container
  */
@@ -503,6 +532,16 @@ static void node_job_add_names(struct buf *out, const struct strv *pairs)
 		buf_addc(out, ' ');
 		buf_add(out, pairs->v[i], strcspn(pairs->v[i], "="));
 	}
+}
+
+static void add_all_names(const struct target_job *job, struct buf *out)
+{
+	buf_adds(out, "j_names='DLRUN_NODE_ADDRS");
+	node_job_add_names(out, job->env);
+	node_job_add_names(out, job->secret_env);
+	buf_adds(out, "'\nj_default_names='MASTER_ADDR MASTER_PORT NNODES NODE_RANK");
+	node_job_add_names(out, job->default_env);
+	buf_adds(out, "'\n");
 }
 
 static int add_container(struct session *session, const struct target_job *job, const char *runtime,
@@ -523,13 +562,19 @@ static int add_container(struct session *session, const struct target_job *job, 
 		job->run ? json_get_str(config_target(config, run_target(job->run)), "caches")
 			 : NULL);
 	node_job_set_int(out, "j_shm_bytes", (int64_t)job->spec->resources.shm_bytes);
-	buf_adds(out, "j_names='DLRUN_NODE_ADDRS");
-	node_job_add_names(out, job->env);
-	node_job_add_names(out, job->secret_env);
-	buf_adds(out, "'\nj_default_names='MASTER_ADDR MASTER_PORT NNODES NODE_RANK");
-	node_job_add_names(out, job->default_env);
-	buf_adds(out, "'\n");
+	add_all_names(job, out);
 	return 0;
+}
+
+static void add_limits(const struct resources *resources, struct buf *out)
+{
+	char size[16] = "";
+
+	node_job_set_int(out, "j_memory_bytes", (int64_t)resources->memory_bytes);
+	node_job_set_int(out, "j_cpus_milli", resources->cpus_milli);
+	if (resources->memory_bytes)
+		str_size(resources->memory_bytes, size);
+	node_job_set_text(out, "j_memory", size);
 }
 
 int node_job_make(struct session *session, const struct target_job *job, const char *runtime,
@@ -544,13 +589,7 @@ int node_job_make(struct session *session, const struct target_job *job, const c
 	add_study(&spec->study, slots, rank, text);
 	node_job_add_gpus(&spec->runtime, text);
 	node_job_set_text(text, "j_gpu_type", spec->resources.gpu_type);
-	const struct resources *resources = &spec->resources;
-	char size[16] = "";
-	node_job_set_int(text, "j_memory_bytes", (int64_t)resources->memory_bytes);
-	node_job_set_int(text, "j_cpus_milli", resources->cpus_milli);
-	if (resources->memory_bytes)
-		str_size(resources->memory_bytes, size);
-	node_job_set_text(text, "j_memory", size);
+	add_limits(&spec->resources, text);
 	if (runtime)
 		r = add_container(session, job, runtime, text, err);
 	if (r == 0)
@@ -558,28 +597,11 @@ int node_job_make(struct session *session, const struct target_job *job, const c
 	if (r < 0)
 		return r;
 	node_job_add_command(spec, text);
-	/* Values that only the node knows (its directories, ports and GPUs) are set there. */
-	AUTO_FREE char *addresses =
-		rank ? strv_join(rank->addresses, ",") : mem_strdup(ATTEMPT_ADDRESS);
-	begin_function(text, "j_env");
-	for (size_t i = 0; job->env && i < job->env->n; i++) {
-		buf_adds(text, "export ");
-		add_pair(text, job->env->v[i]);
-	}
-	buf_addf(text, "export DLRUN_RUN_ID='%s'\n", job->run_id);
-	buf_adds(text, "export DLRUN_NODE_ADDRS=");
-	node_job_quote(text, addresses, strlen(addresses));
-	buf_addc(text, '\n');
-	if (rank)
-		add_torchrun(rank, text);
-	end_function(text);
+	node_job_add_env(job, rank, text);
 	add_defaults(job, rank, text);
 	node_job_add_links(&spec->runtime, syncs, text);
 	add_collect(&spec->runtime, text);
-	for (size_t i = 0; job->secret_env && i < job->secret_env->n; i++) {
-		buf_adds(secrets, "export ");
-		add_pair(secrets, job->secret_env->v[i]);
-	}
+	node_job_add_secrets(job, secrets);
 	r = buf_check(text, "the specification of the run", err);
 	return r < 0 ? r : buf_check(secrets, "the secrets of the run", err);
 }

@@ -68,6 +68,14 @@ struct role_left {
 	size_t n;
 };
 
+static void role_hosts_remove(struct role_left *left, size_t at)
+{
+	left->n--;
+	memmove(&left->offers[at], &left->offers[at + 1], (left->n - at) * sizeof(*left->offers));
+	memmove(&left->indexes[at], &left->indexes[at + 1],
+		(left->n - at) * sizeof(*left->indexes));
+}
+
 /* All begin at once: also a role of one host does not wait. */
 static void role_hosts_place(
 	const struct role_wish *role, struct role_left *left, struct node_choice *ret)
@@ -76,11 +84,7 @@ static void role_hosts_place(
 	for (size_t i = ret->hosts.n; ret->is_ready && i-- > 0;) {
 		size_t at = ret->hosts.v[i];
 		ret->hosts.v[i] = left->indexes[at];
-		left->n--;
-		memmove(&left->offers[at], &left->offers[at + 1],
-			(left->n - at) * sizeof(*left->offers));
-		memmove(&left->indexes[at], &left->indexes[at + 1],
-			(left->n - at) * sizeof(*left->indexes));
+		role_hosts_remove(left, at);
 	}
 }
 

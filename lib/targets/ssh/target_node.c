@@ -170,6 +170,28 @@ static int default_code(enum run_state state, int sig)
 	return sig ? EXIT_SIGNAL + sig : state == RUN_FAILED ? 1 : EXIT_OURS;
 }
 
+static void target_node_set_exit(
+	const struct node *node, const struct node_attempt *attempt, struct target_status *ret)
+{
+	AUTO_JSON struct json *json = json_object();
+	const char *reason = node_attempt_get(attempt, "reason");
+	const char *origin = node_attempt_get(attempt, "origin");
+	int sig = target_node_signal_of(attempt);
+
+	if (str_empty(reason))
+		reason = default_reason(ret->state, sig);
+	json_set_int(
+		json, "code", node_attempt_int(attempt, "code", default_code(ret->state, sig)));
+	json_set_int(json, "signal", sig);
+	json_set_str(json, "origin", str_empty(origin) ? origin_of(reason) : origin);
+	json_set_str(json, "reason", reason);
+	run_exit_from_json(json, &ret->exit);
+	/* A program killed by a signal has not succeeded. */
+	if (sig && ret->exit.code == 0)
+		ret->exit.code = EXIT_SIGNAL + sig;
+	ret->ended_ms = node_time_here(node, node_attempt_int(attempt, "ended", 0));
+}
+
 static void target_node_set_text(const struct node_attempt *attempt, struct target_status *ret)
 {
 	const char *text = node_attempt_get(attempt, "text");
@@ -197,24 +219,8 @@ void target_node_status(
 	*ret = (struct target_status){.state = run_state_find(attempt->state)};
 	ret->started_ms = node_time_here(node, node_attempt_int(attempt, "started", 0));
 	ret->cancelling = cancel && !str_eq(cancel, "0");
-	if (run_state_is_final(ret->state)) {
-		AUTO_JSON struct json *json = json_object();
-		const char *reason = node_attempt_get(attempt, "reason");
-		const char *origin = node_attempt_get(attempt, "origin");
-		int sig = target_node_signal_of(attempt);
-		if (str_empty(reason))
-			reason = default_reason(ret->state, sig);
-		json_set_int(json, "code",
-			node_attempt_int(attempt, "code", default_code(ret->state, sig)));
-		json_set_int(json, "signal", sig);
-		json_set_str(json, "origin", str_empty(origin) ? origin_of(reason) : origin);
-		json_set_str(json, "reason", reason);
-		run_exit_from_json(json, &ret->exit);
-		/* A program killed by a signal has not succeeded. */
-		if (sig && ret->exit.code == 0)
-			ret->exit.code = EXIT_SIGNAL + sig;
-		ret->ended_ms = node_time_here(node, node_attempt_int(attempt, "ended", 0));
-	}
+	if (run_state_is_final(ret->state))
+		target_node_set_exit(node, attempt, ret);
 	target_node_set_text(attempt, ret);
 	set_observed(attempt, ret);
 }
@@ -281,6 +287,17 @@ static bool target_node_has_host(struct target_node *node, const char *name)
 		       strv_find(&hosts, name) >= 0);
 }
 
+/* Another host that sees the same home has taken it. */
+static void target_node_take_claim(
+	const struct querying *querying, const struct node_attempt *attempt)
+{
+	const char *claimed = node_attempt_get(attempt, "claimed");
+
+	if (!str_empty(claimed) && !str_eq(claimed, querying->base.host->name) &&
+		target_node_has_host(querying->base.target, claimed))
+		target_pool_set_host(&querying->base.handle, claimed, querying->ret);
+}
+
 /* The attempt that its supervisor there began by itself. */
 static void add_next(const struct querying *querying, const struct node_attempt *attempt)
 {
@@ -305,12 +322,7 @@ static int target_node_on_found(void *ctx, int status, struct err *error, struct
 			querying->base.handle.run_id, querying->base.host->name,
 			node_facts(querying->base.host->node));
 		target_node_status(querying->base.host->node, &querying->found.v[0], querying->ret);
-		/* Another host that sees the same home has taken it. */
-		const struct node_attempt *attempt = &querying->found.v[0];
-		const char *claimed = node_attempt_get(attempt, "claimed");
-		if (!str_empty(claimed) && !str_eq(claimed, querying->base.host->name) &&
-			target_node_has_host(querying->base.target, claimed))
-			target_pool_set_host(&querying->base.handle, claimed, querying->ret);
+		target_node_take_claim(querying, &querying->found.v[0]);
 		add_next(querying, &querying->found.v[0]);
 	}
 	return node_work_end(&querying->base, 0, error);
@@ -323,6 +335,15 @@ static bool target_node_was_accepted(const struct node_work *work)
 	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
 
 	return access(accepted, F_OK) == 0;
+}
+
+static void target_node_read_local(struct querying *querying)
+{
+	const struct node_work *work = &querying->base;
+	AUTO_FREE char *run_dir = dirs_run(&work->target->session->dirs, work->handle.run_id);
+
+	querying->is_here = access(run_dir, F_OK) == 0;
+	querying->was_accepted = target_node_was_accepted(work);
 }
 
 static int target_node_state(struct target *target, const char *handle, struct target_status *ret,
@@ -339,10 +360,7 @@ static int target_node_state(struct target *target, const char *handle, struct t
 	int r = node_work_begin(target, handle, &querying->base, call, err);
 	if (r < 0)
 		return r;
-	const struct node_work *work = &querying->base;
-	AUTO_FREE char *run_dir = dirs_run(&work->target->session->dirs, work->handle.run_id);
-	querying->is_here = access(run_dir, F_OK) == 0;
-	querying->was_accepted = target_node_was_accepted(work);
+	target_node_read_local(querying);
 	strv_addf(&querying->names, "%s/%d", querying->base.handle.run_id,
 		querying->base.handle.attempt);
 	querying->base.requested = node_state(querying->base.host->node, &querying->names,
@@ -451,6 +469,14 @@ static int check_hosts(struct choosing *choosing, const struct spec *spec, struc
 	return r;
 }
 
+static void target_node_add_silent(const struct choosing *choosing, struct err *err)
+{
+	for (size_t i = 0; i < choosing->n; i++)
+		if (!choosing->probes[i].facts)
+			err_evidence(err, "%s: %s", choosing->probes[i].host,
+				choosing->probes[i].error.message);
+}
+
 static int fail_choice(struct choosing *choosing, const struct node_requirements *requirements,
 	const char *why, struct err *err)
 {
@@ -466,10 +492,7 @@ static int fail_choice(struct choosing *choosing, const struct node_requirements
 	else
 		err_set(err, requirements->gpus > 0 ? E_GPU_COUNT : E_NODE_FAILED, "target %s: %s",
 			name, why ? why : "no host takes the run");
-	for (size_t i = 0; i < choosing->n; i++)
-		if (!choosing->probes[i].facts)
-			err_evidence(err, "%s: %s", choosing->probes[i].host,
-				choosing->probes[i].error.message);
+	target_node_add_silent(choosing, err);
 	return err_hint(err, "dlrun targets %s", name);
 }
 

@@ -106,6 +106,41 @@ static int target_node_run_add_layer(struct submitting *submitting, const struct
 	return 0;
 }
 
+static unsigned count_names(const char *path)
+{
+	unsigned n = 0;
+
+	for (const char *s = path + strspn(path, "/"); *s; s += strspn(s, "/")) {
+		n++;
+		s += strcspn(s, "/");
+	}
+	return n;
+}
+
+/* A directory that is one already stays, with what lies below it. Directories go first: below a
+ * file nothing can be removed. */
+static void add_dirs(const struct strv *dirs, struct buf *out)
+{
+	for (size_t i = 0; i < dirs->n; i++) {
+		AUTO_BUF struct buf word = buf_with(TEXT_MAX);
+		buf_adds(&word, "./");
+		str_shell_quote(&word, dirs->v[i]);
+		buf_addf(out, "[ -d %s ] && [ ! -h %s ] || rm -rf -- %s\n", word.data, word.data,
+			word.data);
+	}
+}
+
+static void add_removals(const struct strv *gone, struct buf *out)
+{
+	for (size_t i = 0; i < gone->n; i++) {
+		if (i % RM_WORDS == 0)
+			buf_adds(out, i ? "\nrm -rf --" : "rm -rf --");
+		buf_adds(out, " ./");
+		str_shell_quote(out, gone->v[i]);
+	}
+	buf_adds(out, gone->n ? "\n" : "");
+}
+
 static int set_apply(struct submitting *submitting, const struct target_job *job, struct err *err)
 {
 	AUTO_STRV struct strv gone = {0}, dirs = {0};
@@ -113,23 +148,8 @@ static int set_apply(struct submitting *submitting, const struct target_job *job
 	int r = image_delta_paths(job->layout, job->image, &gone, &dirs, err);
 	if (r < 0 || gone.n + dirs.n == 0)
 		return r;
-	/* A directory that is one already stays, with what lies below it. Directories go first:
-	 * below a file nothing can be removed. */
-	for (size_t i = 0; i < dirs.n; i++) {
-		AUTO_BUF struct buf word = buf_with(TEXT_MAX);
-		buf_adds(&word, "./");
-		str_shell_quote(&word, dirs.v[i]);
-		buf_addf(&submitting->apply, "[ -d %s ] && [ ! -h %s ] || rm -rf -- %s\n",
-			word.data, word.data, word.data);
-	}
-	struct buf *out = &submitting->apply;
-	for (size_t i = 0; i < gone.n; i++) {
-		if (i % RM_WORDS == 0)
-			buf_adds(out, i ? "\nrm -rf --" : "rm -rf --");
-		buf_adds(out, " ./");
-		str_shell_quote(out, gone.v[i]);
-	}
-	buf_adds(out, gone.n ? "\n" : "");
+	add_dirs(&dirs, &submitting->apply);
+	add_removals(&gone, &submitting->apply);
 	submitting->request.apply = submitting->apply.data;
 	return buf_check(&submitting->apply, "the list of what a delta replaces", err);
 }
@@ -144,13 +164,7 @@ static int set_layers(struct submitting *submitting, const struct target_job *jo
 	if (r < 0)
 		return r;
 	submitting->request.layers = submitting->layers;
-	unsigned n = 0;
-	for (const char *s = job->image->workdir + strspn(job->image->workdir, "/"); *s;
-		s += strspn(s, "/")) {
-		n++;
-		s += strcspn(s, "/");
-	}
-	submitting->request.strip = n;
+	submitting->request.strip = count_names(job->image->workdir);
 	submitting->request.need_bytes = job->tree_bytes * NODE_TREE_FACTOR;
 	return set_apply(submitting, job, err);
 }

@@ -171,6 +171,13 @@ static void conn_explain_silence(
 	err_hint(ret, SHELL_HINT, name);
 }
 
+static void conn_explain_unexpected(const char *name, const char *line, struct err *ret)
+{
+	AUTO_FREE char *shown = str_shown(line);
+
+	err_set(ret, E_NODE_PROTOCOL, "%s sent an unexpected message: %s", name, shown);
+}
+
 enum {
 	HOLD_SIZE = NODE_WIRE_PIECE + NODE_LINE_MAX,
 	TURNS_MAX = 32, /* of one dispatch */
@@ -505,8 +512,7 @@ static void unexpected(struct node_conn *conn, const char *line)
 {
 	AUTO_ERR struct err error = {0};
 
-	AUTO_FREE char *shown = str_shown(line);
-	err_set(&error, E_NODE_PROTOCOL, "%s sent an unexpected message: %s", conn->name, shown);
+	conn_explain_unexpected(conn->name, line, &error);
 	node_conn_fail(conn, &error);
 }
 

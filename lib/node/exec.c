@@ -190,6 +190,18 @@ static void node_exec_print_words(struct node_call *call, const struct strv *wor
 	}
 }
 
+static void node_exec_print(struct exec *exec, const struct node_exec_request *request)
+{
+	struct node_call *call = &exec->call;
+
+	call_attempt(call, request->is_shell ? "shell" : "exec", request->run, request->attempt);
+	node_exec_print_words(call, request->command);
+	if (exec->is_alone) {
+		call_add_text(call, "alone");
+		call_line_end(call);
+	}
+}
+
 static void node_exec_init(struct exec *exec, const int fds[3], struct channel_exit *ret)
 {
 	*ret = (struct channel_exit){0};
@@ -227,13 +239,7 @@ struct node_call *node_exec(struct node *node, const struct node_exec_request *r
 		exec->pty.term = exec->term;
 		exec->call.pty = &exec->pty;
 	}
-	struct node_call *call = &exec->call;
-	call_attempt(call, request->is_shell ? "shell" : "exec", request->run, request->attempt);
-	node_exec_print_words(call, request->command);
-	if (exec->is_alone) {
-		call_add_text(call, "alone");
-		call_line_end(call);
-	}
+	node_exec_print(exec, request);
 	int r = node_check_attempt(request->run, request->attempt, &error);
 	return call_begin_checked(&exec->call, r, &error);
 }

@@ -242,6 +242,15 @@ static int files_advance(struct get *get, struct err *err)
 	}
 }
 
+/* Note a file that was cut short: it is padded with zeros up to its size, and `short` follows. */
+static void note_cut(struct get *get)
+{
+	size_t i = get->requested_from + get->sizes.n - 1;
+
+	if (get->sizes.n && i < get->n && !get->cut)
+		get->cut = mem_strdup(get->wants[i].file->path);
+}
+
 static int get_line(
 	struct node_call *call, enum channel_flow flow UNUSED, char *line, struct err *err)
 {
@@ -249,10 +258,7 @@ static int get_line(
 	uint64_t size;
 
 	if (str_starts(line, "short ")) {
-		/* A file that was cut short is padded with zeros up to its size. */
-		size_t i = get->requested_from + get->sizes.n - 1;
-		if (get->sizes.n && i < get->n && !get->cut)
-			get->cut = mem_strdup(get->wants[i].file->path);
+		note_cut(get);
 		return 1;
 	}
 	if (!str_starts(line, "size "))

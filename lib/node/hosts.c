@@ -407,24 +407,30 @@ static char *why_no_gang(const struct candidates *list, size_t n_ready,
 	return buf_take(&out);
 }
 
+static void add_choice(struct buf *out, const struct candidate *one)
+{
+	const struct node_offer *offer = one->offer;
+
+	buf_adds(out, offer->host);
+	if (one->gpus)
+		buf_addf(out, ": %u of %u GPU%s %s free", offer->gpus_free, offer->gpus,
+			plural(offer->gpus), offer->gpus_free == 1 ? "is" : "are");
+	else if (offer->load >= 0)
+		buf_addf(out, ": load %.1f on %u CPU%s", offer->load, offer->cpus,
+			plural(offer->cpus));
+	else
+		buf_addf(out, ": %u CPU%s", offer->cpus, plural(offer->cpus));
+	if (one->is_ready)
+		buf_adds(out, one->has_layers ? ", and it has the code already" : "");
+}
+
 /* Explain the choice of a single host. */
 static char *why_one(const struct candidate *one, const struct node_offer *offers, size_t n)
 {
 	AUTO_BUF struct buf out = buf_with(TEXT_MAX);
 
 	if (one->is_ready || !one->gpus) {
-		const struct node_offer *offer = one->offer;
-		buf_adds(&out, offer->host);
-		if (one->gpus)
-			buf_addf(&out, ": %u of %u GPU%s %s free", offer->gpus_free, offer->gpus,
-				plural(offer->gpus), offer->gpus_free == 1 ? "is" : "are");
-		else if (offer->load >= 0)
-			buf_addf(&out, ": load %.1f on %u CPU%s", offer->load, offer->cpus,
-				plural(offer->cpus));
-		else
-			buf_addf(&out, ": %u CPU%s", offer->cpus, plural(offer->cpus));
-		if (one->is_ready)
-			buf_adds(&out, one->has_layers ? ", and it has the code already" : "");
+		add_choice(&out, one);
 		return buf_take(&out);
 	}
 	if (n > 1) {

@@ -489,6 +489,16 @@ static void forget_batch(struct question *question, const struct node_batch *bat
 	question->batches.n = n;
 }
 
+static void question_take(struct question *question, const struct node_attempts *responses)
+{
+	vec_foreach (struct node_attempt, response, responses) {
+		AUTO_FREE char *name = mem_printf("%s/%d", response->run, response->attempt);
+
+		if (strv_find(&question->names, name) >= 0)
+			node_attempt_copy(response, vec_push(question->ret));
+	}
+}
+
 /*
  * A batch
  */
@@ -532,25 +542,23 @@ static void query_batch_free(struct node_call *call)
 	node_attempts_done(&batch->responses);
 }
 
+static void question_response(
+	struct node_batch *batch, struct question *question, const struct err *error)
+{
+	if (err_is_set(error) && !err_is_set(&question->call.error))
+		err_copy(&question->call.error, error);
+	question_take(question, &batch->responses);
+	if (--question->n_batches == 0)
+		call_finish(&question->call, NULL);
+}
+
 static void batch_over(struct node_call *call, const struct err *error)
 {
 	struct node_batch *batch = (struct node_batch *)call;
 
 	for (size_t i = 0; i < batch->questions.n; i++)
-		if (batch->questions.v[i]) {
-			struct question *question = batch->questions.v[i];
-			if (err_is_set(error) && !err_is_set(&question->call.error))
-				err_copy(&question->call.error, error);
-			vec_foreach (struct node_attempt, response, &batch->responses) {
-				AUTO_FREE char *name =
-					mem_printf("%s/%d", response->run, response->attempt);
-
-				if (strv_find(&question->names, name) >= 0)
-					node_attempt_copy(response, vec_push(question->ret));
-			}
-			if (--question->n_batches == 0)
-				call_finish(&question->call, NULL);
-		}
+		if (batch->questions.v[i])
+			question_response(batch, batch->questions.v[i], error);
 }
 
 static const struct call_ops batch_ops = {.reset = batch_reset,

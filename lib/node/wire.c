@@ -122,6 +122,23 @@ static int add_noise(struct node_wire *wire, size_t len, struct err *err)
 	return 0;
 }
 
+/* No LF yet. */
+static int check_partial(struct node_wire *wire, struct err *err)
+{
+	size_t len = wire->in.len - wire->at, drop;
+
+	wire->searched = len;
+	if (len <= NODE_LINE_MAX)
+		return 0;
+	if (wire->has_begun && !wire->is_loose)
+		return err_set(err, E_NODE_PROTOCOL, "a line of the node is longer than %d bytes",
+			NODE_LINE_MAX);
+	drop = len - TAIL;
+	wire->at += drop;
+	wire->searched = TAIL;
+	return wire->is_loose ? 0 : add_noise(wire, drop, err);
+}
+
 static char *wire_take_line(struct node_wire *wire, char *end, size_t *ret_len)
 {
 	char *line = wire->in.data + wire->at;
@@ -186,18 +203,7 @@ int node_wire_next(struct node_wire *wire, struct node_said *ret, struct err *er
 		if (r < 0)
 			return r;
 	}
-	/* The line has no LF yet. */
-	size_t len = wire->in.len - wire->at, drop;
-	wire->searched = len;
-	if (len <= NODE_LINE_MAX)
-		return 0;
-	if (wire->has_begun && !wire->is_loose)
-		return err_set(err, E_NODE_PROTOCOL, "a line of the node is longer than %d bytes",
-			NODE_LINE_MAX);
-	drop = len - TAIL;
-	wire->at += drop;
-	wire->searched = TAIL;
-	return wire->is_loose ? 0 : add_noise(wire, drop, err);
+	return check_partial(wire, err);
 }
 
 int node_wire_peek(const struct node_wire *wire)
@@ -341,6 +347,13 @@ static const struct {
 };
 _Static_assert(ARRAY_LEN(strings) == NODE_FACT_WORDS, "as many words as strings");
 
+static void clear_partials(struct node_handshake *handshake)
+{
+	vec_foreach (struct node_partial, partial, &handshake->partials)
+		free(partial->name);
+	vec_done(&handshake->partials);
+}
+
 void node_handshake_done(struct node_handshake *handshake)
 {
 	if (!handshake)
@@ -351,9 +364,7 @@ void node_handshake_done(struct node_handshake *handshake)
 	strv_done(&handshake->facts.missing);
 	strv_done(&handshake->facts.layers);
 	strv_done(&handshake->facts.spares);
-	vec_foreach (struct node_partial, partial, &handshake->partials)
-		free(partial->name);
-	vec_done(&handshake->partials);
+	clear_partials(handshake);
 	*handshake = (struct node_handshake){0};
 }
 
@@ -644,19 +655,24 @@ static void drop_old(struct node_marks *marks)
 	marks->at = 0;
 }
 
+static void thin_out(struct node_marks *marks)
+{
+	size_t n = 0;
+
+	/* The later one of two stays: what it stands for had arrived by then. */
+	for (size_t i = 1; i < marks->v.n; i += 2)
+		marks->v.v[n++] = marks->v.v[i];
+	if (marks->v.n % 2)
+		marks->v.v[n++] = marks->v.v[marks->v.n - 1];
+	marks->v.n = n;
+}
+
 void node_marks_add(struct node_marks *marks, int64_t time_ms, uint64_t bytes)
 {
 	if (marks->at)
 		drop_old(marks);
-	if (marks->v.n - marks->at >= NODE_MARKS_MAX && marks->at == 0) {
-		size_t n = 0;
-		/* The later one of two stays: what it stands for had arrived by then. */
-		for (size_t i = 1; i < marks->v.n; i += 2)
-			marks->v.v[n++] = marks->v.v[i];
-		if (marks->v.n % 2)
-			marks->v.v[n++] = marks->v.v[marks->v.n - 1];
-		marks->v.n = n;
-	}
+	if (marks->v.n - marks->at >= NODE_MARKS_MAX && marks->at == 0)
+		thin_out(marks);
 	if (time_ms < marks->last.time_ms)
 		time_ms = marks->last.time_ms;
 	if (bytes < marks->last.bytes)

@@ -273,6 +273,17 @@ static void drop_challenge(struct auth *auth)
 	free(TAKE(auth->challenge_text));
 }
 
+static void auth_add_quoted(struct buf *out, const char *text)
+{
+	buf_addc(out, '"');
+	for (; *text; text++) {
+		if (*text == '"' || *text == '\\')
+			buf_addc(out, '\\');
+		buf_addc(out, *text);
+	}
+	buf_addc(out, '"');
+}
+
 /* Without scope and error, which belong to one request. */
 static char *challenge_to_text(const struct challenge *challenge)
 {
@@ -287,14 +298,7 @@ static char *challenge_to_text(const struct challenge *challenge)
 		if (!value)
 			continue;
 		buf_addf(&out, "%s%s=", join, keys[i]);
-		const char *text = value;
-		buf_addc(&out, '"');
-		for (; *text; text++) {
-			if (*text == '"' || *text == '\\')
-				buf_addc(&out, '\\');
-			buf_addc(&out, *text);
-		}
-		buf_addc(&out, '"');
+		auth_add_quoted(&out, value);
 		join = ",";
 	}
 	return buf_take(&out);
@@ -473,6 +477,16 @@ struct auth *auth_new(const struct auth_options *options)
 	return auth;
 }
 
+static void free_waits(struct auth *auth)
+{
+	while (auth->first) {
+		struct auth_wait *wait = auth->first;
+
+		auth->first = wait->next;
+		free_wait(wait);
+	}
+}
+
 void auth_free(struct auth *auth)
 {
 	if (!auth)
@@ -483,12 +497,7 @@ void auth_free(struct auth *auth)
 	loop_remove_timer(auth->loop, auth->retry);
 	loop_remove_timer(auth->loop, auth->kick);
 	credential_free(auth->lookup);
-	while (auth->first) {
-		struct auth_wait *wait = auth->first;
-
-		auth->first = wait->next;
-		free_wait(wait);
-	}
+	free_waits(auth);
 	credential_done(&auth->login);
 	secret_free(auth->authorization);
 	secret_buf_done(&auth->form);
@@ -1087,14 +1096,11 @@ static bool drop_scopes(struct auth *auth, int status)
 	return true;
 }
 
-/* auth may be gone when this returns, and so may the response's client. */
-static int token_done(void *ctx, struct http_response *response, struct err *err)
+static int auth_evaluate_response(
+	struct auth *auth, struct http_response *response, struct err *err)
 {
-	struct auth *auth = ctx;
-
-	auth->call = NULL;
-	secret_buf_done(&auth->form);
 	bool is_unknown = response->status == 404 || response->status == 405;
+
 	if (response->status >= 200 && response->status < 300)
 		return auth_take_token(auth, response, err);
 	if (auth->requested_by_form && is_unknown) {
@@ -1104,6 +1110,16 @@ static int token_done(void *ctx, struct http_response *response, struct err *err
 	if (drop_scopes(auth, response->status))
 		return auth_request_or_fail(auth, err);
 	return auth_try_again(auth, response) ? 0 : auth_fail_response(auth, response, err);
+}
+
+/* auth may be gone when this returns, and so may the response's client. */
+static int token_done(void *ctx, struct http_response *response, struct err *err)
+{
+	struct auth *auth = ctx;
+
+	auth->call = NULL;
+	secret_buf_done(&auth->form);
+	return auth_evaluate_response(auth, response, err);
 }
 
 /* Where the actions begin: behind the last colon, because names may have a port. */

@@ -123,6 +123,17 @@ static void gzip_compress(struct chunk *chunk)
 	chunk->out_len = stream.total_out;
 }
 
+static void gzip_pack(struct chunk *chunk)
+{
+	if (!chunk->packed)
+		chunk->packed = mem_grow(NULL, gzip_bound(), 1);
+	chunk->out = chunk->packed;
+	if (chunk->store)
+		gzip_store(chunk);
+	else
+		gzip_compress(chunk);
+}
+
 /*
  * zstd
  */
@@ -180,6 +191,11 @@ size_t chunk_capacity(enum codec codec)
 	return codec == CODEC_ZSTD ? ZSTD_CAPACITY : GZIP_CAPACITY;
 }
 
+static void chunk_init(struct chunk *chunk, enum codec codec)
+{
+	*chunk = (struct chunk){.codec = codec, .in = mem_grow(NULL, chunk_capacity(codec), 1)};
+}
+
 static void chunk_done(struct chunk *chunk)
 {
 	if (!chunk)
@@ -198,13 +214,7 @@ static void chunk_pack(struct chunk *chunk)
 {
 	switch (chunk->codec) {
 	case CODEC_GZIP:
-		if (!chunk->packed)
-			chunk->packed = mem_grow(NULL, gzip_bound(), 1);
-		chunk->out = chunk->packed;
-		if (chunk->store)
-			gzip_store(chunk);
-		else
-			gzip_compress(chunk);
+		gzip_pack(chunk);
 		break;
 	case CODEC_ZSTD:
 		zstd_pack(chunk);
@@ -340,11 +350,8 @@ static int slot_for(struct encoder *encoder, struct slot **ret, struct err *err)
 	int r = codec_drain(encoder, slot, err);
 	if (r)
 		return r;
-	if (!slot->chunk.in) {
-		struct chunk *chunk = &slot->chunk;
-		*chunk = (struct chunk){.codec = encoder->codec,
-			.in = mem_grow(NULL, chunk_capacity(encoder->codec), 1)};
-	}
+	if (!slot->chunk.in)
+		chunk_init(&slot->chunk, encoder->codec);
 	if (slot->chunk.in_len == 0)
 		slot->chunk.store = encoder->incompressible;
 	*ret = slot;

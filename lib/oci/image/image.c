@@ -656,6 +656,22 @@ static void sort_by_size(struct layer_work *work)
 	}
 }
 
+static void layer_work_init(struct layer_work *work, const struct image_request *request,
+	struct sink *sink, const char *media_type)
+{
+	*work = (struct layer_work){.request = request, .sink = sink, .media_type = media_type};
+	work->lock_fd = -1;
+	work->may_write = !request->plan_path;
+	image_make_spec(work);
+	sort_by_size(work);
+	if (request->plan && request->plan->has_full) {
+		work->plan = *request->plan;
+		*request->plan = (struct plan){0};
+	} else if (request->plan_path) {
+		plan_load(request->plan_path, &work->plan);
+	}
+}
+
 static void layer_work_done(struct layer_work *work)
 {
 	if (!work)
@@ -681,6 +697,17 @@ struct wanted {
 	uint64_t max_size;            /* compressed; more is TOO_LARGE; 0: any */
 };
 
+static void image_hash_entry(struct digest *digest, const struct entry *e)
+{
+	char head[64];
+	int n = snprintf(head, sizeof(head), "%c%d%" PRIu64 " ", e->kind == ENTRY_LINK ? 'l' : 'f',
+		e->exec, e->size);
+
+	digest_add(digest, head, (size_t)n);
+	digest_add(digest, e->sha256, SHA256_SIZE);
+	digest_add(digest, e->path, strlen(e->path) + 1);
+}
+
 /* Of all that the bytes of the layer depend on. */
 static void image_make_key(
 	const struct layer_work *work, const struct wanted *wanted, uint8_t out[static SHA256_SIZE])
@@ -691,15 +718,8 @@ static void image_make_key(
 	digest_begin(&digest, DIGEST_SHA256);
 	digest_add(&digest, work->spec, SHA256_SIZE);
 	digest_add(&digest, role, strlen(role) + 1);
-	for (size_t i = 0; i < wanted->entries->n; i++) {
-		const struct entry *e = wanted->entries->v[i];
-		char head[64];
-		int n = snprintf(head, sizeof(head), "%c%d%" PRIu64 " ",
-			e->kind == ENTRY_LINK ? 'l' : 'f', e->exec, e->size);
-		digest_add(&digest, head, (size_t)n);
-		digest_add(&digest, e->sha256, SHA256_SIZE);
-		digest_add(&digest, e->path, strlen(e->path) + 1);
-	}
+	for (size_t i = 0; i < wanted->entries->n; i++)
+		image_hash_entry(&digest, wanted->entries->v[i]);
 	for (size_t i = 0; wanted->whiteouts && i < wanted->whiteouts->n; i++) {
 		digest_add(&digest, "w", 1);
 		digest_add(&digest, wanted->whiteouts->v[i], strlen(wanted->whiteouts->v[i]) + 1);
@@ -1248,6 +1268,17 @@ static void image_fill_result(struct making *making)
 	image->layers_written = work->n_written;
 }
 
+static void forget_all(const struct making *making)
+{
+	const struct sink_ops *ops = making->sink->ops;
+
+	for (size_t i = 0; i < making->work->n_layers; i++)
+		ops->forget(making->sink, &making->work->layers[i].blob);
+	for (size_t i = 0; i < base_layers(making->request); i++)
+		ops->forget(making->sink, &making->request->base->layers[i]);
+	ops->forget(making->sink, &making->image.config);
+}
+
 /* The base may arrive while layers are written; what they are called depends on it. */
 static int take_base(struct making *making, struct image_request *request, struct layer_work *work,
 	struct err *err)
@@ -1314,18 +1345,7 @@ static int find_layers(struct layer_work *work, const struct image_request *requ
 				r = take_own_layer(work, &request->own->layers[i], err);
 		return r;
 	}
-	const char *media_type = media_layer(family, request->codec);
-	*work = (struct layer_work){.request = request, .sink = sink, .media_type = media_type};
-	work->lock_fd = -1;
-	work->may_write = !request->plan_path;
-	image_make_spec(work);
-	sort_by_size(work);
-	if (request->plan && request->plan->has_full) {
-		work->plan = *request->plan;
-		*request->plan = (struct plan){0};
-	} else if (request->plan_path) {
-		plan_load(request->plan_path, &work->plan);
-	}
+	layer_work_init(work, request, sink, media_layer(family, request->codec));
 	return request->removed ? write_environment(work, err) : layer_work_run(work, err);
 }
 
@@ -1352,14 +1372,8 @@ static int image_write_once(const struct image_request *request, struct sink *si
 		image_fill_result(&making);
 		*ret = making.image;
 	}
-	if (*ret_wrong) {
-		const struct sink_ops *ops = making.sink->ops;
-		for (size_t i = 0; i < making.work->n_layers; i++)
-			ops->forget(making.sink, &making.work->layers[i].blob);
-		for (size_t i = 0; i < base_layers(making.request); i++)
-			ops->forget(making.sink, &making.request->base->layers[i]);
-		ops->forget(making.sink, &making.image.config);
-	}
+	if (*ret_wrong)
+		forget_all(&making);
 	buf_done(&making.config);
 	buf_done(&making.manifest);
 	return r;

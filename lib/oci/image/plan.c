@@ -255,6 +255,19 @@ static void plan_add_layer(struct buf *out, const struct plan_layer *layer)
 	buf_add(out, size, sizeof(size));
 }
 
+static void plan_add_entry(struct buf *out, const struct entry *entry)
+{
+	uint8_t fixed[1 + 8 + SHA256_SIZE];
+
+	fixed[0] = entry->kind == ENTRY_LINK ? 'l' : entry->exec ? 'x' : 'f';
+	put_le64(fixed + 1, entry->size);
+	memcpy(fixed + 9, entry->sha256, SHA256_SIZE);
+	buf_add(out, fixed, sizeof(fixed));
+	buf_add(out, entry->path, strlen(entry->path) + 1);
+	if (entry->kind == ENTRY_LINK)
+		buf_add(out, entry->target, strlen(entry->target) + 1);
+}
+
 static void plan_begin_file(struct buf *out, size_t max, const char *magic)
 {
 	static const uint8_t nothing[SHA256_SIZE];
@@ -288,17 +301,8 @@ int plan_save_full(const char *path, const uint8_t spec[static SHA256_SIZE],
 	plan_add_layer(&out, full);
 	put_le64(count, n_entries);
 	buf_add(&out, count, sizeof(count));
-	for (size_t i = 0; i < n_entries; i++) {
-		const struct entry *entry = entries[i];
-		uint8_t fixed[1 + 8 + SHA256_SIZE];
-		fixed[0] = entry->kind == ENTRY_LINK ? 'l' : entry->exec ? 'x' : 'f';
-		put_le64(fixed + 1, entry->size);
-		memcpy(fixed + 9, entry->sha256, SHA256_SIZE);
-		buf_add(&out, fixed, sizeof(fixed));
-		buf_add(&out, entry->path, strlen(entry->path) + 1);
-		if (entry->kind == ENTRY_LINK)
-			buf_add(&out, entry->target, strlen(entry->target) + 1);
-	}
+	for (size_t i = 0; i < n_entries; i++)
+		plan_add_entry(&out, entries[i]);
 	return plan_write_file(path, &out, err);
 }
 

@@ -47,18 +47,24 @@ static void hide_path(const struct entry_refs *lower, const char *path, size_t l
 		hidden[at] = true;
 }
 
-static void hide(const struct entry_refs *lower, const struct entry *by, bool *hidden)
+static void hide_below(const struct entry_refs *lower, const char *path, bool *hidden)
 {
-	for (const char *slash = by->path; (slash = strchr(slash, '/')); slash++)
-		hide_path(lower, by->path, (size_t)(slash - by->path), hidden);
-	hide_path(lower, by->path, strlen(by->path), hidden);
-	AUTO_FREE char *prefix = mem_printf("%s/", by->path);
+	AUTO_FREE char *prefix = mem_printf("%s/", path);
 	size_t len = strlen(prefix);
+
 	for (size_t at = layer_lower_bound(lower, prefix, len); at < lower->n; at++) {
 		if (strncmp(lower->v[at]->path, prefix, len) != 0)
 			return;
 		hidden[at] = true;
 	}
+}
+
+static void hide(const struct entry_refs *lower, const struct entry *by, bool *hidden)
+{
+	for (const char *slash = by->path; (slash = strchr(slash, '/')); slash++)
+		hide_path(lower, by->path, (size_t)(slash - by->path), hidden);
+	hide_path(lower, by->path, strlen(by->path), hidden);
+	hide_below(lower, by->path, hidden);
 }
 
 void entry_refs_cover(
@@ -387,6 +393,13 @@ static void put_sum(struct header *header)
 	header->sum[6] = '\0';
 }
 
+static void add_zeros(struct buf *out, size_t n)
+{
+	static const char zeros[LAYER_TAR_BLOCK];
+
+	buf_add(out, zeros, n);
+}
+
 /* As much of a text as has room. */
 static void put_text(char field[static NAME_SIZE], const char *text, size_t len)
 {
@@ -411,7 +424,6 @@ static struct header layer_begin(char type, const char *name, uint64_t size, con
 /* A member of its own that holds what has no room in the header of the next. */
 static void add_long(struct buf *out, char type, const char *text, const char *target)
 {
-	static const char zeros[LAYER_TAR_BLOCK];
 	size_t size = strlen(text) + 1;
 	struct header header = layer_begin(type, "././@LongLink", size, target);
 
@@ -421,7 +433,7 @@ static void add_long(struct buf *out, char type, const char *text, const char *t
 	put_sum(&header);
 	buf_add(out, &header, sizeof(header));
 	buf_add(out, text, size);
-	buf_add(out, zeros, layer_tar_padding(size));
+	add_zeros(out, layer_tar_padding(size));
 }
 
 void layer_tar_header(const struct layer_tar_member *member, struct buf *out)

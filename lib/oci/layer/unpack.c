@@ -357,6 +357,11 @@ struct unpack_pool {
 	struct par_task *task; /* makes the other one */
 };
 
+static struct unpack_pool *unpack_pool_new(void)
+{
+	return mem_alloc(1, sizeof(struct unpack_pool));
+}
+
 static void run_job(void *ctx, size_t i, unsigned worker UNUSED)
 {
 	struct unpack_job *job = &((struct batch *)ctx)->jobs[i];
@@ -806,7 +811,7 @@ int unpack_apply(const struct unpack_spec *spec, int dir_fd, struct err *err)
 	struct layer_member member;
 	int r;
 
-	apply.pool = mem_alloc(1, sizeof(struct unpack_pool));
+	apply.pool = unpack_pool_new();
 	while ((r = layer_reader_next(reader, &member, err)) > 0) {
 		r = apply_member(&apply, reader, &member, err);
 		if (r)

@@ -799,6 +799,14 @@ static bool may_send_again(const struct registry_call *call, const struct http_r
 	       (response->status ? response->status == 429 : !response->sent);
 }
 
+static void other_scheme(struct registry_call *call)
+{
+	/* Another call may have been faster. */
+	if (call->by_tls == call->registry->origin.tls)
+		registry_switch_scheme(call->registry);
+	registry_authorize(call);
+}
+
 /* Whether it is to be sent by the other scheme: now, or because that was changed meanwhile. */
 static bool is_of_other_scheme(
 	const struct registry_call *call, const struct http_response *response)
@@ -875,6 +883,18 @@ static bool wants_login(const struct registry_call *call, const struct http_resp
 	return bearer && str_eq(challenge_param(bearer, "error"), "insufficient_scope");
 }
 
+static void registry_keep(struct registry_call *call, const struct http_response *response)
+{
+	struct http_response *kept = &call->kept;
+
+	kept->status = response->status;
+	kept->zone = response->zone;
+	strv_copy(&kept->headers, &response->headers);
+	buf_init(&kept->body, response->body.len + 1);
+	buf_add(&kept->body, response->body.data ? response->body.data : "", response->body.len);
+	url_copy(&response->url, &kept->url);
+}
+
 static int registry_on_ready(void *ctx, const char *authorization, unsigned generation,
 	struct err *error, struct err *err);
 static void add_spares(struct registry *registry);
@@ -885,16 +905,8 @@ static int log_in(struct registry_call *call, const struct http_response *respon
 
 	call->logins++;
 	call->tries--;
-	if (is_accepted(call->request.accept, response->status)) {
-		struct http_response *kept = &call->kept;
-		kept->status = response->status;
-		kept->zone = response->zone;
-		strv_copy(&kept->headers, &response->headers);
-		buf_init(&kept->body, response->body.len + 1);
-		buf_add(&kept->body, response->body.data ? response->body.data : "",
-			response->body.len);
-		url_copy(&response->url, &kept->url);
-	}
+	if (is_accepted(call->request.accept, response->status))
+		registry_keep(call, response);
 	registry_call_error(call, response, &call->cause);
 	call->waiting = true;
 	struct auth_wait *wait = auth_refused(registry->auth, &response->headers, response->zone,
@@ -931,10 +943,7 @@ static int registry_call_on_response(void *ctx, struct http_response *response, 
 	call->http = NULL;
 	registry->succeeded |= response->status >= 200 && response->status < 300;
 	if (is_of_other_scheme(call, response)) {
-		/* Another call may have been faster. */
-		if (call->by_tls == call->registry->origin.tls)
-			registry_switch_scheme(call->registry);
-		registry_authorize(call);
+		other_scheme(call);
 		return 0;
 	}
 	if (!response->status)
@@ -1032,6 +1041,13 @@ static bool registry_may_connect_ahead(const struct registry *registry)
 	return n < AHEAD_MAX;
 }
 
+/* Open the connection while the token is fetched. Later requests can reuse an open one. */
+static void connect_ahead(struct registry_call *call)
+{
+	if (!call->registry->succeeded && !call->http && registry_may_connect_ahead(call->registry))
+		registry_start_request(call, true, NULL);
+}
+
 /*
  * Connections for requests that are yet to come
  */
@@ -1100,6 +1116,20 @@ static void registry_send_request(struct registry_call *call, const char *author
 	add_spares(call->registry);
 }
 
+/* A login that is refused is what the registry itself has responded before. */
+static void no_login(struct registry_call *call, struct err *error)
+{
+	const struct err *words = &call->cause;
+
+	if (error->id != E_REGISTRY_AUTH && error->id != E_REGISTRY_DENIED)
+		http_response_done(&call->kept);
+	else if (words->n_evidence > 0)
+		err_evidence(error, "%s", words->evidence[0]);
+	err_move(&call->error, error);
+	/* Not from where the caller started it: from the loop. */
+	call->timer = loop_add_timer(call->registry->loop, clock_ms(), registry_timer_due, call);
+}
+
 static int registry_on_ready(void *ctx, const char *authorization, unsigned generation,
 	struct err *error, struct err *err UNUSED)
 {
@@ -1109,16 +1139,7 @@ static int registry_on_ready(void *ctx, const char *authorization, unsigned gene
 	call->waiting = false;
 	if (error && err_is_set(error)) {
 		http_cancel(TAKE(call->http));
-		/* A login that is refused is what the registry itself has responded before. */
-		const struct err *words = &call->cause;
-		if (error->id != E_REGISTRY_AUTH && error->id != E_REGISTRY_DENIED)
-			http_response_done(&call->kept);
-		else if (words->n_evidence > 0)
-			err_evidence(error, "%s", words->evidence[0]);
-		err_move(&call->error, error);
-		/* Not from where the caller started it: from the loop. */
-		call->timer =
-			loop_add_timer(call->registry->loop, clock_ms(), registry_timer_due, call);
+		no_login(call, error);
 		return 0;
 	}
 	http_response_done(&call->kept);
@@ -1138,12 +1159,8 @@ static void registry_authorize(struct registry_call *call)
 	call->waiting = true;
 	struct auth_wait *wait = auth_want(call->registry->auth, registry_on_ready, call);
 	call->wait = call->waiting ? wait : NULL;
-	if (call->waiting) {
-		/* Open the connection while the token is fetched: later requests can reuse it. */
-		if (!call->registry->succeeded && !call->http &&
-			registry_may_connect_ahead(call->registry))
-			registry_start_request(call, true, NULL);
-	}
+	if (call->waiting)
+		connect_ahead(call);
 }
 
 /* Have the calls that wait for auth wait for the present one. */

@@ -58,16 +58,21 @@ static void drop_at(struct registry_cache_list *list, size_t i)
 	list->v[i] = list->v[--list->n];
 }
 
+static void drop_oldest(struct registry_cache_list *list)
+{
+	size_t oldest = 0;
+
+	for (size_t i = 1; i < list->n; i++)
+		if (list->v[i].seen_ms < list->v[oldest].seen_ms)
+			oldest = i;
+	drop_at(list, oldest);
+}
+
 static struct registry_cache_entry *registry_cache_add(
 	struct registry_cache_list *list, const char *name)
 {
-	if (list->n >= REGISTRY_CACHE_ITEMS) {
-		size_t oldest = 0;
-		for (size_t i = 1; i < list->n; i++)
-			if (list->v[i].seen_ms < list->v[oldest].seen_ms)
-				oldest = i;
-		drop_at(list, oldest);
-	}
+	if (list->n >= REGISTRY_CACHE_ITEMS)
+		drop_oldest(list);
 	struct registry_cache_entry *entry = vec_push(list);
 	entry->name = mem_strdup(name);
 	return entry;

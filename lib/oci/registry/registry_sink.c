@@ -125,6 +125,18 @@ static int sink_stage_dir(struct sink *sink)
 	return registry_sink_inside(sink)->options.stage_dir_fd;
 }
 
+static void registry_sink_take(const struct sink_request *request)
+{
+	struct uploads *uploads = request->own->options.uploads;
+
+	if (request->data)
+		uploads_add_bytes(uploads, request->blob, request->data);
+	else if (request->fd >= 0)
+		uploads_add_file(uploads, request->blob, request->fd);
+	else
+		uploads_add_base(uploads, request->blob);
+}
+
 static int registry_sink_respond(struct registry_sink *own, struct err *error)
 {
 	int r = error && err_is_set(error) ? -(int)error->code : 0;
@@ -151,13 +163,7 @@ static void take_lacking(void *ctx, int has)
 		task_respond(*own->options.task, 1, NULL);
 		return;
 	}
-	struct uploads *uploads = request->own->options.uploads;
-	if (request->data)
-		uploads_add_bytes(uploads, request->blob, request->data);
-	else if (request->fd >= 0)
-		uploads_add_file(uploads, request->blob, request->fd);
-	else
-		uploads_add_base(uploads, request->blob);
+	registry_sink_take(request);
 	request->fd = -1;
 	if (!is_file)
 		registry_sink_respond(own, NULL);

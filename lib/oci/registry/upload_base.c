@@ -462,18 +462,8 @@ static int copied(void *ctx, struct http_response *response, struct err *error, 
 	return upload_put_done(ctx, response, error, err);
 }
 
-int upload_copy_send(struct upload_job *job, struct err *err UNUSED)
+static void start_download(struct upload_copy *copy)
 {
-	const struct http_body body = {.size = job->blob.size, .read = upload_base_give};
-
-	upload_copy_free(job->copy);
-	job->copy = mem_alloc(1, sizeof(*job->copy));
-	job->copy->job = job;
-	job->copy->ring = mem_alloc(1, RING);
-	digest_begin(&job->copy->digest, DIGEST_SHA256);
-	job->copy->digest_begun = true;
-	upload_put(job, &body, doing_copy, copied);
-	struct upload_copy *copy = job->copy;
 	struct uploads *uploads = copy->job->uploads;
 	AUTO_FREE char *path = mem_printf("blobs/%s", copy->job->blob.digest);
 	const struct registry_request request = {
@@ -487,5 +477,19 @@ int upload_copy_send(struct upload_job *job, struct err *err UNUSED)
 	};
 
 	copy->download = registry_start(upload_base_registry(uploads), &request);
+}
+
+int upload_copy_send(struct upload_job *job, struct err *err UNUSED)
+{
+	const struct http_body body = {.size = job->blob.size, .read = upload_base_give};
+
+	upload_copy_free(job->copy);
+	job->copy = mem_alloc(1, sizeof(*job->copy));
+	job->copy->job = job;
+	job->copy->ring = mem_alloc(1, RING);
+	digest_begin(&job->copy->digest, DIGEST_SHA256);
+	job->copy->digest_begun = true;
+	upload_put(job, &body, doing_copy, copied);
+	start_download(job->copy);
 	return 0;
 }

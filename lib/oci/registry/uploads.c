@@ -143,6 +143,18 @@ static void notify_waiters(struct upload_job *job, int has)
 	vec_done(&job->waiters);
 }
 
+static void count_arrival(struct upload_job *job)
+{
+	struct uploads_progress *progress = &job->uploads->progress;
+
+	if (job->kind == UPLOAD_BASE) {
+		progress->mounts_done++;
+	} else if (job->kind != UPLOAD_PROOF) {
+		progress->blobs_done++;
+		progress->bytes_done += job->blob.size;
+	}
+}
+
 int upload_arrived(struct upload_job *job, struct err *err)
 {
 	struct uploads *uploads = job->uploads;
@@ -155,13 +167,7 @@ int upload_arrived(struct upload_job *job, struct err *err)
 	auto_fd(&job->fd);
 	job->fd = -1;
 	job->is_done = true;
-	struct uploads_progress *progress = &job->uploads->progress;
-	if (job->kind == UPLOAD_BASE) {
-		progress->mounts_done++;
-	} else if (job->kind != UPLOAD_PROOF) {
-		progress->blobs_done++;
-		progress->bytes_done += job->blob.size;
-	}
+	count_arrival(job);
 	registry_cache_put(cache, &cache->blobs, job->blob.digest, NULL, clock_wall_ms());
 	notify_waiters(job, 1);
 	upload_base_next(uploads);
@@ -526,6 +532,18 @@ int upload_session_take(
 static void start_delete(struct upload_session *session);
 static int report_closed(struct uploads *uploads, struct err *err);
 
+static int close_late(struct upload_session *session, bool failed, struct err *err)
+{
+	struct uploads *uploads = session->uploads;
+
+	if (!failed) {
+		start_delete(session);
+		return 0;
+	}
+	upload_session_free(session);
+	return report_closed(uploads, err);
+}
+
 /* With owner: it goes on, or fails. Without: what happened is kept for who takes it. */
 static int opened(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
@@ -543,16 +561,8 @@ static int opened(void *ctx, struct http_response *response, struct err *error, 
 	if (owner)
 		return err_is_set(&cause) ? upload_failed(owner, &cause, err)
 					  : upload_send(owner, err);
-	if (session->uploads->is_closing) {
-		bool failed = err_is_set(&cause);
-		struct uploads *uploads = session->uploads;
-		if (!failed) {
-			start_delete(session);
-			return 0;
-		}
-		upload_session_free(session);
-		return report_closed(uploads, err);
-	}
+	if (session->uploads->is_closing)
+		return close_late(session, err_is_set(&cause), err);
 	err_move(&session->error, &cause);
 	return 0;
 }

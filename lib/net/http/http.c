@@ -306,12 +306,10 @@ void http_retarget(struct http_call *call, const struct url *url, void *ctx)
 	call->retargeted = true;
 }
 
-struct http_call *http_start(struct http *http, const struct http_request *request)
+static void http_copy_request(struct http_call *call, const struct http_request *request)
 {
-	struct http_call *call = mem_alloc(1, sizeof(*call));
-
-	call->http = http;
 	struct http_request *kept = &call->request;
+
 	*kept = *request;
 	kept->method = mem_strdup(request->method);
 	kept->authorization = mem_strdup(request->authorization);
@@ -329,6 +327,14 @@ struct http_call *http_start(struct http *http, const struct http_request *reque
 		call->tls = *request->tls;
 	if (kept->body.data && kept->body.copy)
 		kept->body.data = mem_dup(kept->body.data, kept->body.size);
+}
+
+struct http_call *http_start(struct http *http, const struct http_request *request)
+{
+	struct http_call *call = mem_alloc(1, sizeof(*call));
+
+	call->http = http;
+	http_copy_request(call, request);
 	buf_init(&call->response.body, HTTP_ERROR_BODY_MAX);
 	buf_init(&call->batch, HTTP_BATCH_MAX);
 	call->start_ms = clock_ms();
@@ -449,6 +455,13 @@ static bool is_lost_ahead(const struct http_exchange *x, CURLcode result)
 	}
 }
 
+/* Nothing was sent. */
+static int begin_again(struct http_call *call, struct err *err)
+{
+	drop_exchange(call);
+	return call->held ? 0 : start_exchange(call, err);
+}
+
 int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 {
 	struct http_exchange *x = &call->x;
@@ -456,11 +469,8 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 	curl_off_t up = 0;
 	int r = 0;
 
-	if (call->held || x->too_early || is_lost_ahead(x, result)) {
-		/* Nothing was sent. */
-		drop_exchange(call);
-		return call->held ? 0 : start_exchange(call, err);
-	}
+	if (call->held || x->too_early || is_lost_ahead(x, result))
+		return begin_again(call, err);
 	if (call->connected && result == CURLE_OK && !err_is_set(&x->error))
 		return call->connected(call, err);
 	if (x->easy)
@@ -585,10 +595,8 @@ static void http_read_at(struct http_watch *watch, int64_t at_ms)
 	watch->timer = loop_add_timer(watch->http->loop, at_ms, read_due, watch);
 }
 
-/* n_bytes came. */
-static void after_read(struct http_watch *watch, uint64_t n_bytes)
+static bool may_rest(struct http_watch *watch, uint64_t n_bytes, int64_t now_ms)
 {
-	int64_t now_ms = clock_ms();
 	bool was_resting = watch->n_quick > QUICK_READS;
 	bool is_quick = now_ms - watch->read_ms <= QUICK_MS;
 
@@ -596,7 +604,15 @@ static void after_read(struct http_watch *watch, uint64_t n_bytes)
 		watch->n_quick = 0;
 	else
 		watch->n_quick++;
-	watch->rests = watch->n_quick > QUICK_READS;
+	return watch->n_quick > QUICK_READS;
+}
+
+/* n_bytes came. */
+static void after_read(struct http_watch *watch, uint64_t n_bytes)
+{
+	int64_t now_ms = clock_ms();
+
+	watch->rests = may_rest(watch, n_bytes, now_ms);
 	watch->read_ms = now_ms;
 	if (watch->rests)
 		http_read_at(watch, now_ms + REST_MS);
@@ -660,6 +676,14 @@ static void leave_call(struct http_watch *watch)
 	watch->call = NULL;
 }
 
+static void drop_watch(struct http_watch *watch)
+{
+	leave_call(watch);
+	loop_remove_timer(watch->http->loop, watch->timer);
+	loop_remove_fd(watch->http->loop, watch->source);
+	free(watch);
+}
+
 static struct http_watch *add_watch(struct http *http, curl_socket_t fd)
 {
 	struct http_watch *watch = mem_alloc(1, sizeof(*watch));
@@ -669,6 +693,15 @@ static struct http_watch *add_watch(struct http *http, curl_socket_t fd)
 	watch->source = loop_add_fd(http->loop, fd, &watch_ops, watch);
 	curl_multi_assign(http->multi, fd, watch);
 	return watch;
+}
+
+static struct http_call *http_call_of(CURL *easy)
+{
+	char *private = NULL;
+
+	/* NULL: a handle of libcurl's own */
+	curl_easy_getinfo(easy, CURLINFO_PRIVATE, &private);
+	return (struct http_call *)private;
 }
 
 static void note_socket(struct http_call *call, struct http_watch *watch)
@@ -684,18 +717,11 @@ static void note_socket(struct http_call *call, struct http_watch *watch)
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *socket_ctx)
 {
 	struct http_watch *watch = socket_ctx;
-	char *private = NULL;
-	/* NULL: a handle of libcurl's own */
-	curl_easy_getinfo(easy, CURLINFO_PRIVATE, &private);
-	struct http_call *call = (struct http_call *)private;
+	struct http_call *call = http_call_of(easy);
 
 	if (what == CURL_POLL_REMOVE) {
-		if (watch) {
-			leave_call(watch);
-			loop_remove_timer(watch->http->loop, watch->timer);
-			loop_remove_fd(watch->http->loop, watch->source);
-			free(watch);
-		}
+		if (watch)
+			drop_watch(watch);
 		if (call && call->x.fd == fd)
 			call->x.fd = -1;
 		return 0;
@@ -758,6 +784,19 @@ static void http_enter(struct http *http)
 	http->depth++;
 }
 
+static void free_canceled(struct http *http)
+{
+	struct http_call *call = http->calls;
+
+	while (call) {
+		struct http_call *next = call->next;
+
+		if (call->canceled)
+			http_call_free(call);
+		call = next;
+	}
+}
+
 static int drain_due(void *ctx, struct err *err)
 {
 	struct http *http = ctx;
@@ -803,16 +842,8 @@ static int http_drain(struct http *http, struct err *err)
 static void http_exit(struct http *http)
 {
 	http->depth--;
-	if (http->depth == 0) {
-		struct http_call *call = http->calls;
-		while (call) {
-			struct http_call *next = call->next;
-
-			if (call->canceled)
-				http_call_free(call);
-			call = next;
-		}
-	}
+	if (http->depth == 0)
+		free_canceled(http);
 }
 
 static int http_attach(struct http_call *call, struct err *err)

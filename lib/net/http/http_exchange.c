@@ -86,6 +86,16 @@ static int http_route_socket(struct http_call *call)
 	return TAKE_FD(fd);
 }
 
+/* The exchange goes over its route. */
+static void http_route_options(struct http_call *call)
+{
+	AUTO_FREE char *to = mem_printf("::127.0.0.1:%u", call->x.route->to);
+
+	call->x.connect_to = curl_slist_append(NULL, to);
+	HTTP_SET(call, CURLOPT_CONNECT_TO, call->x.connect_to);
+	HTTP_SET(call, CURLOPT_CONNECTTIMEOUT_MS, (long)HTTP_ROUTE_MS);
+}
+
 static const char *const zone_words[] = {
 	[ADDRESS_PUBLIC] = "a public one",
 	[ADDRESS_PRIVATE] = "one of a private network",
@@ -184,12 +194,31 @@ static int http_exchange_on_progress(
 	return call->canceled;
 }
 
+/* The connection is taken over: no proxy may look into it. */
+static void set_connect_only(struct http_call *call)
+{
+	HTTP_SET(call, CURLOPT_CONNECT_ONLY, 1L);
+	HTTP_SET(call, CURLOPT_HTTPPROXYTUNNEL, 1L);
+	HTTP_SET(call, CURLOPT_BUFFERSIZE, (long)HTTP_RECV_MAX);
+	HTTP_SET(call, CURLOPT_TCP_KEEPALIVE, 1L);
+	HTTP_SET(call, CURLOPT_TCP_KEEPIDLE, (long)HTTP_KEEP_S);
+	HTTP_SET(call, CURLOPT_TCP_KEEPINTVL, (long)HTTP_KEEP_S);
+}
+
 /* Of those that wait to be used again only the ones that were made since then. */
 static void leave_old_ones(struct http_call *call, int64_t woke_ms)
 {
 	int64_t age_s = (call->x.start_ms - woke_ms) / 1000;
 
 	HTTP_SET(call, CURLOPT_MAXLIFETIME_CONN, (long)(age_s > 0 ? age_s : 1));
+}
+
+static void set_held(struct http_call *call)
+{
+	/* Existing connections are for requests that are sent at once. */
+	HTTP_SET(call, CURLOPT_FRESH_CONNECT, 1L);
+	/* When that time is over libcurl checks the connection, held or not. */
+	HTTP_SET(call, CURLOPT_HAPPY_EYEBALLS_TIMEOUT_MS, (long)HTTP_CONNECT_MS);
 }
 
 static void http_connect_options(struct http_call *call)
@@ -203,21 +232,10 @@ static void http_connect_options(struct http_call *call)
 	HTTP_SET(call, CURLOPT_NOPROGRESS, 0L);
 	HTTP_SET(call, CURLOPT_XFERINFOFUNCTION, http_exchange_on_progress);
 	HTTP_SET(call, CURLOPT_XFERINFODATA, call);
-	if (call->connected) {
-		/* The connection is taken over: no proxy may look into it. */
-		HTTP_SET(call, CURLOPT_CONNECT_ONLY, 1L);
-		HTTP_SET(call, CURLOPT_HTTPPROXYTUNNEL, 1L);
-		HTTP_SET(call, CURLOPT_BUFFERSIZE, (long)HTTP_RECV_MAX);
-		HTTP_SET(call, CURLOPT_TCP_KEEPALIVE, 1L);
-		HTTP_SET(call, CURLOPT_TCP_KEEPIDLE, (long)HTTP_KEEP_S);
-		HTTP_SET(call, CURLOPT_TCP_KEEPINTVL, (long)HTTP_KEEP_S);
-	}
-	if (call->held) {
-		/* Existing connections are for requests that are sent at once. */
-		HTTP_SET(call, CURLOPT_FRESH_CONNECT, 1L);
-		/* When that time is over libcurl checks the connection, held or not. */
-		HTTP_SET(call, CURLOPT_HAPPY_EYEBALLS_TIMEOUT_MS, (long)HTTP_CONNECT_MS);
-	}
+	if (call->connected)
+		set_connect_only(call);
+	if (call->held)
+		set_held(call);
 	if (call->request.fresh)
 		HTTP_SET(call, CURLOPT_FRESH_CONNECT, 1L);
 	if (woke_ms)
@@ -465,6 +483,14 @@ static int on_seek(void *ctx, curl_off_t offset, int origin)
 	return CURL_SEEKFUNC_OK;
 }
 
+static void http_send_options(struct http_call *call)
+{
+	HTTP_SET(call, CURLOPT_READFUNCTION, http_exchange_on_read);
+	HTTP_SET(call, CURLOPT_READDATA, call);
+	HTTP_SET(call, CURLOPT_SEEKFUNCTION, on_seek);
+	HTTP_SET(call, CURLOPT_SEEKDATA, call);
+}
+
 static bool is_success(const struct http_call *call)
 {
 	return call->x.status >= 200 && call->x.status < 300;
@@ -535,6 +561,23 @@ static void continue_header(struct http_call *call, const char *line)
 	free(before);
 }
 
+static int add_header(struct http_call *call, const char *line)
+{
+	size_t len = strcspn(line, ":");
+
+	if (*line == ' ' || *line == '\t') {
+		continue_header(call, line);
+		return 0;
+	}
+	if (!line[len] || len == 0)
+		return 0;
+	AUTO_FREE char *name = str_lower(line, len);
+	const char *value = line + len + 1;
+	value += strspn(value, " \t");
+	strv_addf(&call->response.headers, "%s: %s", name, value);
+	return str_eq(name, "content-length") ? http_exchange_note_length(call, value) : 0;
+}
+
 static int end_headers(struct http_call *call)
 {
 	const struct http_exchange *x = &call->x;
@@ -571,18 +614,7 @@ static int http_exchange_take_line(struct http_call *call, char *line)
 	if (!*line)
 		return end_headers(call);
 	trim_end(line, " \t");
-	size_t len = strcspn(line, ":");
-	if (*line == ' ' || *line == '\t') {
-		continue_header(call, line);
-		return 0;
-	}
-	if (!line[len] || len == 0)
-		return 0;
-	AUTO_FREE char *name = str_lower(line, len);
-	const char *value = line + len + 1;
-	value += strspn(value, " \t");
-	strv_addf(&call->response.headers, "%s: %s", name, value);
-	return str_eq(name, "content-length") ? http_exchange_note_length(call, value) : 0;
+	return add_header(call, line);
 }
 
 static size_t on_header(char *data, size_t size, size_t n, void *ctx)
@@ -670,6 +702,14 @@ static size_t on_write(char *data, size_t size, size_t n, void *ctx)
 	if (!is_success(call) || !call->request.data)
 		return http_exchange_keep(call, data, len);
 	return http_exchange_take(call, data, len) < 0 ? 0 : len;
+}
+
+static void http_receive_options(struct http_call *call)
+{
+	HTTP_SET(call, CURLOPT_HEADERFUNCTION, on_header);
+	HTTP_SET(call, CURLOPT_HEADERDATA, call);
+	HTTP_SET(call, CURLOPT_WRITEFUNCTION, on_write);
+	HTTP_SET(call, CURLOPT_WRITEDATA, call);
 }
 
 /* RFC 9110 section 15.4. */
@@ -766,6 +806,17 @@ static void http_exchange_set_method(struct http_call *call)
 	HTTP_SET(call, CURLOPT_CUSTOMREQUEST, call->request.method);
 }
 
+static void http_exchange_add_header(struct http_exchange *x, const char *line)
+{
+	size_t len = strcspn(line, ":");
+	AUTO_FREE char *empty = NULL;
+
+	/* "Name:" would take a header away in libcurl. */
+	if (line[len] && line[len + 1 + strspn(line + len + 1, " \t")] == '\0')
+		line = empty = mem_printf("%.*s;", (int)len, line);
+	x->headers = curl_slist_append(x->headers, line);
+}
+
 static void add_authorization(struct http_call *call)
 {
 	if (!call->request.authorization)
@@ -782,15 +833,8 @@ static void set_headers(struct http_call *call)
 	add_authorization(call);
 	if (call->request.body.size <= HTTP_EXPECT_MIN || call->http->expects_nothing)
 		x->headers = curl_slist_append(x->headers, "Expect:");
-	vec_foreach (char *, header, &call->headers) {
-		const char *line = *header;
-		size_t len = strcspn(line, ":");
-		AUTO_FREE char *empty = NULL;
-		/* "Name:" would take a header away in libcurl. */
-		if (line[len] && line[len + 1 + strspn(line + len + 1, " \t")] == '\0')
-			line = empty = mem_printf("%.*s;", (int)len, line);
-		x->headers = curl_slist_append(x->headers, line);
-	}
+	vec_foreach (char *, header, &call->headers)
+		http_exchange_add_header(x, *header);
 	HTTP_SET(call, CURLOPT_HTTPHEADER, x->headers);
 	HTTP_SET(call, CURLOPT_USERAGENT, call->http->user_agent);
 }
@@ -822,6 +866,24 @@ static int set_proxy(struct http_call *call, struct err *err)
 	return 0;
 }
 
+static void set_basics(struct http_call *call)
+{
+	HTTP_SET(call, CURLOPT_PATH_AS_IS, 1L);
+	HTTP_SET(call, CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
+	HTTP_SET(call, CURLOPT_PROTOCOLS_STR, "http,https");
+	HTTP_SET(call, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+	HTTP_SET(call, CURLOPT_FOLLOWLOCATION, 0L);
+	HTTP_SET(call, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	HTTP_SET(call, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+	HTTP_SET(call, CURLOPT_NOSIGNAL, 1L);
+	/* A name lookup that hangs is left to its thread. */
+	HTTP_SET(call, CURLOPT_QUICK_EXIT, 1L);
+	HTTP_SET(call, CURLOPT_TCP_NODELAY, 1L);
+	HTTP_SET(call, CURLOPT_CONNECTTIMEOUT_MS, (long)HTTP_CONNECT_MS);
+	HTTP_SET(call, CURLOPT_ERRORBUFFER, call->x.errbuf);
+	HTTP_SET(call, CURLOPT_PRIVATE, call);
+}
+
 /* libcurl reads the list and the target when it sends; the URL it has read. */
 void http_exchange_authorize(struct http_call *call)
 {
@@ -844,56 +906,36 @@ int http_exchange_init(struct http_call *call, struct err *err)
 	if (!x->easy)
 		return err_set(err, E_BUG, "libcurl makes no request");
 	x->route = http_find_route(call->http, &call->url);
-	HTTP_SET(call, CURLOPT_PATH_AS_IS, 1L);
-	HTTP_SET(call, CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
-	HTTP_SET(call, CURLOPT_PROTOCOLS_STR, "http,https");
-	HTTP_SET(call, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
-	HTTP_SET(call, CURLOPT_FOLLOWLOCATION, 0L);
-	HTTP_SET(call, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	HTTP_SET(call, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
-	HTTP_SET(call, CURLOPT_NOSIGNAL, 1L);
-	/* A name lookup that hangs is left to its thread. */
-	HTTP_SET(call, CURLOPT_QUICK_EXIT, 1L);
-	HTTP_SET(call, CURLOPT_TCP_NODELAY, 1L);
-	HTTP_SET(call, CURLOPT_CONNECTTIMEOUT_MS, (long)HTTP_CONNECT_MS);
-	HTTP_SET(call, CURLOPT_ERRORBUFFER, call->x.errbuf);
-	HTTP_SET(call, CURLOPT_PRIVATE, call);
+	set_basics(call);
 	http_exchange_set_method(call);
 	set_headers(call);
 	http_connect_options(call);
-	HTTP_SET(call, CURLOPT_READFUNCTION, http_exchange_on_read);
-	HTTP_SET(call, CURLOPT_READDATA, call);
-	HTTP_SET(call, CURLOPT_SEEKFUNCTION, on_seek);
-	HTTP_SET(call, CURLOPT_SEEKDATA, call);
-	HTTP_SET(call, CURLOPT_HEADERFUNCTION, on_header);
-	HTTP_SET(call, CURLOPT_HEADERDATA, call);
-	HTTP_SET(call, CURLOPT_WRITEFUNCTION, on_write);
-	HTTP_SET(call, CURLOPT_WRITEDATA, call);
+	http_send_options(call);
+	http_receive_options(call);
 	int r = set_proxy(call, err);
 	if (r == 0)
 		r = http_tls_options(call, err);
 	if (r < 0)
 		return r;
-	if (x->route) {
-		/* The exchange goes over its route. */
-		AUTO_FREE char *to = mem_printf("::127.0.0.1:%u", call->x.route->to);
-		call->x.connect_to = curl_slist_append(NULL, to);
-		HTTP_SET(call, CURLOPT_CONNECT_TO, call->x.connect_to);
-		HTTP_SET(call, CURLOPT_CONNECTTIMEOUT_MS, (long)HTTP_ROUTE_MS);
-	}
+	if (x->route)
+		http_route_options(call);
 	return x->unset ? err_set(err, E_BUG, "libcurl does not take %s", x->unset) : 0;
+}
+
+static void free_curl(struct http_exchange *x)
+{
+	curl_easy_cleanup(x->easy);
+	for (struct curl_slist *line = x->headers; line; line = line->next)
+		explicit_bzero(line->data, strlen(line->data));
+	curl_slist_free_all(x->headers);
+	curl_slist_free_all(x->connect_to);
 }
 
 void http_exchange_done(struct http_exchange *x)
 {
 	/* Without a handle nothing of libcurl's is in use; it may not even be loaded. */
-	if (x->easy) {
-		curl_easy_cleanup(x->easy);
-		for (struct curl_slist *line = x->headers; line; line = line->next)
-			explicit_bzero(line->data, strlen(line->data));
-		curl_slist_free_all(x->headers);
-		curl_slist_free_all(x->connect_to);
-	}
+	if (x->easy)
+		free_curl(x);
 	http_wipe(x->proxy);
 	err_done(&x->refused);
 	err_done(&x->error);

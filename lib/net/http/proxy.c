@@ -59,6 +59,16 @@ static bool is_in_block(const char *entry, const char *slash, const struct targe
 	return bits <= ADDRESS_BITS && address_in_block(target->address, block, (int)bits);
 }
 
+/* host is the same or below name. */
+static bool http_proxy_is_below(const char *host, const char *name)
+{
+	size_t host_len = strlen(host), len = strlen(name);
+
+	if (len == 0 || len > host_len || strcmp(host + host_len - len, name) != 0)
+		return false;
+	return len == host_len || host[host_len - len - 1] == '.';
+}
+
 static bool http_proxy_is_host(const char *name, const struct target *target)
 {
 	uint8_t address[ADDRESS_SIZE];
@@ -69,11 +79,7 @@ static bool http_proxy_is_host(const char *name, const struct target *target)
 	if (is_address)
 		return memcmp(address, target->address, sizeof(address)) == 0;
 	name += str_starts(name, "*.") ? 2 : *name == '.';
-	/* host is the same or below name. */
-	size_t host_len = strlen(target->host), len = strlen(name);
-	if (len == 0 || len > host_len || strcmp(target->host + host_len - len, name) != 0)
-		return false;
-	return len == host_len || target->host[host_len - len - 1] == '.';
+	return http_proxy_is_below(target->host, name);
 }
 
 static void drop_last_dot(char *name)
@@ -178,6 +184,18 @@ static const struct scheme *take_scheme(const char **text)
 	return NULL;
 }
 
+/* Passwords are often written as they are; what would end the user information is escaped. */
+static void add_user(struct buf *out, const char *user, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (strchr("@?#[]<>\"\\^`{|}", user[i]))
+			buf_addf(out, "%%%02X", (unsigned char)user[i]);
+		else
+			buf_addc(out, user[i]);
+	}
+	buf_addc(out, '@');
+}
+
 static bool has_port(const char *host)
 {
 	const char *colon = strrchr(host, ':');
@@ -215,17 +233,8 @@ static char *normalize(const char *text, bool with_user)
 		url_make(false, host, "/", &url, NULL) < 0)
 		return NULL;
 	buf_addf(&out, "%s://", scheme->name);
-	if (with_user && user > 0) {
-		/* Passwords are often written as they are; what would end the user information is
-		 * escaped. */
-		for (size_t i = 0; i < user; i++) {
-			if (strchr("@?#[]<>\"\\^`{|}", text[i]))
-				buf_addf(&out, "%%%02X", (unsigned char)text[i]);
-			else
-				buf_addc(&out, text[i]);
-		}
-		buf_addc(&out, '@');
-	}
+	if (with_user && user > 0)
+		add_user(&out, text, user);
 	buf_addf(&out, strchr(url.host, ':') ? "[%s]:%u" : "%s:%u", url.host,
 		has_port(host) ? url.port : scheme->port);
 	return buf_take(&out);

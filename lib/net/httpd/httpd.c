@@ -104,6 +104,12 @@ void httpd_wire_add(struct httpd_wire *wire, const void *data, size_t len, bool 
 		buf_adds(&wire->out, "\r\n");
 }
 
+static void drop_out(struct httpd_wire *wire)
+{
+	buf_reset(&wire->out);
+	wire->out_at = 0;
+}
+
 void httpd_wire_flush(struct httpd_wire *wire)
 {
 	while (httpd_wire_pending(wire) > 0 && !wire->deaf) {
@@ -116,10 +122,8 @@ void httpd_wire_flush(struct httpd_wire *wire)
 		else if (errno != EINTR)
 			wire->deaf = true;
 	}
-	if (wire->deaf || httpd_wire_pending(wire) == 0) {
-		buf_reset(&wire->out);
-		wire->out_at = 0;
-	}
+	if (wire->deaf || httpd_wire_pending(wire) == 0)
+		drop_out(wire);
 	/* Not before it is worth it: each byte is moved once or twice. */
 	if (wire->out_at > wire->out.len / 2) {
 		buf_consume(&wire->out, wire->out_at);
@@ -359,6 +363,23 @@ static bool httpd_is_own_field(const char *header)
 	return false;
 }
 
+static void add_fields(struct buf *out, const struct strv *headers)
+{
+	static const struct {
+		const char *name, *value;
+	} usual[] = {
+		{"X-Content-Type-Options", "nosniff"},
+		{"Referrer-Policy", "no-referrer"},
+	};
+
+	for (size_t i = 0; headers && i < headers->n; i++)
+		if (is_one_field(headers->v[i]) && !httpd_is_own_field(headers->v[i]))
+			buf_addf(out, "%s\r\n", headers->v[i]);
+	for (size_t i = 0; i < ARRAY_LEN(usual); i++)
+		if (!has_field(headers, usual[i].name))
+			buf_addf(out, "%s: %s\r\n", usual[i].name, usual[i].value);
+}
+
 static void add_framing(
 	struct buf *out, const struct httpd_exchange *exchange, int status, int64_t length)
 {
@@ -380,19 +401,7 @@ static void httpd_add_head(
 			   exchange->mode == HTTPD_MODE_TO_END || !httpd_body_drop(exchange);
 	buf_addf(out, "HTTP/1.1 %d %s\r\n", status, httpd_reason(status));
 	add_date(out);
-	static const struct {
-		const char *name, *value;
-	} usual[] = {
-		{"X-Content-Type-Options", "nosniff"},
-		{"Referrer-Policy", "no-referrer"},
-	};
-
-	for (size_t i = 0; headers && i < headers->n; i++)
-		if (is_one_field(headers->v[i]) && !httpd_is_own_field(headers->v[i]))
-			buf_addf(out, "%s\r\n", headers->v[i]);
-	for (size_t i = 0; i < ARRAY_LEN(usual); i++)
-		if (!has_field(headers, usual[i].name))
-			buf_addf(out, "%s: %s\r\n", usual[i].name, usual[i].value);
+	add_fields(out, headers);
 	add_framing(out, exchange, status, length);
 }
 
@@ -569,6 +578,16 @@ static void refuse_host(struct httpd_exchange *exchange)
 		"open the address that dlrun has shown, with its port");
 }
 
+static void httpd_refuse_request_origin(struct httpd_exchange *exchange)
+{
+	const char *origin = field_find(&exchange->head.headers, "origin");
+	AUTO_FREE char *shown = str_shown(origin ? origin : "another site");
+
+	httpd_notice(exchange->conn->httpd, "a request from a page of %s is refused", shown);
+	httpd_forbid(exchange, "another site's page has asked for this",
+		"paste the address into the address bar of the browser");
+}
+
 /* To the same URL without the token, which the cookie stands for from then on. The name is written
  * out: a path may begin with "//", and would be one. */
 static void httpd_redirect(struct httpd_exchange *exchange, const char *host)
@@ -653,12 +672,7 @@ static void httpd_dispatch(struct httpd_exchange *exchange)
 		return;
 	}
 	if (!httpd_origin_is_right(head, !httpd->is_public)) {
-		const char *origin = field_find(&exchange->head.headers, "origin");
-		AUTO_FREE char *shown = str_shown(origin ? origin : "another site");
-		httpd_notice(
-			exchange->conn->httpd, "a request from a page of %s is refused", shown);
-		httpd_forbid(exchange, "another site's page has asked for this",
-			"paste the address into the address bar of the browser");
+		httpd_refuse_request_origin(exchange);
 		return;
 	}
 	exchange->is_origin_right = httpd_origin_is_right(head, false);
@@ -868,6 +882,16 @@ static bool httpd_step(struct httpd_conn *conn)
 	return false;
 }
 
+/* Memory that may not be needed for long. */
+static void rest(struct httpd_conn *conn)
+{
+	httpd_wire_trim(&conn->client);
+	httpd_wire_trim(&conn->program);
+	if (httpd_conn_is_idle(conn))
+		httpd_has_idle(conn->httpd);
+	httpd_set_timer(conn);
+}
+
 void httpd_conn_turn(struct httpd_conn *conn)
 {
 	bool goes_on = true;
@@ -884,12 +908,7 @@ void httpd_conn_turn(struct httpd_conn *conn)
 	}
 	if (goes_on)
 		httpd_conn_wake(conn);
-	/* Memory that may not be needed for long. */
-	httpd_wire_trim(&conn->client);
-	httpd_wire_trim(&conn->program);
-	if (httpd_conn_is_idle(conn))
-		httpd_has_idle(conn->httpd);
-	httpd_set_timer(conn);
+	rest(conn);
 }
 
 /*
@@ -939,6 +958,22 @@ static bool httpd_conn_is_idle(const struct httpd_conn *conn)
 {
 	return conn->state == HTTPD_WAITS && conn->client.in.len == 0 &&
 	       httpd_wire_pending(&conn->client) == 0;
+}
+
+static void httpd_conn_new(struct httpd *httpd, int fd)
+{
+	struct httpd_conn *conn = mem_alloc(1, sizeof(*conn));
+
+	conn->httpd = httpd;
+	conn->program.fd = -1;
+	httpd_wire_open(&conn->client, httpd->options.loop, fd, &client_ops, conn);
+	conn->next = httpd->conns;
+	if (httpd->conns)
+		httpd->conns->before = conn;
+	httpd->conns = conn;
+	httpd->n++;
+	httpd_set_state(conn, HTTPD_WAITS);
+	httpd_set_timer(conn);
 }
 
 static void httpd_conn_free(struct httpd_conn *conn)
@@ -1035,17 +1070,7 @@ static int httpd_on_accept(void *ctx, int fd, const char *peer, struct err *err 
 		close(fd);
 		return 0;
 	}
-	struct httpd_conn *conn = mem_alloc(1, sizeof(*conn));
-	conn->httpd = httpd;
-	conn->program.fd = -1;
-	httpd_wire_open(&conn->client, httpd->options.loop, fd, &client_ops, conn);
-	conn->next = httpd->conns;
-	if (httpd->conns)
-		httpd->conns->before = conn;
-	httpd->conns = conn;
-	httpd->n++;
-	httpd_set_state(conn, HTTPD_WAITS);
-	httpd_set_timer(conn);
+	httpd_conn_new(httpd, fd);
 	httpd_limit_conns(httpd);
 	return 0;
 }

@@ -414,6 +414,12 @@ static int parse_status_line(const struct reading *reading, const char *line, si
 	return parse_version(reading, line, 8);
 }
 
+static int parse_first_line(const struct reading *reading, const char *line, size_t len)
+{
+	return reading->is_request ? parse_request_line(reading, line, len)
+				   : parse_status_line(reading, line, len);
+}
+
 /*
  * Fields
  */
@@ -501,6 +507,17 @@ struct options {
 	bool is_wrong; /* it names what must not be removed */
 };
 
+static void note_option(struct options *options, const char *text, size_t len)
+{
+	AUTO_FREE char *word = str_lower(text, len);
+
+	options->close = options->close || str_eq(word, "close");
+	options->keep_alive = options->keep_alive || str_eq(word, "keep-alive");
+	options->upgrade = options->upgrade || str_eq(word, "upgrade");
+	for (size_t i = 0; i < ARRAY_LEN(end_to_end); i++)
+		options->is_wrong = options->is_wrong || str_eq(word, end_to_end[i]);
+}
+
 static void httpd_head_read_options(const struct strv *headers, struct options *ret)
 {
 	static const char name[] = "connection: ";
@@ -512,15 +529,8 @@ static void httpd_head_read_options(const struct strv *headers, struct options *
 		for (const char *at = *header + strlen(name); *at;) {
 			size_t len = strcspn(at, ", \t");
 
-			if (len > 0) {
-				AUTO_FREE char *word = str_lower(at, len);
-				ret->close = ret->close || str_eq(word, "close");
-				ret->keep_alive = ret->keep_alive || str_eq(word, "keep-alive");
-				ret->upgrade = ret->upgrade || str_eq(word, "upgrade");
-				for (size_t i = 0; i < ARRAY_LEN(end_to_end); i++)
-					ret->is_wrong =
-						ret->is_wrong || str_eq(word, end_to_end[i]);
-			}
+			if (len > 0)
+				note_option(ret, at, len);
 			at += len;
 			at += strspn(at, ", \t");
 		}
@@ -685,8 +695,7 @@ static int httpd_head_parse_line(
 	if (httpd_head_has_control(line, len))
 		return httpd_head_refuse(reading, 400, "the head has control characters");
 	if (is_first)
-		return reading->is_request ? parse_request_line(reading, line, len)
-					   : parse_status_line(reading, line, len);
+		return parse_first_line(reading, line, len);
 	if (line[0] == ' ' || line[0] == '\t')
 		return httpd_head_refuse(
 			reading, 400, "a line of the head goes on in the next one");

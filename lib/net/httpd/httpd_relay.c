@@ -346,6 +346,17 @@ static bool may_try_again(const struct httpd_conn *conn)
 	       !head->is_upgrade && (str_eq(head->method, "GET") || str_eq(head->method, "HEAD"));
 }
 
+static void explain_silence(struct httpd_conn *conn)
+{
+	const struct httpd_route *route = &conn->exchange.relay->route;
+	AUTO_FREE char *what = NULL, *hint = NULL;
+
+	if (route->why)
+		route->why(route->ctx, &what, &hint);
+	httpd_relay_refuse(conn, 502,
+		what ? what : "the program has ended the connection without an answer", hint);
+}
+
 /* There is no more to read of the program than what is here. */
 static bool httpd_relay_take_end(struct httpd_conn *conn)
 {
@@ -357,13 +368,7 @@ static bool httpd_relay_take_end(struct httpd_conn *conn)
 		relay->phase = PHASE_START;
 		drop_program(conn);
 	} else if (relay->phase == PHASE_HEAD) {
-		const struct httpd_route *route = &conn->exchange.relay->route;
-		AUTO_FREE char *what = NULL, *hint = NULL;
-		if (route->why)
-			route->why(route->ctx, &what, &hint);
-		httpd_relay_refuse(conn, 502,
-			what ? what : "the program has ended the connection without an answer",
-			hint);
+		explain_silence(conn);
 	} else if (relay->body.body == HTTPD_BODY_TO_END && !conn->program.failed) {
 		relay->body.over = true;
 		if (relay->makes_chunks)

@@ -853,6 +853,15 @@ static void free_string(const char *s)
 	free((char *)(uintptr_t)s);
 }
 
+static void free_options(struct ssh_options *options)
+{
+	free_string(options->host);
+	free_string(options->config);
+	free_string(options->home);
+	free_string(options->control_dir);
+	free_string(options->first_command);
+}
+
 int ssh_open(const struct ssh_options *options, struct ssh **ret, struct err *err)
 {
 	int r = ssh_config_check_host(options->host, err);
@@ -896,11 +905,6 @@ void ssh_free(struct ssh *ssh)
 	free(ssh->why);
 	free(ssh->transport_why);
 	err_done(&ssh->error);
-	struct ssh_options *options = &ssh->options;
-	free_string(options->host);
-	free_string(options->config);
-	free_string(options->home);
-	free_string(options->control_dir);
-	free_string(options->first_command);
+	free_options(&ssh->options);
 	free(ssh);
 }

@@ -160,6 +160,24 @@ static int ssh_libssh2_auth_add_facts(const struct shown *shown, struct err *err
 	return -(int)err->code;
 }
 
+static int refuse_changed(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
+{
+	err_set(err, E_SSH_HOST_KEY,
+		"the host key of %s has changed: another machine has its address, or somebody "
+		"intercepts the connection",
+		ssh->login.name);
+	err_hint(
+		err, "ssh-keygen -R '%s'   # only if you know why it has changed", ssh->known.name);
+	return ssh_libssh2_auth_add_facts(shown, err);
+}
+
+static int refuse_revoked(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
+{
+	err_set(err, E_SSH_HOST_KEY, "the key of %s has been revoked", ssh->login.name);
+	err_hint(err, "ask who runs %s for its key", ssh->login.name);
+	return ssh_libssh2_auth_add_facts(shown, err);
+}
+
 static int refuse_unknown(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
 {
 	if (shown->where)
@@ -243,17 +261,9 @@ static int ssh_libssh2_auth_decide(struct ssh_libssh2 *ssh, struct shown *shown,
 	case SSH_KNOWN_OK:
 		return 0;
 	case SSH_KNOWN_CHANGED:
-		err_set(err, E_SSH_HOST_KEY,
-			"the host key of %s has changed: another machine has its address, or somebody "
-			"intercepts the connection",
-			ssh->login.name);
-		err_hint(err, "ssh-keygen -R '%s'   # only if you know why it has changed",
-			ssh->known.name);
-		return ssh_libssh2_auth_add_facts(shown, err);
+		return refuse_changed(ssh, shown, err);
 	case SSH_KNOWN_REVOKED:
-		err_set(err, E_SSH_HOST_KEY, "the key of %s has been revoked", ssh->login.name);
-		err_hint(err, "ask who runs %s for its key", ssh->login.name);
-		return ssh_libssh2_auth_add_facts(shown, err);
+		return refuse_revoked(ssh, shown, err);
 	case SSH_KNOWN_CA_ONLY: /* not asked for then */
 	case SSH_KNOWN_OTHER:
 	case SSH_KNOWN_NEW:

@@ -127,6 +127,18 @@ static int send_command(struct ssh_channel *channel)
 		channel->raw, request, sizeof(request) - 1, command, (unsigned)strlen(command));
 }
 
+/* Without reading: what is answered first is the variable. */
+static void send_command_ahead(struct ssh_channel *channel)
+{
+	struct ssh_libssh2 *ssh = channel->ssh;
+	size_t budget = ssh->budget;
+
+	ssh->budget = 0;
+	send_command(channel);
+	ssh->budget = budget;
+	channel->sent_command = true;
+}
+
 /* Whether the server takes it (AcceptEnv) is its affair. libssh2 waits for each response: the
  * command goes with the last, so that one variable takes no time. */
 static int step_env(struct ssh_channel *channel)
@@ -148,15 +160,8 @@ static int step_env(struct ssh_channel *channel)
 	if (r != LIBSSH2_ERROR_EAGAIN)
 		return ssh_libssh2_channel_fail(channel, r, E_SSH_REFUSED, "%s takes no variables",
 			channel->ssh->login.name);
-	if (!env[channel->n_env_sent + 1] && !channel->sent_command) {
-		/* Without reading: what is answered first is the variable. */
-		struct ssh_libssh2 *ssh = channel->ssh;
-		size_t budget = ssh->budget;
-		ssh->budget = 0;
-		send_command(channel);
-		ssh->budget = budget;
-		channel->sent_command = true;
-	}
+	if (!env[channel->n_env_sent + 1] && !channel->sent_command)
+		send_command_ahead(channel);
 	return r;
 }
 

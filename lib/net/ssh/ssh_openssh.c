@@ -268,6 +268,21 @@ static void ssh_openssh_argv(const struct ssh_openssh *ssh,
 		strv_addf(ret, "%s%s", request->command[0] == '-' ? " " : "", request->command);
 }
 
+/* `ssh -O check` or exit. */
+static void ssh_openssh_control_argv(
+	const struct ssh_openssh *ssh, const char *what, const char *path, struct strv *ret)
+{
+	add_start(ssh, ret);
+	strv_add(ret, "-O");
+	strv_add(ret, what);
+	/* Without these ssh would log in itself where a master does not respond. */
+	add_option(ret, "BatchMode=yes");
+	add_option(ret, "ProxyCommand=false");
+	add_control_path(ret, path);
+	strv_add(ret, "--");
+	strv_add(ret, ssh->host);
+}
+
 enum {
 	HELD_MAX = 16 << 10, /* of stderr before the login; more is dropped */
 	POLL_MIN_MS = 1,
@@ -373,6 +388,25 @@ static void ssh_openssh_read_words(
 	self->is_open |= ret->has_open;
 }
 
+/* 255 is the command's own status where the client, or its master, has been told one. A command
+ * that a signal ended has none, and a connection that was lost has none. */
+static void openssh_classify_255(struct openssh_channel *self)
+{
+	const struct ssh_openssh *ssh = self->ssh;
+	AUTO_BUF struct buf text = {0};
+	struct ssh_words words;
+
+	ssh_openssh_read_words(self, &text, &words);
+	if (words.has_exit_status)
+		ssh_openssh_set_exit(self, EXIT_OWN, "");
+	else if (words.has_exit_signal)
+		ssh_openssh_set_exit(self, 0, "?");
+	else if (words.master_is_gone && ssh_openssh_master_responds(ssh))
+		ssh_openssh_set_exit(self, 0, "?");
+	else
+		set_error(self, text.data);
+}
+
 /* An old client reports no exits: only its complaints, if there are any. */
 static void openssh_classify_255_blind(struct openssh_channel *self)
 {
@@ -419,21 +453,7 @@ static bool ssh_openssh_evaluate(struct openssh_channel *self)
 	} else if (code != EXIT_OWN) {
 		ssh_openssh_set_exit(self, code, "");
 	} else if (self->ssh->options.resolved->has_log_verbose) {
-		/* 255 is the command's own status where the client, or its master, has been told
-		 * one. A command that a signal ended has none, and a connection that was lost has
-		 * none. */
-		const struct ssh_openssh *ssh = self->ssh;
-		AUTO_BUF struct buf text = {0};
-		struct ssh_words words;
-		ssh_openssh_read_words(self, &text, &words);
-		if (words.has_exit_status)
-			ssh_openssh_set_exit(self, EXIT_OWN, "");
-		else if (words.has_exit_signal)
-			ssh_openssh_set_exit(self, 0, "?");
-		else if (words.master_is_gone && ssh_openssh_master_responds(ssh))
-			ssh_openssh_set_exit(self, 0, "?");
-		else
-			set_error(self, text.data);
+		openssh_classify_255(self);
 	} else {
 		openssh_classify_255_blind(self);
 	}
@@ -608,6 +628,23 @@ static void ssh_openssh_fail(struct openssh_channel *channel, const struct err *
 	openssh_channel_poll_later(channel);
 }
 
+static struct channel *openssh_channel_new(struct ssh_openssh *ssh, struct openssh_client *client,
+	const struct ssh_openssh_request *request)
+{
+	struct openssh_channel *self = mem_alloc(1, sizeof(*self));
+
+	self->channel = (struct channel){.ops = &openssh_ops, .events = *request->events};
+	self->ssh = ssh;
+	self->pid = client->child.pid;
+	self->log = TAKE(client->log);
+	self->is_open = !client->logs_in;
+	self->n_polls = 1;
+	buf_init(&self->held, HELD_MAX);
+	self->child = channel_of_child(ssh->options.loop, &client->child,
+		&(struct channel_events){openssh_channel_notify, self});
+	return &self->channel;
+}
+
 enum {
 	CONTROL_MS = 2000, /* ssh -O */
 	LOGIN_POLL_MIN_MS = 4,
@@ -695,15 +732,7 @@ static bool control(const struct ssh_openssh *ssh, const char *what, const char 
 	AUTO_BUF struct buf said = buf_with(1024);
 	int status = 0;
 
-	add_start(ssh, &argv);
-	strv_add(&argv, "-O");
-	strv_add(&argv, what);
-	/* Without these ssh would log in itself where a master does not respond. */
-	add_option(&argv, "BatchMode=yes");
-	add_option(&argv, "ProxyCommand=false");
-	add_control_path(&argv, path);
-	strv_add(&argv, "--");
-	strv_add(&argv, ssh->host);
+	ssh_openssh_control_argv(ssh, what, path, &argv);
 	const struct child_spec spec = {
 		.argv = (const char *const *)argv.v, .env = (const char *const *)ssh->env.v};
 	return child_capture(&spec, CONTROL_MS, -1, &out, &said, &status, NULL) == 0 &&
@@ -766,19 +795,25 @@ static void choose_own_master(struct ssh_openssh *ssh)
 	ssh->socket = ssh->is_kept ? TAKE(kept) : mem_printf("%s/master", ssh->dir);
 }
 
-static int ssh_openssh_prepare(struct ssh_openssh *ssh, struct err *err)
+static void choose_master(struct ssh_openssh *ssh)
 {
-	if (ssh->is_prepared)
-		return 0;
-	if (!ssh_openssh_make_dir(ssh))
-		return fs_error(err, errno, "cannot make a directory for ssh in /tmp");
 	const char *users = ssh->options.resolved->control_path;
+
 	if (users && ssh_openssh_socket_lives(users) && control(ssh, "check", users)) {
 		ssh->master = MASTER_USERS;
 		ssh->socket = mem_strdup(users);
 	} else {
 		choose_own_master(ssh);
 	}
+}
+
+static int ssh_openssh_prepare(struct ssh_openssh *ssh, struct err *err)
+{
+	if (ssh->is_prepared)
+		return 0;
+	if (!ssh_openssh_make_dir(ssh))
+		return fs_error(err, errno, "cannot make a directory for ssh in /tmp");
+	choose_master(ssh);
 	ssh->is_prepared = true;
 	return 0;
 }
@@ -804,6 +839,12 @@ static int start_client(struct ssh_openssh *ssh, const struct ssh_openssh_reques
 	ret->log = TAKE(log);
 	ret->logs_in = logs_in;
 	return 0;
+}
+
+static void drop_client(struct openssh_client *client)
+{
+	child_end(&client->child);
+	ssh_openssh_forget_log(&client->log);
 }
 
 /* Whether the next client must log in. A master may end at any time; the user's is not begun anew.
@@ -878,6 +919,16 @@ static bool is_too_late(const struct ssh_openssh *ssh)
 	return !ssh->may_prompt && clock_ms() - ssh->login_at_ms > SSH_LOGIN_MS;
 }
 
+static void give_up_login(struct ssh_openssh *ssh)
+{
+	kill(ssh->login_pid, SIGTERM);
+	err_set(&ssh->error, E_SSH_UNREACHABLE, "%s did not answer within %d s", ssh->host,
+		SSH_LOGIN_MS / 1000);
+	err_hint(&ssh->error, "ssh -v %s true", ssh->host);
+	if (ssh->login)
+		ssh_openssh_fail(ssh->login, &ssh->error);
+}
+
 /* Whether the login is over, one way or the other. */
 static bool openssh_login_is_over(struct ssh_openssh *ssh)
 {
@@ -892,12 +943,7 @@ static bool openssh_login_is_over(struct ssh_openssh *ssh)
 	}
 	if (!is_too_late(ssh))
 		return false;
-	kill(ssh->login_pid, SIGTERM);
-	err_set(&ssh->error, E_SSH_UNREACHABLE, "%s did not answer within %d s", ssh->host,
-		SSH_LOGIN_MS / 1000);
-	err_hint(&ssh->error, "ssh -v %s true", ssh->host);
-	if (ssh->login)
-		ssh_openssh_fail(ssh->login, &ssh->error);
+	give_up_login(ssh);
 	return true;
 }
 
@@ -963,17 +1009,7 @@ static struct channel *take_client(struct ssh_openssh *ssh, struct openssh_clien
 	const struct ssh_openssh_request *request)
 {
 	bool is_login = ssh->login_pid && client->child.pid == ssh->login_pid;
-	struct openssh_channel *self = mem_alloc(1, sizeof(*self));
-	self->channel = (struct channel){.ops = &openssh_ops, .events = *request->events};
-	self->ssh = ssh;
-	self->pid = client->child.pid;
-	self->log = TAKE(client->log);
-	self->is_open = !client->logs_in;
-	self->n_polls = 1;
-	buf_init(&self->held, HELD_MAX);
-	self->child = channel_of_child(ssh->options.loop, &client->child,
-		&(struct channel_events){openssh_channel_notify, self});
-	struct channel *channel = &self->channel;
+	struct channel *channel = openssh_channel_new(ssh, client, request);
 
 	if (is_login)
 		ssh->login = (struct openssh_channel *)channel;
@@ -1042,6 +1078,15 @@ bool ssh_openssh_has_askpass(const char *const *env, bool has_terminal)
 	return has_display && (prefers || !has_terminal) && !str_empty(env_get(env, "SSH_ASKPASS"));
 }
 
+static void copy_env(struct ssh_openssh *ssh, const char *const *env)
+{
+	for (size_t i = 0; env[i]; i++)
+		strv_add(&ssh->env, env[i]);
+	ssh->may_prompt = ssh->options.has_terminal || ssh_openssh_has_askpass(env, false);
+	if (!ssh->may_prompt)
+		env_set(&ssh->env, "SSH_ASKPASS_REQUIRE=never", false);
+}
+
 struct ssh_openssh *ssh_openssh_new(const struct ssh_openssh_options *options)
 {
 	struct ssh_openssh *ssh = mem_alloc(1, sizeof(*ssh));
@@ -1050,11 +1095,7 @@ struct ssh_openssh *ssh_openssh_new(const struct ssh_openssh_options *options)
 	ssh->host = mem_strdup(options->host);
 	ssh->config = mem_strdup(options->config);
 	ssh->control_dir = mem_strdup(options->control_dir);
-	for (size_t i = 0; options->env[i]; i++)
-		strv_add(&ssh->env, options->env[i]);
-	ssh->may_prompt = ssh->options.has_terminal || ssh_openssh_has_askpass(options->env, false);
-	if (!ssh->may_prompt)
-		env_set(&ssh->env, "SSH_ASKPASS_REQUIRE=never", false);
+	copy_env(ssh, options->env);
 	return ssh;
 }
 
@@ -1064,8 +1105,7 @@ void ssh_openssh_free(struct ssh_openssh *ssh)
 		return;
 	ssh->first.child.is_alone = !ssh->login_pid || openssh_login_is_over(ssh);
 	end_login(ssh);
-	child_end(&ssh->first.child);
-	ssh_openssh_forget_log(&ssh->first.log);
+	drop_client(&ssh->first);
 	if (ssh->master == MASTER_OURS && !ssh->is_kept && ssh->socket &&
 		ssh_openssh_socket_lives(ssh->socket))
 		control(ssh, "exit", ssh->socket);

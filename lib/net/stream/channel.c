@@ -415,6 +415,19 @@ static void channel_poll_later(struct child_channel *self)
 		channel_poll_again, self);
 }
 
+static void note_end(struct child_channel *self, int status)
+{
+	char number[8];
+
+	self->has_ended = self->end.known = true;
+	if (WIFEXITED(status))
+		self->end.code = WEXITSTATUS(status);
+	else
+		snprintf(self->end.signal, sizeof(self->end.signal), "%s",
+			proc_signal_name(WTERMSIG(status), number));
+	self->child.pid = 0;
+}
+
 /* There is no descriptor for the end of a process everywhere, and SIGCHLD is not ours. One that has
  * closed its output is about to end, so the first polls are quick. */
 static bool channel_poll(struct child_channel *self)
@@ -425,14 +438,7 @@ static bool channel_poll(struct child_channel *self)
 		return true;
 	pid_t r = waitpid(self->child.pid, &status, WNOHANG);
 	if (r == self->child.pid) {
-		char number[8];
-		self->has_ended = self->end.known = true;
-		if (WIFEXITED(status))
-			self->end.code = WEXITSTATUS(status);
-		else
-			snprintf(self->end.signal, sizeof(self->end.signal), "%s",
-				proc_signal_name(WTERMSIG(status), number));
-		self->child.pid = 0;
+		note_end(self, status);
 	} else if (r < 0 && errno != EINTR) {
 		self->has_ended = true;
 		self->child.pid = 0;

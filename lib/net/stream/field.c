@@ -89,6 +89,27 @@ static bool field_take_param(const char **at, struct challenge *challenge)
 	return true;
 }
 
+static void skip_token68(const char **at)
+{
+	const char *end = *at + strspn(*at, blanks);
+
+	end += strspn(end, token68_chars);
+	end += strspn(end, "=");
+	end += strspn(end, blanks);
+	if (!*end || *end == ',')
+		*at = end;
+}
+
+static void skip_garbage(const char **at)
+{
+	while (**at && !strchr(" \t,", **at)) {
+		if (**at == '"')
+			free(take_quoted(at));
+		else
+			++*at;
+	}
+}
+
 static void skip_separators(const char **at)
 {
 	*at += strspn(*at, " \t,");
@@ -104,23 +125,13 @@ static void field_take_challenge(const char **at, struct challenge_list *list)
 	if (field_take_param(at, NULL))
 		return;
 	if (len == 0 || !strchr(" \t,", *next)) { /* finds the end of text, too */
-		while (**at && !strchr(" \t,", **at)) {
-			if (**at == '"')
-				free(take_quoted(at));
-			else
-				++*at;
-		}
+		skip_garbage(at);
 		return;
 	}
 	challenge = vec_push(list);
 	challenge->scheme = str_lower(*at, len);
 	*at = next;
-	const char *end = *at + strspn(*at, blanks);
-	end += strspn(end, token68_chars);
-	end += strspn(end, "=");
-	end += strspn(end, blanks);
-	if (!*end || *end == ',')
-		*at = end;
+	skip_token68(at);
 	do {
 		skip_separators(at);
 	} while (field_take_param(at, challenge));

@@ -145,15 +145,18 @@ static char *take_buffer(void)
 	return data;
 }
 
+static void give_buffer(char *data)
+{
+	if (spare)
+		free(data);
+	else
+		spare = data;
+}
+
 static void drop_data(struct flow *flow)
 {
-	if (flow->data) {
-		char *data = TAKE(flow->data);
-		if (spare)
-			free(data);
-		else
-			spare = data;
-	}
+	if (flow->data)
+		give_buffer(TAKE(flow->data));
 	flow->at = flow->len = 0;
 }
 

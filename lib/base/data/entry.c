@@ -61,27 +61,32 @@ static void id_add(struct id *id, const void *data, size_t len)
 	id->len += len;
 }
 
+static void id_add_entry(struct id *id, const struct entry *entry)
+{
+	char head[2 + 20 + SHA256_HEX_SIZE], decimal[20];
+	size_t n = 0, digits = 0;
+	uint64_t size = entry->size;
+
+	head[n++] = entry->kind == ENTRY_LINK ? 'l' : 'f';
+	head[n++] = entry->exec ? '1' : '0';
+	do
+		decimal[digits++] = (char)('0' + size % 10);
+	while (size /= 10);
+	while (digits)
+		head[n++] = decimal[--digits];
+	hex_encode(entry->sha256, SHA256_SIZE, head + n);
+	id_add(id, head, n + SHA256_HEX_SIZE);
+	id_add(id, entry->path, strlen(entry->path) + 1);
+}
+
 void entry_list_id(const struct entry_list *list, char out[static DIGEST_TEXT_SIZE])
 {
 	struct id id = {0};
 	uint8_t sha256[SHA256_SIZE];
 
 	digest_begin(&id.digest, DIGEST_SHA256);
-	vec_foreach (const struct entry, e, list) {
-		char head[2 + 20 + SHA256_HEX_SIZE], decimal[20];
-		size_t n = 0, digits = 0;
-		uint64_t size = e->size;
-		head[n++] = e->kind == ENTRY_LINK ? 'l' : 'f';
-		head[n++] = e->exec ? '1' : '0';
-		do
-			decimal[digits++] = (char)('0' + size % 10);
-		while (size /= 10);
-		while (digits)
-			head[n++] = decimal[--digits];
-		hex_encode(e->sha256, SHA256_SIZE, head + n);
-		id_add(&id, head, n + SHA256_HEX_SIZE);
-		id_add(&id, e->path, strlen(e->path) + 1);
-	}
+	vec_foreach (const struct entry, e, list)
+		id_add_entry(&id, e);
 	digest_add(&id.digest, id.text, id.len);
 	digest_end(&id.digest, sha256);
 	digest_done(&id.digest);

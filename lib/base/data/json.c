@@ -57,6 +57,12 @@ static bool json_over(struct json_scan *scan, const char *what)
 	return error(scan, what);
 }
 
+static bool json_over_values(struct json_scan *scan)
+{
+	snprintf(scan->words, sizeof(scan->words), "more than %zu values", scan->max_values);
+	return json_over(scan, scan->words);
+}
+
 /* The byte at the position, or -1 at the end. */
 static int peek(const struct json_scan *scan)
 {
@@ -290,11 +296,8 @@ static bool scan_some_value(struct json_scan *scan, unsigned depth)
 /* A value with the blanks around it. */
 static bool json_scan_value(struct json_scan *scan, unsigned depth)
 {
-	if (++scan->n_values > scan->max_values) {
-		snprintf(
-			scan->words, sizeof(scan->words), "more than %zu values", scan->max_values);
-		return json_over(scan, scan->words);
-	}
+	if (++scan->n_values > scan->max_values)
+		return json_over_values(scan);
 	json_skip_blanks(scan);
 	if (!scan_some_value(scan, depth))
 		return false;
@@ -310,6 +313,11 @@ static bool json_scan(struct json_scan *scan)
 	if (scan->pos < scan->len)
 		return error(scan, "more text behind the value");
 	return true;
+}
+
+static void json_scan_done(struct json_scan *scan)
+{
+	vec_done(&scan->exact);
 }
 
 /* A struct json is a cJSON. Numbers that a double would change are cJSON_Raw: valuestring is the
@@ -459,7 +467,7 @@ int json_parse(const char *text, size_t len, size_t max, const char *what, struc
 		return err_set(
 			err, E_DATA_LIMIT, "%s is larger than %s", what, str_size(max, size));
 	int r = json_scan(&scan) ? parse_scanned(&scan, what, ret, err) : fail_at(&scan, what, err);
-	vec_done(&scan.exact);
+	json_scan_done(&scan);
 	return r;
 }
 
@@ -536,16 +544,21 @@ const char *json_str(const struct json *json)
 	return cJSON_IsString(inside_const(json)) ? inside_const(json)->valuestring : NULL;
 }
 
+static int64_t int_of_text(const char *text, int64_t fallback)
+{
+	char *end;
+
+	errno = 0;
+	intmax_t value = strtoimax(text, &end, 10);
+	return errno == 0 && *end == '\0' ? value : fallback;
+}
+
 int64_t json_int(const struct json *json, int64_t fallback)
 {
 	const cJSON *item = inside_const(json);
 
-	if (cJSON_IsRaw(item)) {
-		char *end;
-		errno = 0;
-		intmax_t value = strtoimax(item->valuestring, &end, 10);
-		return errno == 0 && *end == '\0' ? value : fallback;
-	}
+	if (cJSON_IsRaw(item))
+		return int_of_text(item->valuestring, fallback);
 	/* 2^63 is a double, 2^63 - 1 is not; the comparison is false for NaN. */
 	const double limit = 9223372036854775808.0;
 	if (!cJSON_IsNumber(item) || !(item->valuedouble >= -limit && item->valuedouble < limit))

@@ -654,21 +654,27 @@ static bool is_literal(const char *text)
 	return len < 2 || text[len - 1] != '\n' || text[len - 2] != '\n';
 }
 
+static void add_literal(const char *text, size_t indent, struct buf *out)
+{
+	size_t len = strlen(text);
+
+	buf_adds(out, text[len - 1] == '\n' ? "|\n" : "|-\n");
+	while (*text) {
+		size_t line = strcspn(text, "\n");
+		if (line)
+			pad(indent, out);
+		buf_add(out, text, line);
+		buf_addc(out, '\n');
+		text += line + (text[line] == '\n');
+	}
+}
+
 static void yaml_add_scalar(const struct json *json, size_t indent, struct buf *out)
 {
 	const char *text = json_str(json);
 
 	if (text && is_literal(text)) {
-		size_t len = strlen(text);
-		buf_adds(out, text[len - 1] == '\n' ? "|\n" : "|-\n");
-		while (*text) {
-			size_t line = strcspn(text, "\n");
-			if (line)
-				pad(indent, out);
-			buf_add(out, text, line);
-			buf_addc(out, '\n');
-			text += line + (text[line] == '\n');
-		}
+		add_literal(text, indent, out);
 		return;
 	}
 	if (text)

@@ -57,6 +57,14 @@ static enum library_state library_begin(const struct library *library)
 	return found;
 }
 
+static void library_end(const struct library *library, enum library_state state)
+{
+	pthread_mutex_lock(&lock);
+	*library->state = state;
+	pthread_cond_broadcast(&ended);
+	pthread_mutex_unlock(&lock);
+}
+
 int library_load(const struct library *library, struct err *err)
 {
 	if (library_begin(library) == LIBRARY_LOADED)
@@ -64,11 +72,7 @@ int library_load(const struct library *library, struct err *err)
 	int r = library_open(library, err);
 	if (r == 0 && library->start)
 		library->start();
-	enum library_state state = r == 0 ? LIBRARY_LOADED : LIBRARY_ABSENT;
-	pthread_mutex_lock(&lock);
-	*library->state = state;
-	pthread_cond_broadcast(&ended);
-	pthread_mutex_unlock(&lock);
+	library_end(library, r == 0 ? LIBRARY_LOADED : LIBRARY_ABSENT);
 	return r;
 }
 

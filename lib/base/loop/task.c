@@ -212,17 +212,9 @@ static int task_dispatch(void *ctx, short revents UNUSED, struct err *err)
 
 static const struct loop_fd_ops task_ops = {.prepare = task_prepare, .dispatch = task_dispatch};
 
-void task_start(struct loop *loop, task_fn *fn, task_done_fn *done, void *ctx, struct task **ret)
+/* Signals are the loop's. */
+static void start_thread(struct task *task)
 {
-	struct task *task = mem_alloc(1, sizeof(*task));
-
-	*task = (struct task){.loop = loop, .fn = fn, .done = done, .ctx = ctx};
-	BUG_ON(os_pipe(task->wake, O_NONBLOCK) < 0);
-	pthread_mutex_init(&task->lock, NULL);
-	pthread_cond_init(&task->answered, NULL);
-	task->source = loop_add_fd(loop, task->wake[0], &task_ops, task);
-	*ret = task;
-	/* Signals are the loop's. */
 	sigset_t all, before;
 
 	sigfillset(&all);
@@ -235,6 +227,19 @@ void task_start(struct loop *loop, task_fn *fn, task_done_fn *done, void *ctx, s
 	task->result = err_set_errno(&task->error, E_IO, errnum, "starting a thread");
 	task->is_finished = true;
 	wake_loop(task);
+}
+
+void task_start(struct loop *loop, task_fn *fn, task_done_fn *done, void *ctx, struct task **ret)
+{
+	struct task *task = mem_alloc(1, sizeof(*task));
+
+	*task = (struct task){.loop = loop, .fn = fn, .done = done, .ctx = ctx};
+	BUG_ON(os_pipe(task->wake, O_NONBLOCK) < 0);
+	pthread_mutex_init(&task->lock, NULL);
+	pthread_cond_init(&task->answered, NULL);
+	task->source = loop_add_fd(loop, task->wake[0], &task_ops, task);
+	*ret = task;
+	start_thread(task);
 }
 
 void task_free(struct task *task)

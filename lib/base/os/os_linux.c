@@ -1269,6 +1269,20 @@ static int os_linux_send_request(int fd, const struct side *local, const struct 
 	return send(fd, &message, sizeof(message), 0) == sizeof(message) ? 0 : -errno;
 }
 
+/* The kernel finds a listener where the connection no longer exists. */
+static int read_reply(const struct nlmsghdr *header, const struct side *remote, uid_t *ret)
+{
+	const struct inet_diag_msg *found = NLMSG_DATA(header);
+
+	if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+		header->nlmsg_len < NLMSG_LENGTH(sizeof(*found)))
+		return -ENOTSUP;
+	if (found->id.idiag_dport != remote->port || found->idiag_inode == 0)
+		return 0;
+	*ret = found->idiag_uid;
+	return 1;
+}
+
 static int os_linux_query_peer(const struct side *local, const struct side *remote, uid_t *ret)
 {
 	_Alignas(struct nlmsghdr) char reply[REPLY_SIZE];
@@ -1281,15 +1295,7 @@ static int os_linux_query_peer(const struct side *local, const struct side *remo
 	const struct nlmsghdr *header = (const struct nlmsghdr *)reply;
 	if (n < (ssize_t)sizeof(*header) || header->nlmsg_len > (size_t)n)
 		return -ENOTSUP;
-	/* The kernel finds a listener where the connection no longer exists. */
-	const struct inet_diag_msg *found = NLMSG_DATA(header);
-	if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
-		header->nlmsg_len < NLMSG_LENGTH(sizeof(*found)))
-		return -ENOTSUP;
-	if (found->id.idiag_dport != remote->port || found->idiag_inode == 0)
-		return 0;
-	*ret = found->idiag_uid;
-	return 1;
+	return read_reply(header, remote, ret);
 }
 
 /*

@@ -95,20 +95,25 @@ static struct map_slot *map_probe(const struct map *map, const char *key, uint64
 	}
 }
 
+static void grow(struct map *map)
+{
+	struct map old = *map;
+
+	map->cap = old.cap ? 2 * old.cap : FIRST_CAP;
+	map->slots = mem_alloc(map->cap, sizeof(*map->slots));
+	for (size_t i = 0; i < old.cap; i++)
+		if (old.slots[i].key)
+			*map_probe(map, old.slots[i].key, old.slots[i].hash) = old.slots[i];
+	free(old.slots);
+}
+
 void *map_put(struct map *map, const char *key, void *value)
 {
 	uint64_t hash = hash_of(key);
 
 	BUG_ON(!value);
-	if (map->n >= map->cap - map->cap / 4) {
-		struct map old = *map;
-		map->cap = old.cap ? 2 * old.cap : FIRST_CAP;
-		map->slots = mem_alloc(map->cap, sizeof(*map->slots));
-		for (size_t i = 0; i < old.cap; i++)
-			if (old.slots[i].key)
-				*map_probe(map, old.slots[i].key, old.slots[i].hash) = old.slots[i];
-		free(old.slots);
-	}
+	if (map->n >= map->cap - map->cap / 4)
+		grow(map);
 	struct map_slot *slot = map_probe(map, key, hash);
 	void *old = slot->value;
 	if (!slot->key) {

@@ -443,6 +443,18 @@ static size_t visible_len(const char *s, size_t len)
 	return n && cp != '\\' && !unicode_is_control(cp) && !unicode_is_hidden(cp) ? n : 0;
 }
 
+static void escape_byte(struct buf *out, char c)
+{
+	if (c == '\n')
+		buf_adds(out, "\\n");
+	else if (c == '\t')
+		buf_adds(out, "\\t");
+	else if (c == '\\')
+		buf_adds(out, "\\\\");
+	else
+		buf_addf(out, "\\x%02x", (unsigned)(uint8_t)c);
+}
+
 void str_escape(struct buf *out, const char *s, size_t len)
 {
 	while (len) {
@@ -456,17 +468,8 @@ void str_escape(struct buf *out, const char *s, size_t len)
 		/* Escape all bytes of a character that is not shown, or one byte that is no
 		 * character. */
 		n = unicode_decode(s, len, &cp);
-		for (n += len && !n; n; n--, s++, len--) {
-			char c = *s;
-			if (c == '\n')
-				buf_adds(out, "\\n");
-			else if (c == '\t')
-				buf_adds(out, "\\t");
-			else if (c == '\\')
-				buf_adds(out, "\\\\");
-			else
-				buf_addf(out, "\\x%02x", (unsigned)(uint8_t)c);
-		}
+		for (n += len && !n; n; n--, s++, len--)
+			escape_byte(out, *s);
 	}
 }
 

@@ -14,8 +14,8 @@
 enum { SECOND_MS = 1000, MINUTE_MS = 60 * SECOND_MS, HOUR_MS = 60 * MINUTE_MS };
 static const int64_t day_ms = 24 * HOUR_MS;
 static const int64_t max_duration_ms = 36500 * (int64_t)24 * HOUR_MS;
-/* 0000-01-01 and 10000-01-01, seconds since 1970. */
-static const int64_t first_s = -62167219200, end_s = 253402300800;
+/* 0000-01-01 and 9999-12-31, days since 1970. */
+enum { FIRST_DAY = -719528, LAST_DAY = 2932896 };
 
 static struct timespec now(clockid_t id)
 {
@@ -75,17 +75,46 @@ static int64_t days_of(int year, int month, int day)
 	       719468;
 }
 
+static void date_of(int64_t days, int *ret_year, int *ret_month, int *ret_day)
+{
+	int64_t shifted = days + 719468;
+	int64_t era = (shifted >= 0 ? shifted : shifted - 146096) / 146097;
+	int day = (int)(shifted - era * 146097);
+	int year = (day - day / 1460 + day / 36524 - day / 146096) / 365;
+	int day_of_year = day - (365 * year + year / 4 - year / 100);
+	int month = (5 * day_of_year + 2) / 153;
+
+	*ret_day = day_of_year - (153 * month + 2) / 5 + 1;
+	*ret_month = month < 10 ? month + 3 : month - 9;
+	*ret_year = year + (int)era * 400 + (*ret_month <= 2);
+}
+
+/* value in n digits, and what follows it. */
+static char *put_number(char *out, int value, int n, char next)
+{
+	for (int i = n - 1; i >= 0; i--, value /= 10)
+		out[i] = (char)('0' + value % 10);
+	out[n] = next;
+	return out + n + 1;
+}
+
 void clock_format(int64_t wall_ms, char out[static CLOCK_TEXT_SIZE])
 {
-	const int64_t first = first_s * SECOND_MS, last = end_s * SECOND_MS - 1;
-	struct tm tm;
+	const int64_t first = FIRST_DAY * day_ms, last = (LAST_DAY + 1) * day_ms - 1;
+	int year, month, day;
 
 	wall_ms = wall_ms < first ? first : wall_ms > last ? last : wall_ms;
-	int ms = (int)((wall_ms - first) % SECOND_MS);
-	time_t s = (wall_ms - ms) / SECOND_MS;
-	gmtime_r(&s, &tm);
-	snprintf(out, CLOCK_TEXT_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year + 1900,
-		tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, ms);
+	int64_t days = (wall_ms - first) / day_ms + FIRST_DAY;
+	int ms = (int)(wall_ms - days * day_ms);
+	date_of(days, &year, &month, &day);
+	char *at = put_number(out, year, 4, '-');
+	at = put_number(at, month, 2, '-');
+	at = put_number(at, day, 2, 'T');
+	at = put_number(at, ms / HOUR_MS, 2, ':');
+	at = put_number(at, ms / MINUTE_MS % 60, 2, ':');
+	at = put_number(at, ms / SECOND_MS % 60, 2, '.');
+	at = put_number(at, ms % SECOND_MS, 3, 'Z');
+	*at = '\0';
 }
 
 /* n digits at *s, which moves behind them. */

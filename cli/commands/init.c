@@ -99,33 +99,6 @@ static int init_rbac_find_cluster(
 }
 
 /*
- * Subject of the rights
- */
-
-/* words: of the caller's, to live as long as ret. */
-static int find_subject(const char *text, const struct kube_poll *poll, char **ret_words,
-	struct kube_rbac *ret, struct err *err)
-{
-	static const char *const kinds[] = {"User", "Group", "ServiceAccount"};
-
-	ret->subject_kind = kinds[0];
-	ret->subject = poll->user ? poll->user : nobody;
-	if (!text)
-		return 0;
-	ret->subject = *ret_words = mem_strdup(text);
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-		size_t len = strlen(kinds[i]);
-		if (strncmp(text, kinds[i], len) != 0 || text[len] != ':')
-			continue;
-		ret->subject_kind = kinds[i];
-		ret->subject = *ret_words + len + 1;
-	}
-	if (*ret->subject)
-		return 0;
-	return err_set(err, E_USAGE, "--for needs a name: --for alice, --for Group:team");
-}
-
-/*
  * Output
  */
 
@@ -181,7 +154,23 @@ static int find_all(struct app *app, const struct init_rbac *wanted, struct targ
 						 : item->kube_namespace;
 	if (!ret->kube_namespace)
 		return err_move(err, &item->poll.error);
-	return find_subject(wanted->subject, &item->poll, words, ret, err);
+	static const char *const kinds[] = {"User", "Group", "ServiceAccount"};
+
+	ret->subject_kind = kinds[0];
+	ret->subject = item->poll.user ? item->poll.user : nobody;
+	if (!wanted->subject)
+		return 0;
+	ret->subject = *words = mem_strdup(wanted->subject);
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		size_t len = strlen(kinds[i]);
+		if (strncmp(wanted->subject, kinds[i], len) != 0 || wanted->subject[len] != ':')
+			continue;
+		ret->subject_kind = kinds[i];
+		ret->subject = *words + len + 1;
+	}
+	if (*ret->subject)
+		return 0;
+	return err_set(err, E_USAGE, "--for needs a name: --for alice, --for Group:team");
 }
 
 /* Returns the exit status. */
@@ -384,34 +373,6 @@ static void cmd_init_print_cluster(struct app *app, const struct init_cluster *c
  * Where images go
  */
 
-static int cmd_init_prompt_registry(
-	struct app *app, const char *proposal, char **ret, struct err *err)
-{
-	AUTO_FREE char *question =
-		mem_printf("Push images of runs to? [%s]", proposal ? proposal : "none");
-	AUTO_BUF struct buf answer = buf_with(PROMPT_ANSWER_MAX);
-	AUTO_ERR struct err error = {0};
-
-	for (int i = 0; i < PROMPT_TRIES_MAX; i++) {
-		int r = prompt_line(app, question, &answer, err);
-		if (r < 0)
-			return r;
-		if (r == 0 || cmd_init_is_yes(answer.data)) {
-			*ret = mem_strdup(proposal);
-			return 0;
-		}
-		if (cmd_init_is_no(answer.data))
-			return 0;
-		if (init_check_repository(answer.data, &error) == 0) {
-			*ret = mem_strdup(answer.data);
-			return 0;
-		}
-		app_note(app, "%s", error.message);
-		err_clear(&error);
-	}
-	return 0;
-}
-
 static int init_choose_registry(struct app *app, const struct init_project *project, bool prompts,
 	char **ret, struct err *err)
 {
@@ -429,8 +390,31 @@ static int init_choose_registry(struct app *app, const struct init_project *proj
 	}
 	if (proposal && init_check_repository(proposal, NULL) < 0)
 		free(TAKE(proposal));
-	if (prompts)
-		return cmd_init_prompt_registry(app, proposal, ret, err);
+	if (prompts) {
+		AUTO_FREE char *question =
+			mem_printf("Push images of runs to? [%s]", proposal ? proposal : "none");
+		AUTO_BUF struct buf answer = buf_with(PROMPT_ANSWER_MAX);
+		AUTO_ERR struct err error = {0};
+
+		for (int i = 0; i < PROMPT_TRIES_MAX; i++) {
+			int r = prompt_line(app, question, &answer, err);
+			if (r < 0)
+				return r;
+			if (r == 0 || cmd_init_is_yes(answer.data)) {
+				*ret = mem_strdup(proposal);
+				return 0;
+			}
+			if (cmd_init_is_no(answer.data))
+				return 0;
+			if (init_check_repository(answer.data, &error) == 0) {
+				*ret = mem_strdup(answer.data);
+				return 0;
+			}
+			app_note(app, "%s", error.message);
+			err_clear(&error);
+		}
+		return 0;
+	}
 	if (proposal)
 		app_phase(app, "", "--registry %s would write it down", proposal);
 	return 0;

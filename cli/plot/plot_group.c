@@ -104,28 +104,6 @@ static size_t plot_group_at(size_t i, size_t want, size_t n)
 
 struct plot_steps VEC_OF(int64_t);
 
-/* The steps of all curves, each once; of many those that are evenly apart. */
-static void plot_group_steps(const struct plot_placed *placed, size_t n, struct plot_steps *ret)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		const struct series_curve *curve = &placed[i].member->curve;
-		size_t want = curve->n < PLOT_GROUP_STEPS ? curve->n : PLOT_GROUP_STEPS;
-
-		for (size_t k = 0; k < want; k++)
-			*vec_push(ret) = curve->points[plot_group_at(k, want, curve->n)].step;
-	}
-	vec_sort(ret, plot_group_by_step);
-	for (size_t i = 0; i < ret->n; i++)
-		if (i == 0 || ret->v[i] != ret->v[kept - 1])
-			ret->v[kept++] = ret->v[i];
-	size_t want = kept < PLOT_GROUP_STEPS ? kept : PLOT_GROUP_STEPS;
-	for (size_t i = 0; i < want; i++)
-		ret->v[i] = ret->v[plot_group_at(i, want, kept)];
-	ret->n = want;
-}
-
 /* The value at a step, NaN without one. *at: where the search goes on, for rising steps. */
 static double plot_group_value_at(const struct series_curve *curve, int64_t step, size_t *at)
 {
@@ -151,7 +129,24 @@ static void plot_group_fill(struct plot_group *group, const struct plot_placed *
 	AUTO_FREE double *values = mem_alloc(n, sizeof(*values));
 	struct plot_steps steps = {0};
 
-	plot_group_steps(placed, n, &steps);
+	/* The steps of all curves, each once; of many those that are evenly apart. */
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct series_curve *curve = &placed[i].member->curve;
+		size_t want = curve->n < PLOT_GROUP_STEPS ? curve->n : PLOT_GROUP_STEPS;
+
+		for (size_t k = 0; k < want; k++)
+			*vec_push(&steps) = curve->points[plot_group_at(k, want, curve->n)].step;
+	}
+	vec_sort(&steps, plot_group_by_step);
+	for (size_t i = 0; i < steps.n; i++)
+		if (i == 0 || steps.v[i] != steps.v[kept - 1])
+			steps.v[kept++] = steps.v[i];
+	size_t want = kept < PLOT_GROUP_STEPS ? kept : PLOT_GROUP_STEPS;
+	for (size_t i = 0; i < want; i++)
+		steps.v[i] = steps.v[plot_group_at(i, want, kept)];
+	steps.n = want;
 	group->median = mem_alloc(steps.n + 1, sizeof(*group->median));
 	group->best = mem_alloc(steps.n + 1, sizeof(*group->best));
 	group->counts = mem_alloc(steps.n + 1, sizeof(*group->counts));

@@ -60,28 +60,6 @@ static struct json *summary_member_json(const struct summary *summary, const str
 	return json;
 }
 
-static int summary_print_json(struct app *app, const char *study, const struct summary *summary)
-{
-	struct json *json = app_json("group"), *targets = json_array(), *members = json_array();
-
-	json_set_str(json, "id", study);
-	json_set_str(json, "state", run_state_name(summary->state));
-	json_set_int(json, "n", (int64_t)summary->runs->n);
-	json_set(json, "states", group_counts_json(&summary->counts));
-	for (size_t i = 0; i < summary->targets.n; i++)
-		json_add_str(targets, summary->targets.v[i]);
-	json_set(json, "targets", targets);
-	json_set_str(json, "user", json_get_str(summary->runs->v[0]->doc, "user"));
-	run_set_time(json, "submitted", summary->submitted_ms);
-	run_set_time(json, "started", summary->started_ms);
-	run_set_time(json, "ended", summary->ended_ms);
-	json_set(json, "axes", json_clone(summary->axes));
-	vec_foreach (struct run *, run, summary->runs)
-		json_add(members, summary_member_json(summary, *run));
-	json_set(json, "members", members);
-	return app_print_json(app, json);
-}
-
 /*
  * Text: a field a line
  */
@@ -201,8 +179,27 @@ int summary_print(struct app *app, const char *study, const struct run_list *run
 	}
 	if (!run_state_is_final(ret->state))
 		ret->ended_ms = 0;
-	if (app->options.json)
-		return summary_print_json(app, study, &summary);
+	if (app->options.json) {
+		struct json *json = app_json("group"), *targets = json_array(),
+			    *members = json_array();
+
+		json_set_str(json, "id", study);
+		json_set_str(json, "state", run_state_name(summary.state));
+		json_set_int(json, "n", (int64_t)summary.runs->n);
+		json_set(json, "states", group_counts_json(&summary.counts));
+		for (size_t i = 0; i < summary.targets.n; i++)
+			json_add_str(targets, summary.targets.v[i]);
+		json_set(json, "targets", targets);
+		json_set_str(json, "user", json_get_str(summary.runs->v[0]->doc, "user"));
+		run_set_time(json, "submitted", summary.submitted_ms);
+		run_set_time(json, "started", summary.started_ms);
+		run_set_time(json, "ended", summary.ended_ms);
+		json_set(json, "axes", json_clone(summary.axes));
+		vec_foreach (struct run *, run, summary.runs)
+			json_add(members, summary_member_json(&summary, *run));
+		json_set(json, "members", members);
+		return app_print_json(app, json);
+	}
 	summary_text(study, &summary, &out);
 	return summary_print_page(app, &out);
 }

@@ -203,20 +203,24 @@ static int help_print_json(struct app *app, const struct cmd *only)
  * Screens
  */
 
-static void help_add_command(const struct cmd *cmd, size_t columns, struct buf *out)
+int help_command(struct app *app, const struct cmd *cmd)
 {
-	ui_wrap(cmd->summary, columns - 1, 0, out);
-	buf_adds(out, "\n\n");
+	AUTO_BUF struct buf out = buf_with(HELP_MAX);
+
+	if (app->options.json)
+		return help_print_json(app, cmd);
+	ui_wrap(cmd->summary, app->columns - 1, 0, &out);
+	buf_adds(&out, "\n\n");
 	AUTO_FREE char *usage = mem_printf("usage: dlrun %s %s", cmd->name, cmd->synopsis);
 
-	ui_wrap(usage, columns - 8, 8, out);
-	buf_addc(out, '\n');
+	ui_wrap(usage, app->columns - 8, 8, &out);
+	buf_addc(&out, '\n');
 	if (cmd->opts && cmd->opts->type != OPT_END) {
-		buf_adds(out, "\noptions:\n");
-		help_add_options(cmd->opts, columns, out);
+		buf_adds(&out, "\noptions:\n");
+		help_add_options(cmd->opts, app->columns, &out);
 	}
 	if (cmd->examples[0])
-		add_examples(cmd->examples, CMD_EXAMPLES, columns, out);
+		add_examples(cmd->examples, CMD_EXAMPLES, app->columns, &out);
 	AUTO_BUF struct buf line = buf_with(HELP_MAX);
 
 	buf_adds(&line, "Options of every command (dlrun help):");
@@ -228,18 +232,9 @@ static void help_add_command(const struct cmd *cmd, size_t columns, struct buf *
 		if (opt->arg)
 			buf_addf(&line, " %s", opt->arg);
 	}
-	buf_addc(out, '\n');
-	ui_wrap(line.data, columns - 2, 2, out);
-	buf_addc(out, '\n');
-}
-
-int help_command(struct app *app, const struct cmd *cmd)
-{
-	AUTO_BUF struct buf out = buf_with(HELP_MAX);
-
-	if (app->options.json)
-		return help_print_json(app, cmd);
-	help_add_command(cmd, app->columns, &out);
+	buf_addc(&out, '\n');
+	ui_wrap(line.data, app->columns - 2, 2, &out);
+	buf_addc(&out, '\n');
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
 

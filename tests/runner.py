@@ -41,6 +41,7 @@ from pypi import CACHE  # noqa: E402
 
 AGAIN_MAX = 10
 SLOWEST = 20
+CLOSING = 8
 # How many at a time on the common track: one always, up to that many as long as what runs needs no more than the cores.
 LEAST, MOST = 1, 4
 CORES = os.cpu_count() or 2
@@ -177,6 +178,7 @@ NAMED = re.compile(r"^failed: (test_\w+)(?:.* \[(cluster_\w+\.py)\])?", re.M)
 UNITS = re.compile(r"^ *\d+/\d+ (?:.* / )?(\S+) +(?:FAIL|TIMEOUT) ", re.M)
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 MESON = {"passed": r"^Ok:\s+(\d+)", "failed": r"^(?:Fail|Timeout|Unexpected Pass):\s+(\d+)", "skipped": r"^Skipped:\s+(\d+)"}
+SKIPPED = re.compile(r"^(?:skipped:? .*| *\d+/\d+ .* SKIP .*)$")
 NOT_RUN = re.compile(r"^(?:skipped:? .*|left to --all: .*| *\d+/\d+ .* SKIP .*)$", re.M)
 TOOK = re.compile(r"^took: (\S+) ([\d.]+) s$", re.M)
 
@@ -200,6 +202,7 @@ class Outcome:
     seconds: float
     cpu_s: float
     tests: list  # (seconds, name)
+    told: list = field(default_factory=list)  # Lines of what failed or was skipped.
 
 
 def log_of(name):
@@ -284,7 +287,7 @@ def run(step):
     if failed:
         lines += failure_lines(text.splitlines())
     print("\n".join(lines), flush=True)
-    return Outcome(step, counts, seconds, cpu_s, times_of_tests(step, text))
+    return Outcome(step, counts, seconds, cpu_s, times_of_tests(step, text), closing_lines(text, failed, skipped))
 
 
 def times_of_tests(step, text):
@@ -315,8 +318,8 @@ def failed_alone(step, number):
     return (Step(f"{step.name}, again", argv, env=step.env), tests) if found and len(found) == number else None
 
 
-def run_again(failed):
-    """How many tests failed only once, of (step, number of failures) each."""
+def run_again(failed, passed_alone):
+    """How many tests failed only once, of (step, number of failures) each; they are named in the list."""
     if sum(number for _, number in failed) > AGAIN_MAX:
         return 0
     once = 0
@@ -327,7 +330,8 @@ def run_again(failed):
         passed, lost, _ = run(alone[0]).counts
         if passed >= number and not lost:
             once += number
-            print(f"failed once, passed alone: {step.name}: {' '.join(alone[1])}", flush=True)
+            passed_alone.append(f"{step.name}: {' '.join(alone[1])}")
+            print(f"failed once, passed alone: {passed_alone[-1]}", flush=True)
     return once
 
 
@@ -336,6 +340,13 @@ def failure_lines(lines):
     end = max(0, len(lines) - 60)
     named = [line for line in lines[:end] if FAILURE.match(line)]
     return ["       " + line for line in named[:40] + lines[end:]]
+
+
+def closing_lines(text, failed, skipped):
+    """Few lines for the end of it all, where a reader of a long log looks first: which tests, and the last words."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if FAILURE.match(line)][:CLOSING] + ["…", *lines[-CLOSING:]] if failed else []
+    return told + [line for line in lines if skipped and SKIPPED.match(line)][:CLOSING]
 
 
 def build_step(name, targets):
@@ -458,7 +469,7 @@ def get_tools(chosen):
             os.environ["CRANE"] = done.stdout.strip()
 
 
-def close(outcomes, once):
+def close(outcomes, once, passed_alone):
     print("\nseconds  of CPU  step")
     for outcome in sorted(outcomes, key=lambda o: -o.seconds):
         print(f"{outcome.seconds:7.0f} {outcome.cpu_s:7.0f}  {outcome.step.name}")
@@ -468,8 +479,11 @@ def close(outcomes, once):
     for seconds, name in slowest:
         print(f"{seconds:7.1f}  {name}")
     passed, failed, skipped = (sum(column) for column in zip(*(o.counts for o in outcomes)))
+    for outcome in outcomes:
+        if outcome.told:
+            print("\n".join([f"\n{outcome.step.name}:", *(f"    {line[:200]}" for line in outcome.told)]))
     if once:
-        print(f"\n{once} failed once and passed when run again, alone")
+        print("\n".join([f"\n{once} failed once and passed when run again, alone:", *(f"    {names}" for names in passed_alone)]))
     print(f"\n{passed + once} passed, {failed - once} failed, {skipped} skipped", flush=True)
     return 1 if failed - once else 0
 
@@ -514,10 +528,11 @@ def main():
     begin = time.monotonic()
     get_tools(chosen)
     outcomes = Schedule(needed(chosen), chosen, expected).run()
-    once = 0 if children.is_over else run_again([(o.step, o.counts[1]) for o in outcomes if o.counts[1]])
+    passed_alone = []
+    once = 0 if children.is_over else run_again([(o.step, o.counts[1]) for o in outcomes if o.counts[1]], passed_alone)
     keep_times(outcomes)
     print(f"\n{time.monotonic() - begin:.0f} s in all")
-    return close(outcomes, once)
+    return close(outcomes, once, passed_alone)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ static int autoscale_plan(struct app *app, const struct autoscale_values *values
 	if (r == 0 && values->save)
 		r = autoscale_save(values->save, &model, &err);
 	if (r < 0)
-		return app_fail(app, &err);
+		return autoscale_fail(app, &err);
 	int64_t begun_us = clock_us();
 	scale_plan_make(&model, &plan);
 	log_note("planned in %.1f ms", (double)(clock_us() - begun_us) / 1000);

@@ -32,6 +32,10 @@ void autoscale_place_done(struct autoscale_place *place);
 int autoscale_open(struct app *app, const struct autoscale_values *values,
 	struct autoscale_place *ret, struct err *err);
 
+/* Print the error as app_fail(): the exit status. Where a right is missing, its hint is the Role of
+ * the manifest. */
+int autoscale_fail(struct app *app, struct err *err);
+
 /* `dlrun autoscale run`: the exit status. */
 int autoscale_run(struct app *app, const struct autoscale_values *values);
 /* `dlrun autoscale manifest`: the exit status. */

@@ -168,6 +168,12 @@ static void manifest_add(struct json *take, struct buf *out)
 	yaml_print(json, out);
 }
 
+/* /metrics is answered between turns and within, by the loop that they wait in. */
+static const char manifest_probe[] = "httpGet: {path: /metrics, port: metrics}\n"
+				     "periodSeconds: 30\n"
+				     "timeoutSeconds: 10\n"
+				     "failureThreshold: 4\n";
+
 static void manifest_metrics(int port, struct json *annotations, struct json *container)
 {
 	AUTO_FREE char *text = mem_printf("%d", port);
@@ -179,6 +185,7 @@ static void manifest_metrics(int port, struct json *annotations, struct json *co
 	json_set_int(item, "containerPort", port);
 	json_add(ports, item);
 	json_set(container, "ports", ports);
+	json_set(container, "livenessProbe", manifest_object(manifest_probe));
 }
 
 /* settings: NULL where they come from elsewhere. With them the pod is another one when they are

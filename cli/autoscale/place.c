@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
 #include "app/autoscale/collect.h"
 #include "base/os/fs.h"
 #include "base/util/str.h"
@@ -32,4 +34,14 @@ void autoscale_place_done(struct autoscale_place *place)
 {
 	supply_free(place->supply);
 	settings_free(place->settings);
+}
+
+int autoscale_fail(struct app *app, struct err *err)
+{
+	if (err->id == E_KUBE_DENIED) {
+		free(TAKE(err->hint));
+		err_hint(err,
+			"dlrun autoscale manifest --image IMAGE   # prints the rights that it needs");
+	}
+	return app_fail(app, err);
 }

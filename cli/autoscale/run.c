@@ -117,11 +117,18 @@ static void run_tell_not_helped(
 	}
 }
 
-/* Tell what could not be read, when that is news. Without --apply the plan says it. */
-static void run_tell_remarks(struct run *run, const struct scale_model *model)
+/* Tell what could not be read or is left alone, when that is news. Without --apply the plan says
+ * it. */
+static void run_tell_remarks(
+	struct run *run, const struct scale_model *model, const struct scale_plan *plan)
 {
-	for (size_t i = 0; run->values->apply && i < model->remarks.n; i++) {
-		const char *remark = model->remarks.v[i];
+	AUTO_STRV struct strv all = {0};
+
+	strv_copy(&all, &model->remarks);
+	for (size_t i = 0; i < plan->remarks.n; i++)
+		strv_add(&all, plan->remarks.v[i]);
+	for (size_t i = 0; run->values->apply && i < all.n; i++) {
+		const char *remark = all.v[i];
 		if (run->notices)
 			notices_add(run->notices,
 				&(struct notice){
@@ -130,7 +137,8 @@ static void run_tell_remarks(struct run *run, const struct scale_model *model)
 			app_warn(run->app, "%s", remark);
 	}
 	strv_done(&run->remarks);
-	strv_copy(&run->remarks, &model->remarks);
+	run->remarks = all;
+	all = (struct strv){0};
 }
 
 static int run_turn(struct run *run, struct err *err)
@@ -145,7 +153,7 @@ static int run_turn(struct run *run, struct err *err)
 		run_show(run, &model, &plan);
 	if (r == 0)
 		run_tell_not_helped(run, &model, &plan);
-	run_tell_remarks(run, &model);
+	run_tell_remarks(run, &model, &plan);
 	metrics_turn(&run->metrics, clock_ms() - begun_ms, clock_wall_ms(), r < 0);
 	run->metrics.lost_notices = run->notices ? notices_lost(run->notices) : 0;
 	if (run->server) {
@@ -178,7 +186,7 @@ static int run_turns(struct run *run)
 		if (err.id == E_CANCELED)
 			return 0;
 		if (r < 0 && run_is_lasting(run, &err))
-			return app_fail(run->app, &err);
+			return autoscale_fail(run->app, &err);
 		run->has_worked = run->has_worked || r == 0;
 		run->n_failures = r < 0 ? run->n_failures + 1 : 0;
 		int64_t wait_ms = autoscaler_wait_ms(run->autoscaler);
@@ -219,6 +227,7 @@ static int run_open(struct run *run, struct err *err)
 		.settings = settings,
 		.supply = run->place.supply,
 		.apply = run->values->apply,
+		.patience_ms = run->values->once ? TURN_PATIENCE_MS : 0,
 		.interrupted = &app_interrupted,
 		.event = run_on_event,
 		.note = run_on_note,
@@ -231,7 +240,7 @@ int autoscale_run(struct app *app, const struct autoscale_values *values)
 	struct run run = {.app = app, .values = values, .shown = buf_with(RUN_REPORT_MAX)};
 	AUTO_ERR struct err err = {0};
 
-	int status = run_open(&run, &err) < 0 ? app_fail(app, &err) : run_turns(&run);
+	int status = run_open(&run, &err) < 0 ? autoscale_fail(app, &err) : run_turns(&run);
 	autoscaler_free(run.autoscaler);
 	notices_free(run.notices);
 	metrics_server_free(run.server);

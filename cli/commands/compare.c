@@ -268,33 +268,41 @@ static int compare_print_csv(struct app *app, const struct compare_view *view)
 	return ui_write(app, out.data, out.len) < 0;
 }
 
-static int compare_print(struct app *app, const struct compare_values *values,
-	const struct compare_view *view, size_t n_excluded)
+static int compare_print_json(struct app *app, const struct compare_view *view)
 {
-	if (app->options.json) {
-		struct json *json = app_json("compare"), *columns = json_array(),
-			    *runs = json_array();
+	struct json *json = app_json("compare"), *columns = json_array(), *runs = json_array();
 
-		vec_foreach (const struct column, column, view->columns)
-			json_add_str(columns, compare_exact_name(column));
-		for (size_t i = 0; i < view->runs->n; i++)
-			json_add(runs, compare_exact_row(view, i));
-		json_set(json, "columns", columns);
-		json_set(json, "runs", runs);
-		return app_print_json(app, json);
-	}
-	if (values->csv)
-		return compare_print_csv(app, view);
-	if (values->md)
-		return compare_print_md(app, view);
-	compare_print_table(app, view);
+	vec_foreach (const struct column, column, view->columns)
+		json_add_str(columns, compare_exact_name(column));
+	for (size_t i = 0; i < view->runs->n; i++)
+		json_add(runs, compare_exact_row(view, i));
+	json_set(json, "columns", columns);
+	json_set(json, "runs", runs);
+	return app_print_json(app, json);
+}
+
+static void compare_print_rest(struct app *app, const struct run_list *runs, size_t n_excluded)
+{
 	const struct run *two[2];
 
 	if (n_excluded)
 		app_note(app, "%zu more %s: dlrun compare --metric '*'", n_excluded,
 			n_excluded == 1 ? "metric" : "metrics");
-	if (compare_differ(view->runs, "snapshot", "id", two))
+	if (compare_differ(runs, "snapshot", "id", two))
 		app_note(app, "the code differs: dlrun diff %s %s", run_id(two[0]), run_id(two[1]));
+}
+
+static int compare_print(struct app *app, const struct compare_values *values,
+	const struct compare_view *view, size_t n_excluded)
+{
+	if (app->options.json)
+		return compare_print_json(app, view);
+	if (values->csv)
+		return compare_print_csv(app, view);
+	if (values->md)
+		return compare_print_md(app, view);
+	compare_print_table(app, view);
+	compare_print_rest(app, view->runs, n_excluded);
 	return 0;
 }
 

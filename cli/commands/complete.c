@@ -54,6 +54,14 @@ static void leave_to_shell(struct completion *completion, const char *what)
  * Values
  */
 
+static void complete_add_run(struct completion *completion, const struct run *run)
+{
+	AUTO_FREE char *command = run_command_line(run);
+	AUTO_FREE char *text = mem_printf("%s · %s", run_state_name(run_state(run)), command);
+
+	complete_add(completion, run_id(run), text);
+}
+
 /* Groups of the newest runs. */
 static void complete_add_groups(
 	struct completion *completion, struct store *store, bool unfinished_only)
@@ -117,13 +125,8 @@ static void add_runs(struct completion *completion, bool unfinished_only)
 	}
 	if (!completion->option && completion->cmd && (completion->cmd->flags & CMD_STUDIES))
 		complete_add_groups(completion, store, unfinished_only);
-	vec_foreach (struct run *, run, &runs) {
-		AUTO_FREE char *command = run_command_line(*run);
-		AUTO_FREE char *text =
-			mem_printf("%s · %s", run_state_name(run_state(*run)), command);
-
-		complete_add(completion, run_id(*run), text);
-	}
+	vec_foreach (struct run *, run, &runs)
+		complete_add_run(completion, *run);
 }
 
 /* Host names from ~/.ssh/config; no host is contacted. */
@@ -304,6 +307,14 @@ static void add_values(struct completion *completion, enum opt_values values)
 	}
 }
 
+static void add_option_value(struct completion *completion)
+{
+	if (completion->option->choices)
+		complete_add_words(completion, completion->option->choices);
+	else
+		add_values(completion, completion->option->values);
+}
+
 /* A word that is no option. */
 static void complete_add_word(struct completion *completion)
 {
@@ -414,10 +425,7 @@ void complete(struct app *app, const struct strv *words, struct buf *out)
 	if (last && !completion.option)
 		split_value(&completion, last);
 	if (completion.option) {
-		if (completion.option->choices)
-			complete_add_words(&completion, completion.option->choices);
-		else
-			add_values(&completion, completion.option->values);
+		add_option_value(&completion);
 	} else if (!completion.ended && *completion.current == '-') {
 		add_options(&completion, completion.cmd ? completion.cmd->opts : NULL);
 		add_options(&completion, app_opts);

@@ -80,6 +80,26 @@ static char *origin_text(const struct json *item)
 	return mem_printf("%s %s", source, file);
 }
 
+static void cmd_config_add_line(struct ui_table *table, const struct json *item)
+{
+	AUTO_FREE char *value = value_text(json_get(item, "value"));
+	AUTO_FREE char *origin = origin_text(item);
+
+	ui_table_add(table, "", json_key(item));
+	if (table->n_columns == 3)
+		ui_table_add(table, "", origin);
+	ui_table_add(table, "", value);
+}
+
+/* `dlrun config KEY` prints the value alone, for scripts. */
+static int cmd_config_print_value(struct app *app, const struct json *item)
+{
+	AUTO_FREE char *value = value_text(json_get(item, "value"));
+	AUTO_FREE char *clean = ui_clean(value);
+
+	return ui_printf(app, UI_OUT, "%s\n", clean) < 0;
+}
+
 static int cmd_config_print_table(
 	struct app *app, const struct json *values, const char *word, bool show_origin)
 {
@@ -89,16 +109,20 @@ static int cmd_config_print_table(
 
 	ui_table_init(&table, show_origin ? with_origin : plain, show_origin ? 3 : 2);
 	for (const struct json *item = json_first(values); item; item = json_next(item))
-		if (cmd_config_is_wanted(json_key(item), word)) {
-			AUTO_FREE char *value = value_text(json_get(item, "value"));
-			AUTO_FREE char *origin = origin_text(item);
-
-			ui_table_add(&table, "", json_key(item));
-			if (table.n_columns == 3)
-				ui_table_add(&table, "", origin);
-			ui_table_add(&table, "", value);
-		}
+		if (cmd_config_is_wanted(json_key(item), word))
+			cmd_config_add_line(&table, item);
 	return ui_table_print(app, &table) < 0;
+}
+
+static int cmd_config_print_json(struct app *app, const struct json *values, const char *word)
+{
+	struct json *json = app_json("config");
+	struct json *wanted = json_sub(json, "values");
+
+	for (const struct json *item = json_first(values); item; item = json_next(item))
+		if (cmd_config_is_wanted(json_key(item), word))
+			json_set(wanted, json_key(item), json_clone(item));
+	return app_print_json(app, json);
 }
 
 /*
@@ -116,6 +140,24 @@ static int print_claims(struct app *app, const struct config_project *project)
 		r = r < 0 ? r : ui_printf(app, UI_OUT, "%s\n", shown);
 	}
 	return r;
+}
+
+static int print_trust(struct app *app, const struct config_project *project, bool confirmed)
+{
+	struct json *json = app_json("trust"), *keys = json_array();
+
+	json_set_str(json, "file", project->path);
+	json_set_bool(json, "confirmed", confirmed);
+	json_set_bool(json, "foreign", project->is_foreign);
+	vec_foreach (struct config_claim, claim, &project->claims) {
+		struct json *item = json_object();
+		json_set_str(item, "where", claim->where);
+		json_set_str(item, "key", claim->key);
+		json_set_str(item, "value", claim->value);
+		json_add(keys, item);
+	}
+	json_set(json, "keys", keys);
+	return app_print_json(app, json);
 }
 
 static int cmd_config_prompt_trust(
@@ -158,22 +200,8 @@ static int report_trust(struct app *app, const struct config_project *project, b
 {
 	AUTO_FREE char *shown = str_escaped(project->path);
 
-	if (app->options.json) {
-		struct json *json = app_json("trust"), *keys = json_array();
-
-		json_set_str(json, "file", project->path);
-		json_set_bool(json, "confirmed", confirmed);
-		json_set_bool(json, "foreign", project->is_foreign);
-		vec_foreach (struct config_claim, claim, &project->claims) {
-			struct json *item = json_object();
-			json_set_str(item, "where", claim->where);
-			json_set_str(item, "key", claim->key);
-			json_set_str(item, "value", claim->value);
-			json_add(keys, item);
-		}
-		json_set(json, "keys", keys);
-		return app_print_json(app, json);
-	}
+	if (app->options.json)
+		return print_trust(app, project, confirmed);
 	if (confirmed)
 		app_note(app, "%s is confirmed as it is now", shown);
 	else if (project->claims.n || project->is_foreign)
@@ -216,22 +244,10 @@ static int cmd_config_run(struct app *app, void *values_ptr, struct strv *words)
 	if ((word && check_key(word, &err) < 0) || app_config(app, NULL, values, &config, &err) < 0)
 		return app_fail(app, &err);
 	all = config_to_json(config);
-	if (app->options.json) {
-		struct json *json = app_json("config");
-		struct json *wanted = json_sub(json, "values");
-
-		for (const struct json *item = json_first(all); item; item = json_next(item))
-			if (cmd_config_is_wanted(json_key(item), word))
-				json_set(wanted, json_key(item), json_clone(item));
-		return app_print_json(app, json);
-	}
-	if (word && json_get(all, word) && !values->show_origin) {
-		/* `dlrun config KEY` prints the value alone, for scripts. */
-		AUTO_FREE char *value = value_text(json_get(json_get(all, word), "value"));
-		AUTO_FREE char *clean = ui_clean(value);
-
-		return ui_printf(app, UI_OUT, "%s\n", clean) < 0;
-	}
+	if (app->options.json)
+		return cmd_config_print_json(app, all, word);
+	if (word && json_get(all, word) && !values->show_origin)
+		return cmd_config_print_value(app, json_get(all, word));
 	if (!cmd_config_has_any(all, word)) {
 		app_note(app, "%s is not set and has no default", word);
 		return 0;

@@ -144,6 +144,16 @@ static int make_patch(struct app *app, const struct sides *sides, const struct d
 	return r;
 }
 
+static int print_patch(struct app *app, const struct buf *patch)
+{
+	if (patch->len == 0)
+		return 0;
+	ui_print(app, UI_OUT, "\n", 1);
+	if (app->out_tty)
+		return ui_print(app, UI_OUT, patch->data, patch->len) < 0;
+	return ui_write(app, patch->data, patch->len) < 0;
+}
+
 static int cmd_diff_print_json(struct app *app, const struct sides *sides,
 	const struct diff_report *report, const struct buf *patch)
 {
@@ -199,12 +209,7 @@ static int show(struct app *app, const struct sides *sides, bool with_patch, str
 	}
 	print_facts(app, sides, report.facts);
 	print_files(app, &report);
-	if (patch.len == 0)
-		return 0;
-	ui_print(app, UI_OUT, "\n", 1);
-	if (app->out_tty)
-		return ui_print(app, UI_OUT, patch.data, patch.len) < 0;
-	return ui_write(app, patch.data, patch.len) < 0;
+	return print_patch(app, &patch);
 }
 
 static int cmd_diff_run(struct app *app, void *values_ptr, struct strv *words)

@@ -26,6 +26,27 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
+/* A word without `--` behind it was meant as a command, or as a run that needs one. */
+static int missing_command(struct app *app, const char *word)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_ERR struct err cause = {0};
+	AUTO_RUN struct run *run = NULL;
+	AUTO_BUF struct buf shown = buf_with(COMMAND_MAX);
+
+	if (runs_get(app, word, &run, &cause) == 0) {
+		err_set(&err, E_USAGE, "missing argument CMD: what to run beside %s", run_id(run));
+		err_hint(&err, "dlrun exec %s -- nvidia-smi", run_id(run));
+		return app_fail(app, &err);
+	}
+	if (cause.id != E_RUN_NOT_FOUND)
+		return app_fail(app, &cause);
+	str_shell_quote(&shown, word);
+	err_set(&err, cause.id, "%s", cause.message);
+	err_hint(&err, "dlrun exec -- %s", shown.data);
+	return app_fail(app, &err);
+}
+
 /* Options stand before and behind the RUN; those behind -- are the command's. Only there a command
  * may stand alone: else a mistyped run would be a program. */
 static int cmd_exec_run(struct app *app, void *values_ptr, struct strv *words)
@@ -34,28 +55,8 @@ static int cmd_exec_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_STRV struct strv command = {0};
 	bool newest = app->words_ahead == 0;
 
-	if (words->n == 1 && !newest) {
-		/* A word without `--` behind it was meant as a command, or as a run that needs
-		 * one. */
-		const char *word = words->v[0];
-		AUTO_ERR struct err err = {0};
-		AUTO_ERR struct err cause = {0};
-		AUTO_RUN struct run *run = NULL;
-		AUTO_BUF struct buf shown = buf_with(COMMAND_MAX);
-
-		if (runs_get(app, word, &run, &cause) == 0) {
-			err_set(&err, E_USAGE, "missing argument CMD: what to run beside %s",
-				run_id(run));
-			err_hint(&err, "dlrun exec %s -- nvidia-smi", run_id(run));
-			return app_fail(app, &err);
-		}
-		if (cause.id != E_RUN_NOT_FOUND)
-			return app_fail(app, &cause);
-		str_shell_quote(&shown, word);
-		err_set(&err, cause.id, "%s", cause.message);
-		err_hint(&err, "dlrun exec -- %s", shown.data);
-		return app_fail(app, &err);
-	}
+	if (words->n == 1 && !newest)
+		return missing_command(app, words->v[0]);
 	for (size_t i = newest ? 0 : 1; i < words->n; i++)
 		strv_add(&command, words->v[i]);
 	const struct attach_request request = {.run = newest ? NULL : words->v[0],

@@ -78,6 +78,17 @@ static void add_list_json(struct json *list, const struct outputs_files *files, 
 	}
 }
 
+static int print_list_json(
+	struct app *app, const struct run *run, const struct outputs_files *files)
+{
+	struct json *json = app_json("files"), *list = json_array();
+
+	json_set_str(json, "run", run_id(run));
+	add_list_json(list, files, NULL);
+	json_set(json, "files", list);
+	return app_print_json(app, json);
+}
+
 static const struct ui_column list_columns[] = {
 	{.title = "SIZE", .right = true}, {.title = "MODIFIED"}, {.title = "PATH"}};
 
@@ -95,6 +106,15 @@ static void add_list(struct ui_table *table, const struct outputs_files *files, 
 	}
 }
 
+static int print_list(struct app *app, const struct outputs_files *files)
+{
+	AUTO_TABLE struct ui_table table;
+
+	ui_table_init(&table, list_columns, ARRAY_LEN(list_columns));
+	add_list(&table, files, "");
+	return ui_table_print(app, &table) < 0;
+}
+
 static int list_files(struct fetching *fetching)
 {
 	struct app *app = fetching->app;
@@ -103,21 +123,10 @@ static int list_files(struct fetching *fetching)
 
 	if (run_list_files(&app->session, fetching->run, &fetching->options, &files, &err) < 0)
 		return app_fail(app, &err);
-	if (app->options.json) {
-		struct json *json = app_json("files"), *list = json_array();
-
-		json_set_str(json, "run", run_id(fetching->run));
-		add_list_json(list, &files, NULL);
-		json_set(json, "files", list);
-		return app_print_json(app, json);
-	}
-	if (files.n) {
-		AUTO_TABLE struct ui_table table;
-
-		ui_table_init(&table, list_columns, ARRAY_LEN(list_columns));
-		add_list(&table, &files, "");
-		return ui_table_print(app, &table) < 0;
-	}
+	if (app->options.json)
+		return print_list_json(app, fetching->run, &files);
+	if (files.n)
+		return print_list(app, &files);
 	print_none(app, fetching->run);
 	return 0;
 }
@@ -192,6 +201,12 @@ static int fetch_once(struct fetching *fetching, struct err *err)
  * Following
  */
 
+static void cmd_fetch_sleep(int64_t ms)
+{
+	for (int64_t end_ms = clock_ms() + ms; !app_interrupted && clock_ms() < end_ms;)
+		poll(NULL, 0, SLICE_MS);
+}
+
 /* Errors that another round may fix: the network, a file that does not exist yet, or one that could
  * not be read or replaced, which the last round reports. */
 static bool is_for_now(const struct err *err, bool ended)
@@ -201,15 +216,19 @@ static bool is_for_now(const struct err *err, bool ended)
 				  err->id == E_IO_READ));
 }
 
+static void print_round(const struct fetching *fetching, size_t files)
+{
+	if (files)
+		app_phase(fetching->app, "fetched", "%zu %s", files, files == 1 ? "file" : "files");
+}
+
 /* Sleep as long as the round took, so that half of the time is the network's, and read the run
  * again. */
 static int begin_round(struct fetching *fetching, const char *id, int64_t took_ms, struct err *err)
 {
 	int64_t ms = took_ms < ROUND_MIN_MS ? ROUND_MIN_MS : took_ms;
 
-	for (int64_t end_ms = clock_ms() + (ms < ROUND_MAX_MS ? ms : ROUND_MAX_MS);
-		!app_interrupted && clock_ms() < end_ms;)
-		poll(NULL, 0, SLICE_MS);
+	cmd_fetch_sleep(ms < ROUND_MAX_MS ? ms : ROUND_MAX_MS);
 	if (app_interrupted)
 		return err_set(err, E_CANCELED, "interrupted; %s goes on", id);
 	run_free(TAKE(fetching->run));
@@ -236,10 +255,7 @@ static int follow_files(struct fetching *fetching, struct err *err)
 			app_note(fetching->app, "[%s; trying again]", err->message);
 		was_cut = is_cut;
 		err_clear(err);
-		size_t files = fetching->report.files - before;
-		if (files)
-			app_phase(fetching->app, "fetched", "%zu %s", files,
-				files == 1 ? "file" : "files");
+		print_round(fetching, fetching->report.files - before);
 		r = begin_round(fetching, id, clock_ms() - begun_ms, err);
 	}
 	return r;
@@ -365,6 +381,27 @@ static int fetch_member(
 	return r;
 }
 
+static void fetch_print_study(const struct fetching *fetching, const char *dir, size_t n_runs)
+{
+	const struct fetch_report *report = &fetching->report;
+	char bytes[16];
+
+	app_note(fetching->app, "%zu %s fetched of %zu runs, %s, %zu unchanged · %s", report->files,
+		report->files == 1 ? "file" : "files", n_runs, str_size(report->bytes, bytes),
+		report->skipped, dir);
+	if (report->in_git)
+		app_note(fetching->app, "%zu %s in .git not fetched", report->in_git,
+			report->in_git == 1 ? "file" : "files");
+}
+
+static void fetch_add_report(struct fetch_report *sum, const struct fetch_report *report)
+{
+	sum->files += report->files;
+	sum->bytes += report->bytes;
+	sum->skipped += report->skipped;
+	sum->in_git += report->in_git;
+}
+
 /* All members; list gets an object for each. The first error is that of all. */
 static int fetch_members(struct fetching *fetching, const char *dir, const struct run_list *runs,
 	struct json *list, struct err *err)
@@ -382,10 +419,7 @@ static int fetch_members(struct fetching *fetching, const char *dir, const struc
 		fetch_set_report(json, &fetching->report);
 		json_set_str(json, "run", run_id(*run));
 		json_add(list, json);
-		sum.files += fetching->report.files;
-		sum.bytes += fetching->report.bytes;
-		sum.skipped += fetching->report.skipped;
-		sum.in_git += fetching->report.in_git;
+		fetch_add_report(&sum, &fetching->report);
 		n_found += r == 0;
 		if (r < 0 && own.id != E_FETCH_PATH)
 			app_note(fetching->app, "%s: %s", run_id(*run), own.message);
@@ -417,17 +451,8 @@ static int fetch_study(struct fetching *fetching, const char *study, const struc
 	if (!dir)
 		return app_fail(app, &err);
 	int r = fetch_members(fetching, dir, runs, list, &err);
-	if (r == 0 || fetching->report.files + fetching->report.skipped) {
-		const struct fetch_report *report = &fetching->report;
-		char bytes[16];
-
-		app_note(fetching->app, "%zu %s fetched of %zu runs, %s, %zu unchanged · %s",
-			report->files, report->files == 1 ? "file" : "files", runs->n,
-			str_size(report->bytes, bytes), report->skipped, dir);
-		if (report->in_git)
-			app_note(fetching->app, "%zu %s in .git not fetched", report->in_git,
-				report->in_git == 1 ? "file" : "files");
-	}
+	if (r == 0 || fetching->report.files + fetching->report.skipped)
+		fetch_print_study(fetching, dir, runs->n);
 	if (r < 0)
 		return app_fail(app, &err);
 	if (!app->options.json)

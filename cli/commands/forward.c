@@ -22,18 +22,23 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
+static void cmd_forward_print_json(struct app *app, const struct forward_port *port)
+{
+	AUTO_FREE char *url = mem_printf("http://127.0.0.1:%u/", port->local);
+	struct json *json = app_json("forward");
+
+	json_set_str(json, "url", url);
+	json_set_int(json, "local", port->local);
+	json_set_int(json, "remote", port->remote);
+	app_print_json_line(app, json);
+}
+
 static void cmd_forward_on_listening(void *ctx, const struct forward_port *port)
 {
 	struct app *app = ctx;
 
 	if (app->options.json) {
-		AUTO_FREE char *url = mem_printf("http://127.0.0.1:%u/", port->local);
-		struct json *json = app_json("forward");
-
-		json_set_str(json, "url", url);
-		json_set_int(json, "local", port->local);
-		json_set_int(json, "remote", port->remote);
-		app_print_json_line(app, json);
+		cmd_forward_print_json(app, port);
 		return;
 	}
 	ui_printf(app, UI_OUT, "http://127.0.0.1:%u/\n", port->local);

@@ -31,6 +31,18 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
+static int cmd_gc_print_json(struct app *app, const struct gc_report *report, bool dry_run)
+{
+	struct json *json = app_json("gc");
+
+	json_set_bool(json, "dry_run", dry_run);
+	json_set_int(json, "bytes", (int64_t)report->bytes);
+	json_set_int(json, "trees", (int64_t)report->trees);
+	json_set_int(json, "blobs", (int64_t)report->blobs);
+	json_set_int(json, "files", (int64_t)report->files);
+	return app_print_json(app, json);
+}
+
 /*
  * --registry
  */
@@ -165,16 +177,8 @@ static int cmd_gc_run(struct app *app, void *values_ptr, struct strv *words UNUS
 		gc_local(session, values->keep == OPT_UNSET ? KEEP_MS : values->keep,
 			values->dry_run, &report, &err) < 0)
 		return app_fail(app, &err);
-	if (app->options.json) {
-		struct json *json = app_json("gc");
-
-		json_set_bool(json, "dry_run", values->dry_run);
-		json_set_int(json, "bytes", (int64_t)report.bytes);
-		json_set_int(json, "trees", (int64_t)report.trees);
-		json_set_int(json, "blobs", (int64_t)report.blobs);
-		json_set_int(json, "files", (int64_t)report.files);
-		return app_print_json(app, json);
-	}
+	if (app->options.json)
+		return cmd_gc_print_json(app, &report, values->dry_run);
 	ui_printf_fit(app, UI_OUT, 2, "%s %s: %zu %s, %zu %s, %zu other %s\n",
 		values->dry_run ? "would free" : "freed", str_size(report.bytes, bytes),
 		report.trees, report.trees == 1 ? "tree" : "trees", report.blobs,

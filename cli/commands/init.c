@@ -99,31 +99,55 @@ static int init_rbac_find_cluster(
 }
 
 /*
+ * Subject of the rights
+ */
+
+/* words: of the caller's, to live as long as ret. */
+static int find_subject(const char *text, const struct kube_poll *poll, char **ret_words,
+	struct kube_rbac *ret, struct err *err)
+{
+	static const char *const kinds[] = {"User", "Group", "ServiceAccount"};
+
+	ret->subject_kind = kinds[0];
+	ret->subject = poll->user ? poll->user : nobody;
+	if (!text)
+		return 0;
+	ret->subject = *ret_words = mem_strdup(text);
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		size_t len = strlen(kinds[i]);
+		if (strncmp(text, kinds[i], len) != 0 || text[len] != ':')
+			continue;
+		ret->subject_kind = kinds[i];
+		ret->subject = *ret_words + len + 1;
+	}
+	if (*ret->subject)
+		return 0;
+	return err_set(err, E_USAGE, "--for needs a name: --for alice, --for Group:team");
+}
+
+/*
  * Output
  */
 
-static int init_rbac_print(struct app *app, const struct kube_rbac *rbac, struct err *err)
+static int init_rbac_print_json(struct app *app, const struct kube_rbac *rbac, const char *text)
 {
-	AUTO_BUF struct buf text = buf_with(RBAC_TEXT_MAX);
+	struct json *json = app_json("rbac"), *lacks = json_array(), *subject;
 
-	int r = kube_rbac_print(rbac, &text, err);
-	if (r < 0)
-		return r;
-	if (app->options.json) {
-		struct json *json = app_json("rbac"), *lacks = json_array(), *subject;
+	json_set_str(json, "role", kube_tier_name(rbac->tier));
+	json_set_str(json, "tier", kube_tier_name(rbac->tier)); /* its name before */
+	json_set_str(json, "namespace", rbac->kube_namespace);
+	subject = json_sub(json, "subject");
+	json_set_str(subject, "kind", rbac->subject_kind);
+	json_set_str(subject, "name", rbac->subject);
+	for (int i = (int)rbac->tier + 1; i < KUBE_TIERS; i++)
+		json_add_str(lacks, kube_tier_lack(i));
+	json_set(json, "lacks", lacks);
+	json_set_str(json, "text", text);
+	return app_print_json(app, json);
+}
 
-		json_set_str(json, "role", kube_tier_name(rbac->tier));
-		json_set_str(json, "tier", kube_tier_name(rbac->tier)); /* its name before */
-		json_set_str(json, "namespace", rbac->kube_namespace);
-		subject = json_sub(json, "subject");
-		json_set_str(subject, "kind", rbac->subject_kind);
-		json_set_str(subject, "name", rbac->subject);
-		for (int i = (int)rbac->tier + 1; i < KUBE_TIERS; i++)
-			json_add_str(lacks, kube_tier_lack(i));
-		json_set(json, "lacks", lacks);
-		json_set_str(json, "text", text.data);
-		return app_print_json(app, json);
-	}
+static void init_rbac_report(struct app *app, const struct kube_rbac *rbac)
+{
 	AUTO_FREE char *subject = ui_clean(rbac->subject);
 
 	app_phase(app, "role", "%s in namespace %s, for %s %s", kube_tier_name(rbac->tier),
@@ -135,6 +159,18 @@ static int init_rbac_print(struct app *app, const struct kube_rbac *rbac, struct
 		app_phase(app, rbac->tier + 1 == KUBE_TIERS ? "lacks" : "", "%s",
 			"what fits on which node is not known before a submit (--cluster-role)");
 	app_phase(app, "next", "whoever runs the cluster: kubectl apply -f ROLE.yaml");
+}
+
+static int init_rbac_print(struct app *app, const struct kube_rbac *rbac, struct err *err)
+{
+	AUTO_BUF struct buf text = buf_with(RBAC_TEXT_MAX);
+
+	int r = kube_rbac_print(rbac, &text, err);
+	if (r < 0)
+		return r;
+	if (app->options.json)
+		return init_rbac_print_json(app, rbac, text.data);
+	init_rbac_report(app, rbac);
 	return ui_print(app, UI_OUT, text.data, text.len) < 0;
 }
 
@@ -154,23 +190,7 @@ static int find_all(struct app *app, const struct init_rbac *wanted, struct targ
 						 : item->kube_namespace;
 	if (!ret->kube_namespace)
 		return err_move(err, &item->poll.error);
-	static const char *const kinds[] = {"User", "Group", "ServiceAccount"};
-
-	ret->subject_kind = kinds[0];
-	ret->subject = item->poll.user ? item->poll.user : nobody;
-	if (!wanted->subject)
-		return 0;
-	ret->subject = *words = mem_strdup(wanted->subject);
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-		size_t len = strlen(kinds[i]);
-		if (strncmp(wanted->subject, kinds[i], len) != 0 || wanted->subject[len] != ':')
-			continue;
-		ret->subject_kind = kinds[i];
-		ret->subject = *words + len + 1;
-	}
-	if (*ret->subject)
-		return 0;
-	return err_set(err, E_USAGE, "--for needs a name: --for alice, --for Group:team");
+	return find_subject(wanted->subject, &item->poll, words, ret, err);
 }
 
 /* Returns the exit status. */
@@ -268,6 +288,25 @@ static int cmd_init_prompt_data(
 	return r;
 }
 
+/* command: storage of answers->command. Stops asking at the end of the input. */
+static int cmd_init_prompt_all(struct app *app, const struct init_project *project,
+	struct init_answers *answers, char **command, struct err *err)
+{
+	app_catch_signals();
+	int r = cmd_init_prompt_command(app, project, command, err);
+	answers->command = *command;
+	if (r > 0 && !str_eq(project->prefix, ".")) {
+		AUTO_FREE char *shown = str_shown(project->prefix);
+		AUTO_FREE char *question =
+			mem_printf("Send only %s, not the whole repository?", shown);
+		r = prompt_yes(app, question, false, &answers->limit_paths, err);
+	}
+	if (r > 0 && project->data.n)
+		r = cmd_init_prompt_data(app, project, &answers->no_data, err);
+	answers->no_more = r == 0;
+	return r < 0 ? r : 0;
+}
+
 static void cmd_init_add_names(const struct strv *names, size_t first, struct buf *out)
 {
 	for (size_t i = first; i < names->n && i < first + NAMES_SHOWN; i++) {
@@ -337,6 +376,21 @@ static int cmd_init_prompt_cluster(struct app *app, const struct init_project *p
  * Rights in a cluster
  */
 
+static void print_rights(struct app *app, const struct kube_poll *poll)
+{
+	AUTO_BUF struct buf may = buf_with(TEXT_MAX), may_not = buf_with(TEXT_MAX);
+
+	kube_poll_add_rights(poll, KUBE_MAY, "may ", &may);
+	kube_poll_add_rights(poll, KUBE_MAY_NOT, "may not ", &may_not);
+	if (may.len)
+		app_phase(app, "", "%s", may.data);
+	if (may_not.len)
+		app_phase(app, "", "%s%s", may_not.data,
+			poll->rights[KUBE_RIGHT_SUBMIT] == KUBE_MAY_NOT
+				? ": dlrun init --rbac prints the Role to ask for"
+				: "");
+}
+
 static void cmd_init_print_cluster(struct app *app, const struct init_cluster *cluster, bool first)
 {
 	const struct kube_poll *poll = &cluster->poll;
@@ -354,24 +408,62 @@ static void cmd_init_print_cluster(struct app *app, const struct init_cluster *c
 	AUTO_FREE char *space = ui_clean(poll->cluster->access.kube_namespace);
 	app_phase(app, label, "%s: %s, namespace %s%s", name, poll->version, space,
 		poll->namespace_status == 404 ? ", which is not there" : "");
-	AUTO_BUF struct buf may = buf_with(TEXT_MAX), may_not = buf_with(TEXT_MAX);
-
-	kube_poll_add_rights(poll, KUBE_MAY, "may ", &may);
-	kube_poll_add_rights(poll, KUBE_MAY_NOT, "may not ", &may_not);
-	if (may.len)
-		app_phase(app, "", "%s", may.data);
-	if (may_not.len)
-		app_phase(app, "", "%s%s", may_not.data,
-			poll->rights[KUBE_RIGHT_SUBMIT] == KUBE_MAY_NOT
-				? ": dlrun init --rbac prints the Role to ask for"
-				: "");
+	print_rights(app, poll);
 	vec_foreach (char *, warning, &poll->cluster->access.warnings)
 		app_warn(app, "%s", *warning);
+}
+
+static int init_check_clusters(struct app *app, struct init_cluster_list *clusters, struct err *err)
+{
+	app_catch_signals();
+	int r = init_cluster_probe(&app->session, clusters, LIMIT_MS, &app_interrupted, err);
+	for (size_t i = 0; r == 0 && i < clusters->n; i++)
+		cmd_init_print_cluster(app, &clusters->v[i], i == 0);
+	return r;
+}
+
+static void init_check_base(struct app *app, struct init_project *project,
+	const struct init_answers *answers, bool prompts)
+{
+	AUTO_FREE char *said = NULL;
+
+	init_choose_base(&app->session, project, answers, prompts ? LIMIT_MS : 0, &said);
+	AUTO_FREE char *shown = said ? ui_clean(said) : NULL;
+	if (shown)
+		app_phase(app, "base", "%s", shown);
 }
 
 /*
  * Where images go
  */
+
+static int cmd_init_prompt_registry(
+	struct app *app, const char *proposal, char **ret, struct err *err)
+{
+	AUTO_FREE char *question =
+		mem_printf("Push images of runs to? [%s]", proposal ? proposal : "none");
+	AUTO_BUF struct buf answer = buf_with(PROMPT_ANSWER_MAX);
+	AUTO_ERR struct err error = {0};
+
+	for (int i = 0; i < PROMPT_TRIES_MAX; i++) {
+		int r = prompt_line(app, question, &answer, err);
+		if (r < 0)
+			return r;
+		if (r == 0 || cmd_init_is_yes(answer.data)) {
+			*ret = mem_strdup(proposal);
+			return 0;
+		}
+		if (cmd_init_is_no(answer.data))
+			return 0;
+		if (init_check_repository(answer.data, &error) == 0) {
+			*ret = mem_strdup(answer.data);
+			return 0;
+		}
+		app_note(app, "%s", error.message);
+		err_clear(&error);
+	}
+	return 0;
+}
 
 static int init_choose_registry(struct app *app, const struct init_project *project, bool prompts,
 	char **ret, struct err *err)
@@ -390,34 +482,25 @@ static int init_choose_registry(struct app *app, const struct init_project *proj
 	}
 	if (proposal && init_check_repository(proposal, NULL) < 0)
 		free(TAKE(proposal));
-	if (prompts) {
-		AUTO_FREE char *question =
-			mem_printf("Push images of runs to? [%s]", proposal ? proposal : "none");
-		AUTO_BUF struct buf answer = buf_with(PROMPT_ANSWER_MAX);
-		AUTO_ERR struct err error = {0};
-
-		for (int i = 0; i < PROMPT_TRIES_MAX; i++) {
-			int r = prompt_line(app, question, &answer, err);
-			if (r < 0)
-				return r;
-			if (r == 0 || cmd_init_is_yes(answer.data)) {
-				*ret = mem_strdup(proposal);
-				return 0;
-			}
-			if (cmd_init_is_no(answer.data))
-				return 0;
-			if (init_check_repository(answer.data, &error) == 0) {
-				*ret = mem_strdup(answer.data);
-				return 0;
-			}
-			app_note(app, "%s", error.message);
-			err_clear(&error);
-		}
-		return 0;
-	}
+	if (prompts)
+		return cmd_init_prompt_registry(app, proposal, ret, err);
 	if (proposal)
 		app_phase(app, "", "--registry %s would write it down", proposal);
 	return 0;
+}
+
+/*
+ * Missing keys
+ */
+
+static void init_print_missing(
+	struct app *app, const struct init_project *project, const struct init_answers *answers)
+{
+	if (!answers->registry)
+		app_phase(app, "missing", "registry: where images of runs are pushed to");
+	if (!project->image)
+		app_phase(app, answers->registry ? "missing" : "",
+			"image: what the program runs in (or dlrun submit --image)");
 }
 
 /*
@@ -454,15 +537,17 @@ static int print_written(struct app *app, const struct init_project *project,
 	app_phase(app, "wrote", "%s (%zu lines)", path, count_lines(text));
 	if (kept)
 		app_phase(app, "", "the old one is kept as %s~", path);
-	if (answers->clusters->n > 0) {
-		if (!answers->registry)
-			app_phase(app, "missing", "registry: where images of runs are pushed to");
-		if (!project->image)
-			app_phase(app, answers->registry ? "missing" : "",
-				"image: what the program runs in (or dlrun submit --image)");
-	}
+	if (answers->clusters->n > 0)
+		init_print_missing(app, project, answers);
 	app_phase(app, "next", has_command ? "dlrun submit" : "dlrun submit -- PROGRAM");
 	return app->options.json ? cmd_init_print_json(app, path, text, true, kept) : 0;
+}
+
+static int cmd_init_print_text(struct app *app, const char *path, const struct buf *text)
+{
+	if (app->options.json)
+		return cmd_init_print_json(app, path, text->data, false, false);
+	return ui_print(app, UI_OUT, text->data, text->len) < 0;
 }
 
 static bool cmd_init_may_prompt(const struct app *app, const struct init_values *values)
@@ -498,18 +583,10 @@ static int choose_places(struct app *app, const struct init_values *values,
 	answers->registry = values->registry;
 	if (r < 0 || clusters->n == 0)
 		return r;
-	AUTO_FREE char *said = NULL;
-
-	init_choose_base(&app->session, project, answers, values->print ? 0 : LIMIT_MS, &said);
-	AUTO_FREE char *shown = said ? ui_clean(said) : NULL;
-	if (shown)
-		app_phase(app, "base", "%s", shown);
+	init_check_base(app, project, answers, !values->print);
 	if (values->print)
 		return 0;
-	app_catch_signals();
-	r = init_cluster_probe(&app->session, clusters, LIMIT_MS, &app_interrupted, err);
-	for (size_t i = 0; r == 0 && i < clusters->n; i++)
-		cmd_init_print_cluster(app, &clusters->v[i], i == 0);
+	r = init_check_clusters(app, clusters, err);
 	if (r < 0 || values->registry)
 		return r;
 	bool prompts = cmd_init_may_prompt(app, values) && !answers->no_more;
@@ -531,32 +608,15 @@ static int cmd_init_write_file(struct app *app, const struct init_values *values
 
 	if (!values->print && !values->force)
 		r = init_check_free(project->dir, err);
-	if (r == 0 && cmd_init_may_prompt(app, values)) {
-		/* Stop prompting at the end of the input. */
-		app_catch_signals();
-		r = cmd_init_prompt_command(app, project, &command, err);
-		answers.command = command;
-		if (r > 0 && !str_eq(project->prefix, ".")) {
-			AUTO_FREE char *shown = str_shown(project->prefix);
-			AUTO_FREE char *question =
-				mem_printf("Send only %s, not the whole repository?", shown);
-			r = prompt_yes(app, question, false, &answers.limit_paths, err);
-		}
-		if (r > 0 && project->data.n)
-			r = cmd_init_prompt_data(app, project, &answers.no_data, err);
-		answers.no_more = r == 0;
-		r = r < 0 ? r : 0;
-	}
+	if (r == 0 && cmd_init_may_prompt(app, values))
+		r = cmd_init_prompt_all(app, project, &answers, &command, err);
 	if (r == 0)
 		r = choose_places(app, values, project, &answers, &clusters, &registry, err);
 	if (r < 0)
 		return r;
 	init_text(project, &answers, &text);
-	if (values->print) {
-		if (app->options.json)
-			return cmd_init_print_json(app, path, text.data, false, false);
-		return ui_print(app, UI_OUT, text.data, text.len) < 0;
-	}
+	if (values->print)
+		return cmd_init_print_text(app, path, &text);
 	r = init_put(project->dir, text.data, values->force, &kept, err);
 	return r < 0 ? r : print_written(app, project, &answers, path, text.data, kept);
 }
@@ -575,6 +635,18 @@ static int cmd_init_check_words(
 	return err_set(err, E_USAGE, "--for and --cluster-role require --rbac");
 }
 
+static int run_rbac(struct app *app, const struct init_values *values, const struct strv *words)
+{
+	const struct init_rbac rbac = {
+		.tier = words->n ? words->v[0] : NULL,
+		.target = values->targets.n ? values->targets.v[0] : NULL,
+		.subject = values->subject,
+		.cluster_role = values->cluster_role,
+	};
+
+	return init_rbac(app, &rbac);
+}
+
 static int cmd_init_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct init_values *values = values_ptr;
@@ -584,16 +656,8 @@ static int cmd_init_run(struct app *app, void *values_ptr, struct strv *words)
 
 	if (cmd_init_check_words(values, words, &err) < 0)
 		return app_fail(app, &err);
-	if (values->rbac) {
-		const struct init_rbac rbac = {
-			.tier = words->n ? words->v[0] : NULL,
-			.target = values->targets.n ? values->targets.v[0] : NULL,
-			.subject = values->subject,
-			.cluster_role = values->cluster_role,
-		};
-
-		return init_rbac(app, &rbac);
-	}
+	if (values->rbac)
+		return run_rbac(app, values, words);
 	if (app_session(app, &session, &err) < 0 || init_project_read(session, &project, &err) < 0)
 		return app_fail(app, &err);
 	vec_foreach (char *, note, &project->notes)

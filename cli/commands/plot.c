@@ -274,6 +274,15 @@ static void age_text(const struct plot *plot, char out[static 96])
 		ui_age(ago_ms > 0 ? (int64_t)ago_ms : 0, age), FLUSH_S);
 }
 
+static void note_age(const struct plot *plot)
+{
+	char text[96];
+
+	age_text(plot, text);
+	if (*text)
+		app_note(plot->app, "%s", text);
+}
+
 /*
  * Once
  */
@@ -307,6 +316,17 @@ static int print_charts(const struct plot *plot, struct plot_drawn *drawn, struc
 	return r;
 }
 
+static int plot_print_data(const struct plot *plot, const struct plot_drawn *drawn)
+{
+	struct app *app = plot->app;
+	const char *by = plot->values->by;
+
+	if (plot->values->csv)
+		return by ? plot_groups_csv(app, &drawn->groups, by)
+			  : plot_csv(app, &drawn->curves);
+	return by ? plot_groups_json(app, &drawn->groups, by) : plot_json(app, &drawn->curves);
+}
+
 static int plot_show_once(struct plot *plot, struct err *err)
 {
 	AUTO(plot_drawn_done) struct plot_drawn drawn = {0};
@@ -319,24 +339,11 @@ static int plot_show_once(struct plot *plot, struct err *err)
 		r = plot_pick_all(plot, &drawn, err);
 	if (r < 0)
 		return r;
-	if (plot->values->csv || plot->app->options.json) {
-		struct app *app = plot->app;
-		const char *by = plot->values->by;
-
-		if (plot->values->csv)
-			return by ? plot_groups_csv(app, &drawn.groups, by)
-				  : plot_csv(app, &drawn.curves);
-		return by ? plot_groups_json(app, &drawn.groups, by)
-			  : plot_json(app, &drawn.curves);
-	}
+	if (plot->values->csv || plot->app->options.json)
+		return plot_print_data(plot, &drawn);
 	r = print_charts(plot, &drawn, err);
-	if (r == 0) {
-		char text[96];
-
-		age_text(plot, text);
-		if (*text)
-			app_note(plot->app, "%s", text);
-	}
+	if (r == 0)
+		note_age(plot);
 	return r;
 }
 
@@ -379,26 +386,32 @@ static int draw_screen(struct plot *plot, struct screen *screen, struct err *err
 	return plot->values->svg && charts->n ? write_svg(plot, charts, err) : 0;
 }
 
+static int watch_screen(struct plot *plot, struct screen *screen, struct err *err)
+{
+	struct loop *loop = session_loop(&plot->app->session);
+	bool is_new;
+	int r = 0;
+
+	for (unsigned poll = 1; r == 0 && !screen->quit && !app_interrupted; poll++) {
+		r = plot_sources_poll(&plot->sources, &is_new, err);
+		if (poll % REFRESH_EVERY == 0)
+			plot_sources_refresh(&plot->sources, plot->app);
+		if (r == 0)
+			r = draw_screen(plot, screen, err);
+		if (r == 0)
+			r = screen_wait(screen, loop, POLL_MS, err);
+		if (plot->app->out_lost)
+			break;
+	}
+	return r;
+}
+
 static int plot_watch(struct plot *plot, struct err *err)
 {
 	struct screen screen;
 
 	screen_begin(&screen, plot->app);
-	struct loop *loop = session_loop(&plot->app->session);
-	bool is_new;
-	int r = 0;
-
-	for (unsigned poll = 1; r == 0 && !screen.quit && !app_interrupted; poll++) {
-		r = plot_sources_poll(&plot->sources, &is_new, err);
-		if (poll % REFRESH_EVERY == 0)
-			plot_sources_refresh(&plot->sources, plot->app);
-		if (r == 0)
-			r = draw_screen(plot, &screen, err);
-		if (r == 0)
-			r = screen_wait(&screen, loop, POLL_MS, err);
-		if (plot->app->out_lost)
-			break;
-	}
+	int r = watch_screen(plot, &screen, err);
 	screen_end(&screen);
 	return r < 0 ? r : app_interrupted ? EXIT_INTERRUPTED : 0;
 }

@@ -41,6 +41,20 @@ static char *proxy_of(const struct proxy_here *here)
 			   : mem_printf("http://127.0.0.1:%u", here->port);
 }
 
+static void cmd_proxy_print_json(struct app *app, const struct proxy_here *here)
+{
+	AUTO_FREE char *url = url_of("localhost", here);
+	AUTO_FREE char *runs = url_of("{port}.{run}.localhost", here);
+	AUTO_FREE char *proxy = proxy_of(here);
+	struct json *json = app_json("proxy");
+
+	json_set_str(json, "url", url);
+	json_set_int(json, "port", here->port);
+	json_set_str(json, "template", runs);
+	json_set_str(json, "proxy", proxy);
+	app_print_json_line(app, json);
+}
+
 /* is_moved: to another port than usual. */
 static void cmd_proxy_print_text(struct app *app, const struct proxy_here *here, bool is_moved)
 {
@@ -63,21 +77,11 @@ static void cmd_proxy_on_listening(void *ctx, const struct proxy_here *here)
 	const struct state *state = ctx;
 	struct app *app = state->app;
 
-	if (app->options.json) {
-		AUTO_FREE char *url = url_of("localhost", here);
-		AUTO_FREE char *runs = url_of("{port}.{run}.localhost", here);
-		AUTO_FREE char *proxy = proxy_of(here);
-		struct json *json = app_json("proxy");
-
-		json_set_str(json, "url", url);
-		json_set_int(json, "port", here->port);
-		json_set_str(json, "template", runs);
-		json_set_str(json, "proxy", proxy);
-		app_print_json_line(app, json);
-	} else {
+	if (app->options.json)
+		cmd_proxy_print_json(app, here);
+	else
 		cmd_proxy_print_text(app, here,
 			state->values->port == OPT_UNSET && here->port != PROXY_PORT_DEFAULT);
-	}
 }
 
 static void cmd_proxy_on_notice(void *ctx, const char *text)

@@ -112,6 +112,17 @@ static bool shows(const struct view *view, const char *member)
 	       columns_show(&view->sort, member);
 }
 
+/* Choose which facts to request for the columns. */
+static void choose_questions(struct view *view, bool as_json)
+{
+	static const char *const of_files[] = {"params", "results", "warnings"};
+
+	view->with_values = as_json || shows(view, "metrics");
+	view->with_files = as_json;
+	for (size_t i = 0; i < ARRAY_LEN(of_files); i++)
+		view->with_files |= shows(view, of_files[i]);
+}
+
 /*
  * Runs
  */
@@ -269,6 +280,19 @@ static const char *ps_style_of(
 	return "";
 }
 
+static void add_cell(struct ui_table *table, const struct column *column, const struct run *run,
+	const struct column_value *value)
+{
+	char age[32];
+
+	if (value->kind == COLUMN_MISSING)
+		ui_table_add(table, "", "-");
+	else if (value->kind == COLUMN_AGE)
+		ui_table_add(table, "", ui_age((int64_t)value->number, age));
+	else
+		ui_table_add(table, ps_style_of(column, run, value), value->text);
+}
+
 static size_t width_of(const struct column_value *value)
 {
 	if (value->kind == COLUMN_AGE)
@@ -334,19 +358,26 @@ static void ps_print_table(struct app *app, const struct view *view, const struc
 			.drop = importance_of(&chosen->v[i])};
 	}
 	ui_table_init(&table, columns, n);
-	for (size_t i = 0; i < values.n; i++) {
-		const struct column_value *value = &values.v[i];
-		char age[32];
-
-		if (value->kind == COLUMN_MISSING)
-			ui_table_add(&table, "", "-");
-		else if (value->kind == COLUMN_AGE)
-			ui_table_add(&table, "", ui_age((int64_t)value->number, age));
-		else
-			ui_table_add(&table, ps_style_of(&chosen->v[i % n], runs->v[i / n], value),
-				value->text);
-	}
+	for (size_t i = 0; i < values.n; i++)
+		add_cell(&table, &chosen->v[i % n], runs->v[i / n], &values.v[i]);
 	ui_table_print(app, &table);
+}
+
+static void print_rest(
+	struct app *app, const struct view *view, size_t n, size_t cut, size_t hidden)
+{
+	if (cut)
+		app_note(app,
+			"%zu more %s no room here: dlrun ps -n %zu (newest N), dlrun ps -a (all)",
+			cut, cut == 1 ? "has" : "have", n + cut);
+	if (n == 0 && select_is_set(&view->rules))
+		app_note(app, "no run matches: dlrun ps -a");
+	else if (n == 0)
+		app_note(app, hidden ? "no run is unfinished or from the last 24 hours"
+				     : "no runs yet: dlrun submit -- python3 train.py");
+	if (hidden && !cut)
+		app_note(app, "%zu older %s not shown: dlrun ps -a", hidden,
+			hidden == 1 ? "run is" : "runs are");
 }
 
 static void print_waiting(struct app *app, const struct run_list *runs)
@@ -376,18 +407,7 @@ static int ps_show_once(struct app *app, const struct view *view, bool again)
 	if (runs.n)
 		ps_print_table(app, view, &runs);
 	print_waiting(app, &runs);
-	if (cut)
-		app_note(app,
-			"%zu more %s no room here: dlrun ps -n %zu (newest N), dlrun ps -a (all)",
-			cut, cut == 1 ? "has" : "have", runs.n + cut);
-	if (runs.n == 0 && select_is_set(&view->rules))
-		app_note(app, "no run matches: dlrun ps -a");
-	else if (runs.n == 0)
-		app_note(app, hidden ? "no run is unfinished or from the last 24 hours"
-				     : "no runs yet: dlrun submit -- python3 train.py");
-	if (hidden && !cut)
-		app_note(app, "%zu older %s not shown: dlrun ps -a", hidden,
-			hidden == 1 ? "run is" : "runs are");
+	print_rest(app, view, runs.n, cut, hidden);
 	return 0;
 }
 
@@ -400,13 +420,7 @@ static int ps_run(struct app *app, void *values_ptr, struct strv *words UNUSED)
 
 	if (parse_view(values, &view, &err) < 0)
 		return app_fail(app, &err);
-	/* Choose which facts to request for the columns. */
-	static const char *const of_files[] = {"params", "results", "warnings"};
-
-	view.with_values = app->options.json || shows(&view, "metrics");
-	view.with_files = app->options.json;
-	for (size_t i = 0; i < ARRAY_LEN(of_files); i++)
-		view.with_files |= shows(&view, of_files[i]);
+	choose_questions(&view, app->options.json);
 	if (!values->watch)
 		return ps_show_once(app, &view, false);
 	app_catch_signals();

@@ -128,6 +128,16 @@ static void print_layers(struct app *app, const struct push_result *result)
 	ui_table_print(app, &table);
 }
 
+static int print_dry_run(struct app *app, const struct push_result *result)
+{
+	if (app->options.json)
+		return app_print_json(app, dry_json(result));
+	preview_print_files(app, result->snapshot);
+	print_layers(app, result);
+	app_note(app, "nothing was sent: this was --dry-run");
+	return app->out_lost;
+}
+
 static int print_result(struct app *app, const struct push_result *result, bool dry_run)
 {
 	preview_print_image(app, &result->image, result->pack_ms + result->push_ms);
@@ -135,14 +145,8 @@ static int print_result(struct app *app, const struct push_result *result, bool 
 		app_warn(app, "%s", *text);
 	vec_foreach (char *const, text, &result->warnings)
 		app_warn(app, "%s", *text);
-	if (dry_run) {
-		if (app->options.json)
-			return app_print_json(app, dry_json(result));
-		preview_print_files(app, result->snapshot);
-		print_layers(app, result);
-		app_note(app, "nothing was sent: this was --dry-run");
-		return app->out_lost;
-	}
+	if (dry_run)
+		return print_dry_run(app, result);
 	if (app->options.json)
 		return app_print_json(app, push_result_json(result));
 	return ui_printf(app, UI_OUT, "%s\n", result->ref) < 0;

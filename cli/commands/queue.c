@@ -319,19 +319,22 @@ static int64_t queue_pause_max(struct app *app)
 	return RETRY_MAX_MS;
 }
 
+static int queue_sleep(struct app *app, int64_t ms, struct err *err)
+{
+	struct loop_wait delay = {
+		.loop = session_loop(&app->session), .n_open = 1, .deadline_ms = clock_ms() + ms};
+
+	return loop_wait_run(&delay, err);
+}
+
 /* A run that is new here, or a pause that is over. */
 static int queue_pause(struct app *app, int64_t pause_ms, struct err *err)
 {
 	int64_t end_ms = clock_ms() + pause_ms;
 	int before = queue_count(app), r = 0;
 
-	while (r == 0 && !app_interrupted && clock_ms() < end_ms && queue_count(app) <= before) {
-		struct loop_wait delay = {.loop = session_loop(&app->session),
-			.n_open = 1,
-			.deadline_ms = clock_ms() + TICK_MS};
-
-		r = loop_wait_run(&delay, err);
-	}
+	while (r == 0 && !app_interrupted && clock_ms() < end_ms && queue_count(app) <= before)
+		r = queue_sleep(app, TICK_MS, err);
 	return r;
 }
 
@@ -383,6 +386,24 @@ static void add_word(struct buf *out, const char *prefix, const char *text)
 	buf_adds(out, "\"");
 }
 
+/* A line in a value would be a line of the unit. */
+static void add_environment(const struct app *app, struct buf *out)
+{
+	static const char *const names[] = {"XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+		"XDG_CACHE_HOME", "KUBECONFIG", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE",
+		"DLRUN_SSH_CONFIG", "PATH"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		const char *value = env_get(app->session.env.env, names[i]);
+		AUTO_FREE char *prefix = mem_printf("%s=", names[i]);
+		if (str_empty(value) || strpbrk(value, "\n\r"))
+			continue;
+		buf_adds(out, "Environment=");
+		add_word(out, prefix, value);
+		buf_adds(out, "\n");
+	}
+}
+
 static int write_unit(const char *dir, const char *name, const struct buf *text, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
@@ -400,20 +421,7 @@ static int queue_install(struct app *app, struct err *err)
 	AUTO_FREE char *dir = mem_printf("%s/systemd/user", config);
 	buf_adds(&service, "[Unit]\nDescription=Send runs that wait here (dlrun queue)\n\n"
 			   "[Service]\nType=oneshot\n");
-	/* A line in a value would be a line of the unit. */
-	static const char *const names[] = {"XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
-		"XDG_CACHE_HOME", "KUBECONFIG", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE",
-		"DLRUN_SSH_CONFIG", "PATH"};
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		const char *value = env_get(app->session.env.env, names[i]);
-		AUTO_FREE char *prefix = mem_printf("%s=", names[i]);
-		if (str_empty(value) || strpbrk(value, "\n\r"))
-			continue;
-		buf_adds(&service, "Environment=");
-		add_word(&service, prefix, value);
-		buf_adds(&service, "\n");
-	}
+	add_environment(app, &service);
 	buf_adds(&service, "ExecStart=");
 	add_word(&service, "", app->self);
 	buf_adds(&service, " queue --send\n");

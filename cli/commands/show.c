@@ -229,6 +229,23 @@ static int64_t show_time_of(const struct json *object, const char *key)
 	return text && clock_parse(text, &ms, NULL) == 0 ? ms : 0;
 }
 
+static void show_add_attempt(struct buf *out, const struct json *attempt)
+{
+	int64_t started = show_time_of(attempt, "started"), ended = show_time_of(attempt, "ended");
+	AUTO_BUF struct buf line = buf_with(PAGE_MAX);
+	char text[32];
+
+	buf_addf(&line, "%lld  ", (long long)json_get_int(attempt, "number", 0));
+	add_end(&line, json_get(attempt, "exit"));
+	if (started && ended >= started)
+		buf_addf(&line, " after %s", duration_text(ended - started, text));
+	if (started)
+		buf_addf(&line, ", started %s", ui_time(started, text));
+	if (started)
+		buf_addf(&line, " (%s ago)", ui_age(clock_wall_ms() - started, text));
+	summary_add_field(out, "attempt", line.data);
+}
+
 /* A single attempt is the run itself. */
 static void show_add_attempts(struct buf *out, const struct run *run)
 {
@@ -236,22 +253,8 @@ static void show_add_attempts(struct buf *out, const struct run *run)
 
 	if (json_count(list) < 2)
 		return;
-	for (const struct json *item = json_first(list); item; item = json_next(item)) {
-		int64_t started = show_time_of(item, "started"),
-			ended = show_time_of(item, "ended");
-		AUTO_BUF struct buf line = buf_with(PAGE_MAX);
-		char text[32];
-
-		buf_addf(&line, "%lld  ", (long long)json_get_int(item, "number", 0));
-		add_end(&line, json_get(item, "exit"));
-		if (started && ended >= started)
-			buf_addf(&line, " after %s", duration_text(ended - started, text));
-		if (started)
-			buf_addf(&line, ", started %s", ui_time(started, text));
-		if (started)
-			buf_addf(&line, " (%s ago)", ui_age(clock_wall_ms() - started, text));
-		summary_add_field(out, "attempt", line.data);
-	}
+	for (const struct json *item = json_first(list); item; item = json_next(item))
+		show_add_attempt(out, item);
 }
 
 /* A column of `ps` as text; NULL: not known. */
@@ -327,6 +330,19 @@ static size_t widest_key(const struct json *object)
 	return widest;
 }
 
+static void add_metric(struct buf *out, const char *label, const struct json *metric, size_t widest)
+{
+	int64_t step = json_get_int(metric, "step", -1);
+	size_t wide = str_columns(json_key(metric));
+	AUTO_BUF struct buf line = buf_with(PAGE_MAX);
+
+	buf_addf(&line, "%s%*s  ", json_key(metric), wide < widest ? (int)(widest - wide) : 0, "");
+	columns_add_scalar(json_get(metric, "value"), &line);
+	if (step >= 0)
+		buf_addf(&line, "  (step %lld)", (long long)step);
+	summary_add_field(out, label, line.data);
+}
+
 static void show_add_curve(struct buf *out, const struct series_curve *curve, const char *name)
 {
 	const struct series_point *first = &curve->points[0], *last = &curve->points[curve->n - 1];
@@ -363,18 +379,8 @@ static void show_add_metrics(struct buf *out, const struct run *run)
 	size_t widest = widest_key(metrics), n = 0;
 
 	for (const struct json *item = json_first(metrics); item; item = json_next(item), n++)
-		if (n < METRICS_MAX) {
-			int64_t step = json_get_int(item, "step", -1);
-			size_t wide = str_columns(json_key(item));
-			AUTO_BUF struct buf line = buf_with(PAGE_MAX);
-
-			buf_addf(&line, "%s%*s  ", json_key(item),
-				wide < widest ? (int)(widest - wide) : 0, "");
-			columns_add_scalar(json_get(item, "value"), &line);
-			if (step >= 0)
-				buf_addf(&line, "  (step %lld)", (long long)step);
-			summary_add_field(out, n ? "" : "metrics", line.data);
-		}
+		if (n < METRICS_MAX)
+			add_metric(out, n ? "" : "metrics", item, widest);
 	if (n > METRICS_MAX)
 		add_fieldf(out, "", "and %zu more: dlrun show --json %s", n - METRICS_MAX,
 			run_id(run));
@@ -414,6 +420,20 @@ static void show_add_places(struct app *app, struct buf *out, const struct run *
 		show_add_path(out, "supervisor", notes);
 }
 
+static void add_headline(struct app *app, struct buf *out, const struct run *run)
+{
+	enum run_state state = run_state(run);
+	AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX), hint = buf_with(SENTENCE_MAX);
+
+	runs_why(app, run, &sentence, &hint);
+	AUTO_FREE char *why = ui_clean(sentence.data);
+	AUTO_FREE char *next = ui_clean(hint.data);
+	buf_addf(out, "%s%s" UI_OFF "\n", runs_state_style(state), why);
+	if (*next && state != RUN_SUCCEEDED)
+		buf_addf(out, "  " UI_BOLD "hint:" UI_OFF " %s\n", next);
+	buf_addc(out, '\n');
+}
+
 static int show_one(struct app *app, struct run *run)
 {
 	const struct run_list one = {.v = &run, .n = 1};
@@ -425,16 +445,7 @@ static int show_one(struct app *app, struct run *run)
 	metrics_here(&app->session, &one, METRICS_MS);
 	if (app->options.json)
 		return app_print_json(app, json_clone(run->doc));
-	enum run_state state = run_state(run);
-	AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX), hint = buf_with(SENTENCE_MAX);
-
-	runs_why(app, run, &sentence, &hint);
-	AUTO_FREE char *why = ui_clean(sentence.data);
-	AUTO_FREE char *next = ui_clean(hint.data);
-	buf_addf(&out, "%s%s" UI_OFF "\n", runs_state_style(state), why);
-	if (*next && state != RUN_SUCCEEDED)
-		buf_addf(&out, "  " UI_BOLD "hint:" UI_OFF " %s\n", next);
-	buf_addc(&out, '\n');
+	add_headline(app, &out, run);
 	add_identity(&out, run);
 	add_resources(&out, run);
 	show_add_roles(&out, run);

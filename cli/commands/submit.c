@@ -231,6 +231,21 @@ static char *cmd_submit_gpu_words(const struct run *run, const char *if_any)
 		     : mem_strdup("");
 }
 
+static void cmd_submit_print_cluster(struct app *app, const struct run *run)
+{
+	const struct json *target = json_get(run->doc, "target");
+	int64_t nodes = json_get_int(json_get(run->doc, "resources"), "nodes", 1);
+	AUTO_FREE char *many = nodes > 1 ? mem_printf(" · %lld nodes", (long long)nodes) : NULL;
+	AUTO_FREE char *gpus = cmd_submit_gpu_words(run, NULL);
+
+	app_phase(app, "target", "%s · context %s · namespace %s%s%s", run_target(run),
+		json_get_str(target, "context"), json_get_str(target, "namespace"),
+		many ? many : "", gpus);
+	if (run_restarts_by_itself(run))
+		app_phase(app, "retries", "the cluster restarts all %lld nodes together (JobSet)",
+			(long long)nodes);
+}
+
 static void print_host(struct app *app, const struct run *run)
 {
 	const struct json *hosts = json_get(json_get(run->doc, "target"), "hosts");
@@ -270,25 +285,12 @@ static void on_target(void *ctx, const struct run *run)
 
 	if (parent)
 		app_phase(app, "code", "that of %s", parent);
-	if (ops->needs_image) {
-		const struct json *target = json_get(run->doc, "target");
-		int64_t nodes = json_get_int(json_get(run->doc, "resources"), "nodes", 1);
-		AUTO_FREE char *many =
-			nodes > 1 ? mem_printf(" · %lld nodes", (long long)nodes) : NULL;
-		AUTO_FREE char *gpus = cmd_submit_gpu_words(run, NULL);
-
-		app_phase(app, "target", "%s · context %s · namespace %s%s%s", run_target(run),
-			json_get_str(target, "context"), json_get_str(target, "namespace"),
-			many ? many : "", gpus);
-		if (run_restarts_by_itself(run))
-			app_phase(app, "retries",
-				"the cluster restarts all %lld nodes together (JobSet)",
-				(long long)nodes);
-	} else if (ops->has_login) {
+	if (ops->needs_image)
+		cmd_submit_print_cluster(app, run);
+	else if (ops->has_login)
 		print_host(app, run);
-	} else {
+	else
 		print_machine(app, run);
-	}
 }
 
 static void cmd_submit_on_notice(void *ctx, const char *text)
@@ -329,6 +331,24 @@ static void cmd_submit_print_held(struct app *app, const struct run *run, const 
 		"it is sent when %s: dlrun queue --serve, or the next "
 		"dlrun (take it back: dlrun cancel %s)",
 		when, id);
+}
+
+static void cmd_submit_print_run(struct app *app, const struct run *run, bool follow)
+{
+	const char *id = run_id(run);
+	AUTO_FREE char *after = after_names(json_get(run->spec, AFTER_RECORD));
+
+	if (after && !run_is_held(run))
+		app_phase(app, AFTER_RECORD, "%s", after);
+	cmd_submit_print_held(app, run, id);
+	if (run_state_is_final(run_state(run)))
+		app_phase(app, "run", "%s", id);
+	else if (follow)
+		app_phase(app, "run", "%s  (come back: dlrun logs -f %s · stop: dlrun cancel %s)",
+			id, id, id);
+	else
+		app_phase(app, "run", "%s  (follow: dlrun logs -f %s · stop: dlrun cancel %s)", id,
+			id, id);
 }
 
 /*
@@ -385,20 +405,7 @@ static int cmd_submit_start(struct app *app, const struct submit_values *values,
 	app->accepted = true;
 	if (follow)
 		app_catch_signals();
-	const char *id = run_id(run);
-	AUTO_FREE char *after = after_names(json_get(run->spec, AFTER_RECORD));
-
-	if (after && !run_is_held(run))
-		app_phase(app, AFTER_RECORD, "%s", after);
-	cmd_submit_print_held(app, run, id);
-	if (run_state_is_final(run_state(run)))
-		app_phase(app, "run", "%s", id);
-	else if (follow)
-		app_phase(app, "run", "%s  (come back: dlrun logs -f %s · stop: dlrun cancel %s)",
-			id, id, id);
-	else
-		app_phase(app, "run", "%s  (follow: dlrun logs -f %s · stop: dlrun cancel %s)", id,
-			id, id);
+	cmd_submit_print_run(app, run, follow);
 	if (write_name_file(values->name_file, run_id(run), &err) < 0)
 		app_warn(app, "--name-file: %s", err.message);
 	/* The run has failed already; without a follow the id is printed all the same. */
@@ -502,6 +509,14 @@ const struct cmd cmd_submit = {
  * Sweep
  */
 
+static int sweep_read_cases(const char *path, struct cases *ret, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+
+	int r = fs_read(path, CASES_FILE_MAX, &text, NULL, err);
+	return r < 0 ? r : cases_read(text.data ? text.data : "", text.len, path, ret, err);
+}
+
 static bool sweep_is_set(const struct config *config, const char *key)
 {
 	return str_eq(config_str(config, key), "true");
@@ -529,12 +544,7 @@ static int sweep_make_cases(const struct submit_values *values, const struct con
 	}
 	if (values->cases) {
 		json_set_str(study->doc, "file", values->cases);
-		AUTO_BUF struct buf text = {0};
-
-		r = fs_read(values->cases, CASES_FILE_MAX, &text, NULL, err);
-		return r < 0 ? r
-			     : cases_read(text.data ? text.data : "", text.len, values->cases,
-				       &study->cases, err);
+		return sweep_read_cases(values->cases, &study->cases, err);
 	}
 	r = cases_make(axes, &options, &study->cases, err);
 	json_set(study->doc, "over", axes_to_json(axes));

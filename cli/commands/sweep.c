@@ -88,6 +88,33 @@ static int sweep_find_study(
 	return err_hint(err, "dlrun show %s", run_id(runs.v[0]));
 }
 
+static void sweep_set_keys(struct sweep_view *view)
+{
+	AUTO_JSON struct json *axes = group_axes(&view->runs);
+
+	if (view->study.doc)
+		strv_copy(&view->keys, &view->study.cases.keys);
+	for (const struct json *axis = view->study.doc ? NULL : json_first(axes); axis;
+		axis = json_next(axis))
+		strv_add(&view->keys, json_key(axis));
+}
+
+static int sweep_list_runs(struct sweep_view *view, struct err *err)
+{
+	const struct select_rules rules = {.group = view->id};
+
+	run_list_done(&view->runs);
+	view->is_made = !view->study.doc || !study_is_held(&view->session->dirs, view->id);
+	int r = runs_select(view->store, &rules, &view->runs, err);
+	if (r == 0)
+		r = runs_poll(view->session, &view->runs, true, false, err);
+	if (r < 0)
+		return r;
+	metrics_here(view->session, &view->runs, METRICS_MS);
+	group_sort(&view->runs);
+	return 0;
+}
+
 static int sweep_open_view(
 	struct app *app, const char *word, struct sweep_view *view, struct err *err)
 {
@@ -255,6 +282,24 @@ static char *sweep_left_text(int64_t left_ms)
 	return mem_printf(" · about %s left", ui_age(left_ms, text));
 }
 
+static void sweep_print_failed(struct app *app, const struct sweep_view *view)
+{
+	size_t n = 0;
+
+	vec_foreach (struct run *, run, &view->runs) {
+		AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX),
+				    hint = buf_with(SENTENCE_MAX);
+		if (run_state(*run) != RUN_FAILED && run_state(*run) != RUN_LOST)
+			continue;
+		if (++n > FAILED_SHOWN)
+			continue;
+		runs_why(app, *run, &sentence, &hint);
+		app_note(app, "%s", sentence.data);
+	}
+	if (n > 0)
+		app_note(app, "%zu failed: dlrun restart --failed %s", n, view->id);
+}
+
 static bool sweep_has_ended(const struct sweep_view *view)
 {
 	if (!view->is_made)
@@ -282,20 +327,7 @@ static void sweep_print_summary(
 		sweep_count_ended(&summary->all), wanted, limit, left);
 	if (summary->all.member)
 		app_note(app, "best so far: %s", run_id(summary->all.member));
-	size_t n = 0;
-
-	vec_foreach (struct run *, run, &view->runs) {
-		AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX),
-				    hint = buf_with(SENTENCE_MAX);
-		if (run_state(*run) != RUN_FAILED && run_state(*run) != RUN_LOST)
-			continue;
-		if (++n > FAILED_SHOWN)
-			continue;
-		runs_why(app, *run, &sentence, &hint);
-		app_note(app, "%s", sentence.data);
-	}
-	if (n > 0)
-		app_note(app, "%zu failed: dlrun restart --failed %s", n, view->id);
+	sweep_print_failed(app, view);
 	if (wanted > view->runs.n && !view->is_made)
 		app_note(app, "%zu of %zu runs made", view->runs.n, wanted);
 	else if (wanted > view->runs.n)
@@ -342,43 +374,32 @@ static int sweep_print_json(
 	return app_print_json(app, json);
 }
 
-/* Read what is known now, and stop members that are left behind. */
-static int sweep_look(struct app *app, struct sweep_view *view, struct err *err)
+static int sweep_stop_members(struct app *app, struct sweep_view *view, struct err *err)
 {
-	const struct select_rules rules = {.group = view->id};
-
-	run_list_done(&view->runs);
-	view->is_made = !view->study.doc || !study_is_held(&view->session->dirs, view->id);
-	int r = runs_select(view->store, &rules, &view->runs, err);
-	if (r == 0)
-		r = runs_poll(view->session, &view->runs, true, false, err);
-	if (r < 0)
-		return r;
-	metrics_here(view->session, &view->runs, METRICS_MS);
-	group_sort(&view->runs);
 	AUTO_STRV struct strv stopped = {0};
 
 	if (!view->judge)
 		return 0;
-	r = study_judge_members(view->judge, &view->runs, &stopped, err);
+	int r = study_judge_members(view->judge, &view->runs, &stopped, err);
 	for (size_t i = 0; i < stopped.n && !app->out_tty; i++)
 		app_note(app, "%s", stopped.v[i]);
 	return r;
+}
+
+/* Read what is known now, and stop members that are left behind. */
+static int sweep_look(struct app *app, struct sweep_view *view, struct err *err)
+{
+	int r = sweep_list_runs(view, err);
+
+	return r < 0 ? r : sweep_stop_members(app, view, err);
 }
 
 static int sweep_print(struct app *app, struct sweep_view *view, bool again)
 {
 	AUTO_STUDY_SUMMARY struct study_summary summary = {0};
 
-	if (!view->keys.n) {
-		AUTO_JSON struct json *axes = group_axes(&view->runs);
-
-		if (view->study.doc)
-			strv_copy(&view->keys, &view->study.cases.keys);
-		for (const struct json *axis = view->study.doc ? NULL : json_first(axes); axis;
-			axis = json_next(axis))
-			strv_add(&view->keys, json_key(axis));
-	}
+	if (!view->keys.n)
+		sweep_set_keys(view);
 	study_summarise(
 		&view->runs, &view->keys, (size_t)view->study.parallel, clock_wall_ms(), &summary);
 	if (app->options.json)

@@ -147,6 +147,23 @@ static struct json *item_json(const struct target_item *item)
 	return json;
 }
 
+static int cmd_targets_print_json(
+	struct app *app, const struct targets_values *options, const struct target_list *targets)
+{
+	struct json *json = app_json("targets"), *list = json_array();
+
+	vec_foreach (const struct target_item, item, &targets->items) {
+		struct json *each = item_json(item);
+		if (options->gpus)
+			json_set(each, "gpu_models", targets_gpus_json(app, item));
+		if (options->diff && item->hosts.n > 1)
+			json_set(each, "facts", targets_facts_json(item));
+		json_add(list, each);
+	}
+	json_set(json, "targets", list);
+	return app_print_json(app, json);
+}
+
 /*
  * The table
  */
@@ -288,6 +305,21 @@ static char *targets_queue_text(const struct target_item *item)
 	return mem_printf("queue %s: %lld wait", poll->queue, (long long)poll->queue_pending);
 }
 
+static void targets_add_gpus(
+	const struct target_item *item, const struct target_gpus *gpus, struct ui_table *table)
+{
+	AUTO_FREE char *queue = targets_queue_text(item);
+
+	ui_table_add(table, "", item->name);
+	ui_table_add(table, "", gpus->model ? gpus->model : "?");
+	if (gpus->free >= 0)
+		ui_table_addf(table, "", "%lld", (long long)gpus->free);
+	else
+		ui_table_add(table, "", "?");
+	ui_table_addf(table, "", "%lld", (long long)gpus->all);
+	ui_table_add(table, "", queue);
+}
+
 /* A target without GPUs, or of which none are known. */
 static void targets_add_none(const struct target_item *item, struct ui_table *table)
 {
@@ -312,18 +344,8 @@ static int targets_print_gpus(struct app *app, const struct target_list *targets
 	vec_foreach (const struct target_item, item, &targets->items) {
 		AUTO(target_gpus_done) struct target_gpus_list list = {0};
 		target_item_gpus(&app->session, item, &list);
-		vec_foreach (const struct target_gpus, gpus, &list) {
-			AUTO_FREE char *queue = targets_queue_text(item);
-
-			ui_table_add(&table, "", item->name);
-			ui_table_add(&table, "", gpus->model ? gpus->model : "?");
-			if (gpus->free >= 0)
-				ui_table_addf(&table, "", "%lld", (long long)gpus->free);
-			else
-				ui_table_add(&table, "", "?");
-			ui_table_addf(&table, "", "%lld", (long long)gpus->all);
-			ui_table_add(&table, "", queue);
-		}
+		vec_foreach (const struct target_gpus, gpus, &list)
+			targets_add_gpus(item, gpus, &table);
 		if (list.n == 0)
 			targets_add_none(item, &table);
 	}
@@ -476,20 +498,8 @@ static int cmd_targets_run(struct app *app, void *values, struct strv *words)
 		return app_fail(app, &err);
 	if (targets.error)
 		app_warn(app, "no contexts are listed: %s", targets.error);
-	if (app->options.json) {
-		struct json *json = app_json("targets"), *list = json_array();
-
-		vec_foreach (const struct target_item, item, &targets.items) {
-			struct json *each = item_json(item);
-			if (options->gpus)
-				json_set(each, "gpu_models", targets_gpus_json(app, item));
-			if (options->diff && item->hosts.n > 1)
-				json_set(each, "facts", targets_facts_json(item));
-			json_add(list, each);
-		}
-		json_set(json, "targets", list);
-		return app_print_json(app, json);
-	}
+	if (app->options.json)
+		return cmd_targets_print_json(app, options, &targets);
 	int status = options->gpus   ? targets_print_gpus(app, &targets)
 		     : options->diff ? targets_print_diff(app, &targets)
 				     : cmd_targets_print_table(app, &targets);

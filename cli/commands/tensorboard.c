@@ -83,6 +83,29 @@ static void on_mirrored(void *ctx, const struct mirror_state *states, size_t n)
 		goes_on ? " · new bytes only, every 5 s" : "");
 }
 
+static void cmd_tensorboard_print_json(
+	const struct showing *showing, const struct tensorboard_shown *shown)
+{
+	struct json *json = app_json("tensorboard");
+
+	json_set_str(json, "url", shown->url);
+	json_set_int(json, "port", shown->port);
+	json_set_str(json, "version", shown->version);
+	json_set_str(json, "program", shown->program);
+	json_set(json, "remote_port", json_null());
+	if (shown->remote)
+		json_set_int(json, "remote_port", shown->remote);
+	json_set(json, "runs", json_clone(showing->list));
+	app_print_json(showing->app, json);
+}
+
+static void print_remote(
+	struct app *app, const struct run *run, const struct tensorboard_shown *shown)
+{
+	app_phase(app, "remote", "TensorBoard %s at port %u in %s, %s", shown->version,
+		shown->remote, run_id(run), shown->was_found ? "found there" : "started there");
+}
+
 static void on_shown(void *ctx, const struct tensorboard_shown *shown)
 {
 	struct showing *showing = ctx;
@@ -91,22 +114,10 @@ static void on_shown(void *ctx, const struct tensorboard_shown *shown)
 
 	if (shown->remote) {
 		cmd_tensorboard_add_json(showing, showing->runs->v[0], NULL);
-		app_phase(app, "remote", "TensorBoard %s at port %u in %s, %s", shown->version,
-			shown->remote, run_id(showing->runs->v[0]),
-			shown->was_found ? "found there" : "started there");
+		print_remote(app, showing->runs->v[0], shown);
 	}
 	if (app->options.json) {
-		struct json *json = app_json("tensorboard");
-
-		json_set_str(json, "url", shown->url);
-		json_set_int(json, "port", shown->port);
-		json_set_str(json, "version", shown->version);
-		json_set_str(json, "program", shown->program);
-		json_set(json, "remote_port", json_null());
-		if (shown->remote)
-			json_set_int(json, "remote_port", shown->remote);
-		json_set(json, "runs", json_clone(showing->list));
-		app_print_json(showing->app, json);
+		cmd_tensorboard_print_json(showing, shown);
 		return;
 	}
 	/* On a terminal once is enough. */

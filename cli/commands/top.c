@@ -139,6 +139,23 @@ static void top_view_add_metric(const struct json *metric, struct buf *text)
 	buf_addf(text, " @%lld", (long long)json_get_int(metric, "step", 0));
 }
 
+/* "loss 2.31 @100 · acc 0.9 @100": the one that stands for the run first. */
+static void top_view_add_metrics(struct ui_table *table, const struct json *metrics)
+{
+	const struct json *first = metric_main(metrics);
+	AUTO_BUF struct buf text = buf_with(CELL_MAX);
+	size_t n = 1;
+
+	if (first)
+		top_view_add_metric(first, &text);
+	for (const struct json *m = json_first(metrics); m && n < METRICS_SHOWN; m = json_next(m))
+		if (m != first && json_kind(m) == JSON_OBJECT) {
+			top_view_add_metric(m, &text);
+			n++;
+		}
+	ui_table_add(table, "", text.data);
+}
+
 static void top_view_add_run(struct app *app, struct ui_table *table, const struct run *run)
 {
 	AUTO_JSON struct json *seen = seen_of(app, run);
@@ -155,20 +172,7 @@ static void top_view_add_run(struct app *app, struct ui_table *table, const stru
 	add_percent(table, json_get_num(now, "gpu_busy", -1));
 	add_size(table, json_get_int(now, "gpu_memory_bytes", -1));
 	top_view_add_power(table, json_get_num(now, "power_w", -1));
-	/* "loss 2.31 @100 · acc 0.9 @100": the one that stands for the run first. */
-	const struct json *metrics = member_of(run, seen, "metrics");
-	const struct json *first = metric_main(metrics);
-	AUTO_BUF struct buf text = buf_with(CELL_MAX);
-	size_t n = 1;
-
-	if (first)
-		top_view_add_metric(first, &text);
-	for (const struct json *m = json_first(metrics); m && n < METRICS_SHOWN; m = json_next(m))
-		if (m != first && json_kind(m) == JSON_OBJECT) {
-			top_view_add_metric(m, &text);
-			n++;
-		}
-	ui_table_add(table, "", text.data);
+	top_view_add_metrics(table, member_of(run, seen, "metrics"));
 }
 
 static void fill_runs(struct app *app, const struct run_list *runs, struct ui_table *table)
@@ -194,6 +198,26 @@ static void fill_runs(struct app *app, const struct run_list *runs, struct ui_ta
  * Machines
  */
 
+/* "3 of 8 free (A100-80GB)" */
+static void top_view_add_gpus(struct ui_table *table, const struct machine *machine)
+{
+	const char *model = machine->model;
+
+	if (machine->error)
+		ui_table_add(table, UI_YELLOW, machine->error);
+	else if (machine->n_gpus < 0)
+		ui_table_add(table, UI_DIM, "-");
+	else if (machine->n_gpus == 0)
+		ui_table_add(table, "", "none");
+	else if (machine->gpus_free < 0)
+		ui_table_addf(table, "", "%lld%s%s%s", (long long)machine->n_gpus,
+			model ? " (" : "", model ? model : "", model ? ")" : "");
+	else
+		ui_table_addf(table, "", "%lld of %lld free%s%s%s", (long long)machine->gpus_free,
+			(long long)machine->n_gpus, model ? " (" : "", model ? model : "",
+			model ? ")" : "");
+}
+
 static void fill_machines(const struct machine_list *machines, struct ui_table *table)
 {
 	static const struct ui_column columns[] = {
@@ -210,22 +234,7 @@ static void fill_machines(const struct machine_list *machines, struct ui_table *
 		top_view_add_number(table, machine->cpus, 0);
 		top_view_add_number(table, machine->load, 1);
 		add_share(table, machine->memory_used_bytes, machine->memory_bytes);
-		/* "3 of 8 free (A100-80GB)" */
-		const char *model = machine->model;
-
-		if (machine->error)
-			ui_table_add(table, UI_YELLOW, machine->error);
-		else if (machine->n_gpus < 0)
-			ui_table_add(table, UI_DIM, "-");
-		else if (machine->n_gpus == 0)
-			ui_table_add(table, "", "none");
-		else if (machine->gpus_free < 0)
-			ui_table_addf(table, "", "%lld%s%s%s", (long long)machine->n_gpus,
-				model ? " (" : "", model ? model : "", model ? ")" : "");
-		else
-			ui_table_addf(table, "", "%lld of %lld free%s%s%s",
-				(long long)machine->gpus_free, (long long)machine->n_gpus,
-				model ? " (" : "", model ? model : "", model ? ")" : "");
+		top_view_add_gpus(table, machine);
 	}
 }
 
@@ -514,27 +523,31 @@ static int top_on_turn(void *ctx, struct err *err)
 	return r;
 }
 
+static int top_watch(struct app *app, const char *word)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO(top_done) struct top top = {0};
+
+	app_catch_signals();
+	int r = top_init(&top, app, word, &err);
+	if (r < 0)
+		return app_fail(app, &err);
+	screen_begin(&top.screen, app);
+	r = top.id ? top_on_refreshed(&top, 0, &err) : top_on_turn(&top, &err);
+	if (r == 0)
+		r = screen_wait(&top.screen, session_loop(top.session), -1, &err);
+	screen_end(&top.screen);
+	if (r < 0)
+		return app_fail(app, &err);
+	return app_interrupted ? EXIT_INTERRUPTED : 0;
+}
+
 static int top_run(struct app *app, void *values UNUSED, struct strv *words)
 {
 	const char *word = words->n ? words->v[0] : NULL;
 
-	if (app->out_tty && !app->options.json) {
-		AUTO_ERR struct err err = {0};
-		AUTO(top_done) struct top top = {0};
-
-		app_catch_signals();
-		int r = top_init(&top, app, word, &err);
-		if (r < 0)
-			return app_fail(app, &err);
-		screen_begin(&top.screen, app);
-		r = top.id ? top_on_refreshed(&top, 0, &err) : top_on_turn(&top, &err);
-		if (r == 0)
-			r = screen_wait(&top.screen, session_loop(top.session), -1, &err);
-		screen_end(&top.screen);
-		if (r < 0)
-			return app_fail(app, &err);
-		return app_interrupted ? EXIT_INTERRUPTED : 0;
-	}
+	if (app->out_tty && !app->options.json)
+		return top_watch(app, word);
 	return top_show_once(app, word);
 }
 

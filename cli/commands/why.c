@@ -13,6 +13,22 @@
 
 enum { SENTENCE_MAX = 64 << 10 };
 
+static int cmd_why_print_json(
+	struct app *app, const struct run *run, const struct buf *sentence, const struct buf *hint)
+{
+	struct json *json = app_json("why");
+
+	json_set_str(json, "id", run_id(run));
+	json_set_str(json, "state", run_state_name(run_state(run)));
+	json_set_str(json, "why", sentence->data);
+	if (json_get(run->doc, "evidence"))
+		json_set(json, "evidence", json_clone(json_get(run->doc, "evidence")));
+	if (json_get(run->doc, RUN_PLACES))
+		json_set(json, "places", json_clone(json_get(run->doc, RUN_PLACES)));
+	json_set_str(json, "hint", hint->len ? hint->data : NULL);
+	return app_print_json(app, json);
+}
+
 /* Whether the line of a place says it, too. */
 static bool why_has_place(const struct run_places *places, const char *text)
 {
@@ -74,6 +90,20 @@ static void why_print_hint(struct app *app, const struct buf *hint)
  * A study
  */
 
+static void why_hint_study(const char *study, const struct group_counts *counts, struct buf *hint)
+{
+	enum run_state state = group_state(counts);
+
+	if (counts->states[RUN_FAILED])
+		buf_addf(hint, "dlrun logs --failed --tail 20 %s", study);
+	else if (counts->states[RUN_LOST])
+		buf_addf(hint, "dlrun restart --failed %s", study);
+	else if (state == RUN_SUCCEEDED)
+		buf_addf(hint, "dlrun compare %s", study);
+	else if (!run_state_is_final(state) && state != RUN_UNKNOWN)
+		buf_addf(hint, "dlrun wait %s", study);
+}
+
 static struct json *why_cause_json(const struct cause *cause)
 {
 	struct json *json = json_object(), *ids = json_array();
@@ -87,6 +117,25 @@ static struct json *why_cause_json(const struct cause *cause)
 	return json;
 }
 
+static int why_print_study_json(struct app *app, const char *study,
+	const struct group_counts *counts, const struct causes *causes, const struct buf *hint)
+{
+	struct json *json = app_json("why"), *list = json_array();
+	AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX);
+
+	buf_addf(&sentence, "%s: ", study);
+	causes_text(causes, &sentence);
+	json_set_str(json, "id", study);
+	json_set_str(json, "state", run_state_name(group_state(counts)));
+	json_set_str(json, "why", sentence.data);
+	json_set_str(json, "hint", hint->len ? hint->data : NULL);
+	json_set(json, "states", group_counts_json(counts));
+	vec_foreach (struct cause, cause, causes)
+		json_add(list, why_cause_json(cause));
+	json_set(json, "causes", list);
+	return app_print_json(app, json);
+}
+
 static int why_study(struct app *app, const char *study, const struct run_list *runs)
 {
 	AUTO_CAUSES struct causes causes = {0};
@@ -95,32 +144,9 @@ static int why_study(struct app *app, const char *study, const struct run_list *
 
 	group_count(runs, &counts);
 	runs_causes(&app->session, runs, &causes);
-	enum run_state state = group_state(&counts);
-
-	if (counts.states[RUN_FAILED])
-		buf_addf(&hint, "dlrun logs --failed --tail 20 %s", study);
-	else if (counts.states[RUN_LOST])
-		buf_addf(&hint, "dlrun restart --failed %s", study);
-	else if (state == RUN_SUCCEEDED)
-		buf_addf(&hint, "dlrun compare %s", study);
-	else if (!run_state_is_final(state) && state != RUN_UNKNOWN)
-		buf_addf(&hint, "dlrun wait %s", study);
-	if (app->options.json) {
-		struct json *json = app_json("why"), *list = json_array();
-		AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX);
-
-		buf_addf(&sentence, "%s: ", study);
-		causes_text(&causes, &sentence);
-		json_set_str(json, "id", study);
-		json_set_str(json, "state", run_state_name(group_state(&counts)));
-		json_set_str(json, "why", sentence.data);
-		json_set_str(json, "hint", hint.len ? hint.data : NULL);
-		json_set(json, "states", group_counts_json(&counts));
-		vec_foreach (struct cause, cause, &causes)
-			json_add(list, why_cause_json(cause));
-		json_set(json, "causes", list);
-		return app_print_json(app, json);
-	}
+	why_hint_study(study, &counts, &hint);
+	if (app->options.json)
+		return why_print_study_json(app, study, &counts, &causes, &hint);
 	group_counts_text(&counts, &text);
 	AUTO_FREE char *name = ui_clean(study);
 	ui_printf_fit(app, UI_OUT, 2, "%s: %s\n", name, text.data);
@@ -142,19 +168,8 @@ static int why_one(struct app *app, const struct run *run)
 	AUTO_RUN_PLACES struct run_places places = {0};
 
 	runs_why(app, run, &sentence, &hint);
-	if (app->options.json) {
-		struct json *json = app_json("why");
-
-		json_set_str(json, "id", run_id(run));
-		json_set_str(json, "state", run_state_name(run_state(run)));
-		json_set_str(json, "why", sentence.data);
-		if (json_get(run->doc, "evidence"))
-			json_set(json, "evidence", json_clone(json_get(run->doc, "evidence")));
-		if (json_get(run->doc, RUN_PLACES))
-			json_set(json, "places", json_clone(json_get(run->doc, RUN_PLACES)));
-		json_set_str(json, "hint", hint.len ? hint.data : NULL);
-		return app_print_json(app, json);
-	}
+	if (app->options.json)
+		return cmd_why_print_json(app, run, &sentence, &hint);
 	AUTO_FREE char *line = ui_clean(sentence.data);
 	ui_printf_fit(app, UI_OUT, 2, "%s\n", line);
 	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);

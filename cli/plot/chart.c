@@ -54,6 +54,16 @@ static const char *color_of(size_t line)
  * Axes
  */
 
+static unsigned widest_text(const struct axis *axis)
+{
+	size_t widest = 0;
+
+	for (size_t i = 0; i < axis->n; i++)
+		if (strlen(axis->ticks[i].text) > widest)
+			widest = strlen(axis->ticks[i].text);
+	return (unsigned)widest;
+}
+
 /* The place of at among n. */
 static unsigned chart_place_of(const struct axis *axis, double at, unsigned n)
 {
@@ -73,12 +83,7 @@ static bool canvas_init(struct canvas *canvas, const struct chart *chart)
 	if (!chart_axes(chart, false, width / X_TICK_WIDTH, y_ticks < 2 ? 2 : y_ticks, &canvas->x,
 		    &canvas->y))
 		return false;
-	size_t widest = 0;
-
-	for (size_t i = 0; i < canvas->y.n; i++)
-		if (strlen(canvas->y.ticks[i].text) > widest)
-			widest = strlen(canvas->y.ticks[i].text);
-	canvas->label_width = (unsigned)widest;
+	canvas->label_width = widest_text(&canvas->y);
 	if (canvas->label_width + 2 + PLOT_MIN > width)
 		canvas->label_width = 0;
 	canvas->cols = width - canvas->label_width - 2;
@@ -114,6 +119,14 @@ static uint8_t chart_bit(const struct canvas *canvas, unsigned x, unsigned y)
 	return canvas->sub_y == 1 ? 1 : bits[y % 4][x % 2];
 }
 
+static void dot(struct canvas *canvas, unsigned x, unsigned y, size_t line)
+{
+	struct cell *cell = cell_at(canvas, x / canvas->sub_x, y / canvas->sub_y);
+
+	cell->dots |= chart_bit(canvas, x, y);
+	cell->line = (uint8_t)line;
+}
+
 /* Dots are counted from the top. */
 static unsigned row_of(const struct canvas *canvas, double value)
 {
@@ -126,12 +139,37 @@ static void vertical(struct canvas *canvas, unsigned x, unsigned from, unsigned 
 {
 	unsigned top = from < to ? from : to, bottom = from < to ? to : from;
 
-	for (unsigned y = top; y <= bottom; y++) {
-		struct cell *cell = cell_at(canvas, x / canvas->sub_x, y / canvas->sub_y);
+	for (unsigned y = top; y <= bottom; y++)
+		dot(canvas, x, y, line);
+}
 
-		cell->dots |= chart_bit(canvas, x, y);
-		cell->line = (uint8_t)line;
+/* Draw the line between the last value of one column and the first of a later one. */
+static void connect(struct canvas *canvas, unsigned from_x, unsigned from_y, unsigned x, unsigned y,
+	size_t line)
+{
+	double slope = ((double)y - (double)from_y) / (double)(x - from_x);
+	unsigned before = from_y;
+
+	for (unsigned i = 1; i <= x - from_x; i++) {
+		unsigned here = (unsigned)((double)from_y + slope * i + 0.5);
+		/* A step is drawn half in each of the columns. */
+		unsigned middle = (before + here) / 2;
+
+		vertical(canvas, from_x + i - 1, before, middle, line);
+		vertical(canvas, from_x + i, middle, here, line);
+		before = here;
 	}
+}
+
+static void chart_add_mark(struct canvas *canvas, unsigned x, size_t line)
+{
+	canvas->marks[x / canvas->sub_x] = (char)(line + 1);
+}
+
+static void add_seam(struct canvas *canvas, unsigned x)
+{
+	for (unsigned row = 0; row < canvas->rows; row++)
+		cell_at(canvas, x / canvas->sub_x, row)->seam = true;
 }
 
 /* Mark the line with its letter: at its end, and along it where there are no colours. */
@@ -170,32 +208,16 @@ static void chart_draw_line(struct canvas *canvas, size_t line)
 		const struct trace_column *column = &canvas->columns[x];
 
 		if (column->not_finite)
-			canvas->marks[x / canvas->sub_x] = (char)(line + 1);
-		if (column->seam) {
-			for (unsigned row = 0; row < canvas->rows; row++)
-				cell_at(canvas, x / canvas->sub_x, row)->seam = true;
-		}
+			chart_add_mark(canvas, x, line);
+		if (column->seam)
+			add_seam(canvas, x);
 		if (!column->has) {
 			joined &= !column->not_finite;
 			continue;
 		}
-		if (joined) {
-			/* From the last value of one column to the first of a later one. */
-			unsigned from_y = row_of(canvas, canvas->columns[last].last);
-			double slope = ((double)row_of(canvas, column->first) - (double)from_y) /
-				       (double)(x - last);
-			unsigned before = from_y;
-
-			for (unsigned i = 1; i <= x - last; i++) {
-				unsigned here = (unsigned)((double)from_y + slope * i + 0.5);
-				/* A step is drawn half in each of the columns. */
-				unsigned middle = (before + here) / 2;
-
-				vertical(canvas, last + i - 1, before, middle, line);
-				vertical(canvas, last + i, middle, here, line);
-				before = here;
-			}
-		}
+		if (joined)
+			connect(canvas, last, row_of(canvas, canvas->columns[last].last), x,
+				row_of(canvas, column->first), line);
 		vertical(canvas, x, row_of(canvas, column->max), row_of(canvas, column->min), line);
 		last = x;
 		joined = true;
@@ -225,6 +247,20 @@ static void chart_shade(struct canvas *canvas, unsigned x, unsigned from, unsign
 	}
 }
 
+/* Between two columns that have values, to lie between both edges there. */
+static void chart_shade_between(struct canvas *canvas, unsigned from_x, unsigned x, size_t line)
+{
+	const struct trace_column *curve = canvas->columns, *edge = canvas->edges;
+
+	for (unsigned i = from_x + 1; i <= x; i++) {
+		double part = (double)(i - from_x) / (double)(x - from_x);
+		double a = curve[from_x].last + part * (curve[x].last - curve[from_x].last);
+		double b = edge[from_x].last + part * (edge[x].last - edge[from_x].last);
+
+		chart_shade(canvas, i, row_of(canvas, a), row_of(canvas, b), line);
+	}
+}
+
 static void chart_draw_band(struct canvas *canvas, size_t line)
 {
 	const struct chart_line *of = &canvas->chart->lines[line];
@@ -239,23 +275,11 @@ static void chart_draw_band(struct canvas *canvas, size_t line)
 	for (unsigned x = 0; x < n; x++) {
 		if (!canvas->columns[x].has || !canvas->edges[x].has)
 			continue;
-		if (last < n) {
-			/* Between two columns that have values, to lie between both edges there. */
-			const struct trace_column *curve = canvas->columns, *edge = canvas->edges;
-
-			for (unsigned i = last + 1; i <= x; i++) {
-				double part = (double)(i - last) / (double)(x - last);
-				double a = curve[last].last +
-					   part * (curve[x].last - curve[last].last);
-				double b =
-					edge[last].last + part * (edge[x].last - edge[last].last);
-
-				chart_shade(canvas, i, row_of(canvas, a), row_of(canvas, b), line);
-			}
-		} else {
+		if (last < n)
+			chart_shade_between(canvas, last, x, line);
+		else
 			chart_shade(canvas, x, row_of(canvas, canvas->columns[x].last),
 				row_of(canvas, canvas->edges[x].last), line);
-		}
 		last = x;
 	}
 }
@@ -315,6 +339,20 @@ static const char *chart_style_of(const struct cell *cell, const char *otherwise
 	return cell->seam ? UI_DIM : otherwise;
 }
 
+static void chart_add_cell(
+	const struct chart *chart, const struct cell *cell, struct painter *painter)
+{
+	paint(painter, chart_style_of(cell, painter->style));
+	if (cell->letter)
+		buf_addc(painter->out, cell->letter);
+	else if (cell->dots || cell->band)
+		chart_add_dots(chart, cell, painter);
+	else if (cell->seam)
+		buf_adds(painter->out, chart->utf8 ? "┊" : ":");
+	else
+		add_blank(chart, painter->out);
+}
+
 static void chart_add_row(struct canvas *canvas, unsigned row, struct buf *out)
 {
 	const struct chart *chart = canvas->chart;
@@ -324,20 +362,22 @@ static void chart_add_row(struct canvas *canvas, unsigned row, struct buf *out)
 
 	while (end > 0 && chart_is_blank(&cells[end - 1]))
 		end--;
-	for (unsigned col = 0; col < end; col++) {
-		const struct cell *cell = &cells[col];
-		paint(&painter, chart_style_of(cell, painter.style));
-		if (cell->letter)
-			buf_addc(painter.out, cell->letter);
-		else if (cell->dots || cell->band)
-			chart_add_dots(chart, cell, &painter);
-		else if (cell->seam)
-			buf_adds(painter.out, chart->utf8 ? "┊" : ":");
-		else
-			add_blank(chart, painter.out);
-	}
+	for (unsigned col = 0; col < end; col++)
+		chart_add_cell(chart, &cells[col], &painter);
 	paint(&painter, NULL);
 	buf_addc(out, '\n');
+}
+
+/* Of several ticks in a row, take the one nearest to the end of the axis. */
+static const char *y_text(const struct canvas *canvas, unsigned row)
+{
+	const char *text = NULL;
+
+	for (size_t i = 0; i < canvas->y.n; i++)
+		if (row_of(canvas, canvas->y.ticks[i].at) / canvas->sub_y == row &&
+			(!text || row < canvas->rows / 2))
+			text = canvas->y.ticks[i].text;
+	return text;
 }
 
 static void chart_add_rows(struct canvas *canvas, struct buf *out)
@@ -345,13 +385,7 @@ static void chart_add_rows(struct canvas *canvas, struct buf *out)
 	bool utf8 = canvas->chart->utf8;
 
 	for (unsigned row = 0; row < canvas->rows; row++) {
-		/* Of several ticks in a row, take the one nearest to the end of the axis. */
-		const char *text = NULL;
-
-		for (size_t i = 0; i < canvas->y.n; i++)
-			if (row_of(canvas, canvas->y.ticks[i].at) / canvas->sub_y == row &&
-				(!text || row < canvas->rows / 2))
-				text = canvas->y.ticks[i].text;
+		const char *text = y_text(canvas, row);
 
 		if (canvas->label_width)
 			buf_addf(out, "%*s ", (int)canvas->label_width, text ? text : "");

@@ -49,6 +49,15 @@ bool plot_data_flush(struct app *app, struct buf *out, size_t more_than)
  * CSV
  */
 
+static void add_csv_head(const struct plot_curve *curve, struct buf *out)
+{
+	str_csv_quote(out, curve->source->name);
+	buf_addc(out, ',');
+	str_csv_quote(out, curve->curve.dir);
+	buf_addc(out, ',');
+	str_csv_quote(out, curve->curve.tag);
+}
+
 int plot_csv(struct app *app, const struct plot_curves *curves)
 {
 	AUTO_BUF struct buf out = buf_with(PLOT_PIECE_MAX), head = buf_with(PLOT_PIECE_MAX);
@@ -57,11 +66,7 @@ int plot_csv(struct app *app, const struct plot_curves *curves)
 	buf_adds(&out, "run,dir,tag,step,wall_time,value\n");
 	vec_foreach (struct plot_curve, curve, curves) {
 		buf_reset(&head);
-		str_csv_quote(&head, curve->source->name);
-		buf_addc(&head, ',');
-		str_csv_quote(&head, curve->curve.dir);
-		buf_addc(&head, ',');
-		str_csv_quote(&head, curve->curve.tag);
+		add_csv_head(curve, &head);
 		for (size_t i = 0; i < curve->curve.n; i++) {
 			const struct series_point *point = &curve->curve.points[i];
 
@@ -112,6 +117,23 @@ static bool add_json_points(
 	return true;
 }
 
+/* The members of one text or number each; the object is not closed. */
+static void add_json_head(const struct plot_curve *curve, struct buf *out)
+{
+	const struct plot_source *source = curve->source;
+	AUTO_JSON struct json *head = json_object(), *restarts = json_array();
+
+	json_set_str(head, "run", source->run ? source->name : NULL);
+	json_set_bytes(head, "path", source->dir, strlen(source->dir));
+	json_set_bytes(head, "dir", curve->curve.dir, strlen(curve->curve.dir));
+	json_set_str(head, "tag", curve->curve.tag);
+	for (size_t i = 0; i < curve->curve.n_seams; i++)
+		json_add_int(restarts, curve->curve.seams[i]);
+	json_set(head, "restarts", TAKE(restarts));
+	json_print(head, out);
+	buf_truncate(out, out->len - 1);
+}
+
 int plot_json(struct app *app, const struct plot_curves *curves)
 {
 	AUTO_BUF struct buf out = buf_with(PLOT_PIECE_MAX);
@@ -122,19 +144,7 @@ int plot_json(struct app *app, const struct plot_curves *curves)
 	vec_foreach (struct plot_curve, curve, curves) {
 		buf_adds(&out, between);
 		between = ",";
-		/* The members of one text or number each; the object is not closed. */
-		const struct plot_source *source = curve->source;
-		AUTO_JSON struct json *head = json_object(), *restarts = json_array();
-
-		json_set_str(head, "run", source->run ? source->name : NULL);
-		json_set_bytes(head, "path", source->dir, strlen(source->dir));
-		json_set_bytes(head, "dir", curve->curve.dir, strlen(curve->curve.dir));
-		json_set_str(head, "tag", curve->curve.tag);
-		for (size_t i = 0; i < curve->curve.n_seams; i++)
-			json_add_int(restarts, curve->curve.seams[i]);
-		json_set(head, "restarts", TAKE(restarts));
-		json_print(head, &out);
-		buf_truncate(&out, out.len - 1);
+		add_json_head(curve, &out);
 		for (enum member member = MEMBER_STEP; member <= MEMBER_VALUE; member++)
 			if (!add_json_points(app, &curve->curve, member, &out))
 				return 1;
@@ -591,6 +601,26 @@ static void plot_pick_add_word(struct buf *label, const char *word)
 	buf_addf(label, "%s%s", label->len ? " " : "", *word ? word : ".");
 }
 
+static char *make_label(
+	const struct plot_curve *curve, const struct name *name, const struct common *common)
+{
+	AUTO_BUF struct buf label = buf_with(LABEL_MAX);
+
+	if (!common->source)
+		plot_pick_add_word(&label, curve->source->label);
+	if (name->differs) {
+		const char *rest = name->dir + name->common;
+		plot_pick_add_word(&label, *rest == '/' ? rest + 1 : rest);
+	} else if (*name->dir && has_siblings(curve)) {
+		plot_pick_add_word(&label, name->dir);
+	}
+	if (!common->tag)
+		plot_pick_add_word(&label, curve->curve.tag);
+	if (label.len == 0)
+		buf_adds(&label, curve->source->label);
+	return buf_take(&label);
+}
+
 /*
  * Charts
  */
@@ -604,23 +634,7 @@ static void plot_pick_add_lines(const struct plot_curves *curves, struct plot_ch
 	for (size_t i = 0; i < curves->n; i++) {
 		if (chart->lines.n < CHART_LINES_MAX) {
 			struct chart_line *line = vec_push(&chart->lines);
-			const struct plot_curve *curve = &curves->v[i];
-			const struct name *name = &names[i];
-			AUTO_BUF struct buf label = buf_with(LABEL_MAX);
-
-			if (!common.source)
-				plot_pick_add_word(&label, curve->source->label);
-			if (name->differs) {
-				const char *rest = name->dir + name->common;
-				plot_pick_add_word(&label, *rest == '/' ? rest + 1 : rest);
-			} else if (*name->dir && has_siblings(curve)) {
-				plot_pick_add_word(&label, name->dir);
-			}
-			if (!common.tag)
-				plot_pick_add_word(&label, curve->curve.tag);
-			if (label.len == 0)
-				buf_adds(&label, curve->source->label);
-			line->label = buf_take(&label);
+			line->label = make_label(&curves->v[i], &names[i], &common);
 			line->curve = curves->v[i].curve;
 		} else {
 			chart->excluded++;
@@ -628,6 +642,18 @@ static void plot_pick_add_lines(const struct plot_curves *curves, struct plot_ch
 		free(names[i].dir);
 	}
 	free(names);
+}
+
+/* A chart is titled with the tags of its curves. */
+static char *make_title(const struct plot_curves *curves)
+{
+	AUTO_STRV struct strv tags = {0};
+	AUTO_BUF struct buf title = buf_with(LABEL_MAX);
+
+	plot_pick_list_tags(curves, &tags);
+	for (size_t i = 0; i < tags.n; i++)
+		buf_addf(&title, "%s%s", i ? ", " : "", tags.v[i]);
+	return buf_take(&title);
 }
 
 static void plot_pick_add_chart(
@@ -641,14 +667,7 @@ static void plot_pick_add_chart(
 			*vec_push(&own) = *curve;
 	if (own.n > 0) {
 		struct plot_chart *chart = vec_push(ret);
-		/* A chart is titled with the tags of its curves. */
-		AUTO_STRV struct strv tags = {0};
-		AUTO_BUF struct buf title = buf_with(LABEL_MAX);
-
-		plot_pick_list_tags(&own, &tags);
-		for (size_t i = 0; i < tags.n; i++)
-			buf_addf(&title, "%s%s", i ? ", " : "", tags.v[i]);
-		chart->title = buf_take(&title);
+		chart->title = make_title(&own);
 		plot_pick_add_lines(&own, chart);
 	}
 	vec_done(&own);

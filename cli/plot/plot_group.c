@@ -104,6 +104,28 @@ static size_t plot_group_at(size_t i, size_t want, size_t n)
 
 struct plot_steps VEC_OF(int64_t);
 
+/* The steps of all curves, each once; of many those that are evenly apart. */
+static void plot_group_steps(const struct plot_placed *placed, size_t n, struct plot_steps *ret)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct series_curve *curve = &placed[i].member->curve;
+		size_t want = curve->n < PLOT_GROUP_STEPS ? curve->n : PLOT_GROUP_STEPS;
+
+		for (size_t k = 0; k < want; k++)
+			*vec_push(ret) = curve->points[plot_group_at(k, want, curve->n)].step;
+	}
+	vec_sort(ret, plot_group_by_step);
+	for (size_t i = 0; i < ret->n; i++)
+		if (i == 0 || ret->v[i] != ret->v[kept - 1])
+			ret->v[kept++] = ret->v[i];
+	size_t want = kept < PLOT_GROUP_STEPS ? kept : PLOT_GROUP_STEPS;
+	for (size_t i = 0; i < want; i++)
+		ret->v[i] = ret->v[plot_group_at(i, want, kept)];
+	ret->n = want;
+}
+
 /* The value at a step, NaN without one. *at: where the search goes on, for rising steps. */
 static double plot_group_value_at(const struct series_curve *curve, int64_t step, size_t *at)
 {
@@ -123,30 +145,24 @@ static double plot_group_value_at(const struct series_curve *curve, int64_t step
 	return before->value + part * (after->value - before->value);
 }
 
+/* values are finite; n is not 0. */
+static void plot_group_add_step(struct plot_group *group, int64_t step, double *values, size_t n)
+{
+	double median = compare_median(values, n);
+	double best = group->goal == COMPARE_MAX ? values[n - 1] : values[0];
+
+	group->median[group->n] = (struct series_point){step, (double)NAN, median};
+	group->best[group->n] = (struct series_point){step, (double)NAN, best};
+	group->counts[group->n++] = n;
+}
+
 static void plot_group_fill(struct plot_group *group, const struct plot_placed *placed, size_t n)
 {
 	AUTO_FREE size_t *at = mem_alloc(n, sizeof(*at));
 	AUTO_FREE double *values = mem_alloc(n, sizeof(*values));
 	struct plot_steps steps = {0};
 
-	/* The steps of all curves, each once; of many those that are evenly apart. */
-	size_t kept = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		const struct series_curve *curve = &placed[i].member->curve;
-		size_t want = curve->n < PLOT_GROUP_STEPS ? curve->n : PLOT_GROUP_STEPS;
-
-		for (size_t k = 0; k < want; k++)
-			*vec_push(&steps) = curve->points[plot_group_at(k, want, curve->n)].step;
-	}
-	vec_sort(&steps, plot_group_by_step);
-	for (size_t i = 0; i < steps.n; i++)
-		if (i == 0 || steps.v[i] != steps.v[kept - 1])
-			steps.v[kept++] = steps.v[i];
-	size_t want = kept < PLOT_GROUP_STEPS ? kept : PLOT_GROUP_STEPS;
-	for (size_t i = 0; i < want; i++)
-		steps.v[i] = steps.v[plot_group_at(i, want, kept)];
-	steps.n = want;
+	plot_group_steps(placed, n, &steps);
 	group->median = mem_alloc(steps.n + 1, sizeof(*group->median));
 	group->best = mem_alloc(steps.n + 1, sizeof(*group->best));
 	group->counts = mem_alloc(steps.n + 1, sizeof(*group->counts));
@@ -158,15 +174,8 @@ static void plot_group_fill(struct plot_group *group, const struct plot_placed *
 			if (isfinite(value))
 				values[n_values++] = value;
 		}
-		if (n_values) {
-			/* The values are finite. */
-			double median = compare_median(values, n_values);
-			double best = group->goal == COMPARE_MAX ? values[n_values - 1] : values[0];
-
-			group->median[group->n] = (struct series_point){*step, (double)NAN, median};
-			group->best[group->n] = (struct series_point){*step, (double)NAN, best};
-			group->counts[group->n++] = n_values;
-		}
+		if (n_values)
+			plot_group_add_step(group, *step, values, n_values);
 	}
 	vec_done(&steps);
 }
@@ -225,20 +234,25 @@ static char *plot_group_column(const struct run *run, const char *by)
 	return TAKE(value.text);
 }
 
+/* Each run once. */
+static void plot_group_runs(const struct plot_curves *curves, struct run_list *ret)
+{
+	const struct plot_source *last = NULL;
+
+	vec_foreach (struct plot_curve, curve, curves) {
+		if (curve->source != last && curve->source->run)
+			*vec_push(ret) = curve->source->run;
+		last = curve->source;
+	}
+}
+
 static int plot_group_fail(const struct plot_curves *curves, const char *by, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(by);
 	struct run_list runs = {0};
 	size_t n = 0;
 
-	/* Each run once. */
-	const struct plot_source *last = NULL;
-
-	vec_foreach (struct plot_curve, curve, curves) {
-		if (curve->source != last && curve->source->run)
-			*vec_push(&runs) = curve->source->run;
-		last = curve->source;
-	}
+	plot_group_runs(curves, &runs);
 	AUTO_JSON struct json *axes = group_axes(&runs);
 	vec_done(&runs);
 	err_set(err, E_USAGE, "no run has a parameter %s", shown);
@@ -405,6 +419,24 @@ static void plot_group_add_points(
 	buf_addc(out, ']');
 }
 
+static void plot_group_add_json(const struct plot_group *group, struct buf *out)
+{
+	plot_group_add_head(group, out);
+	buf_adds(out, ",\"step\":[");
+	for (size_t i = 0; i < group->n; i++)
+		buf_addf(out, "%s%lld", i ? "," : "", (long long)group->median[i].step);
+	buf_adds(out, "],\"n\":[");
+	for (size_t i = 0; i < group->n; i++)
+		buf_addf(out, "%s%zu", i ? "," : "", group->counts[i]);
+	buf_addc(out, ']');
+	plot_group_add_points("median", group->median, group->n, out);
+	if (group->goal == COMPARE_ANY)
+		buf_adds(out, ",\"best\":null");
+	else
+		plot_group_add_points("best", group->best, group->n, out);
+	buf_addc(out, '}');
+}
+
 int plot_groups_json(struct app *app, const struct plot_groups *groups, const char *by)
 {
 	AUTO_JSON struct json *head = app_json("plot-groups");
@@ -418,20 +450,7 @@ int plot_groups_json(struct app *app, const struct plot_groups *groups, const ch
 	vec_foreach (struct plot_group, group, groups) {
 		buf_adds(&out, group > groups->v ? "," : "");
 		/* At most PLOT_GROUP_STEPS steps: it fits. */
-		plot_group_add_head(group, &out);
-		buf_adds(&out, ",\"step\":[");
-		for (size_t i = 0; i < group->n; i++)
-			buf_addf(&out, "%s%lld", i ? "," : "", (long long)group->median[i].step);
-		buf_adds(&out, "],\"n\":[");
-		for (size_t i = 0; i < group->n; i++)
-			buf_addf(&out, "%s%zu", i ? "," : "", group->counts[i]);
-		buf_addc(&out, ']');
-		plot_group_add_points("median", group->median, group->n, &out);
-		if (group->goal == COMPARE_ANY)
-			buf_adds(&out, ",\"best\":null");
-		else
-			plot_group_add_points("best", group->best, group->n, &out);
-		buf_addc(&out, '}');
+		plot_group_add_json(group, &out);
 		if (!plot_data_flush(app, &out, PLOT_PIECE))
 			return 1;
 	}

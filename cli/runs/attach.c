@@ -69,6 +69,23 @@ static void catch_signals(bool tty)
 	sigaction(SIGQUIT, &action, NULL);
 }
 
+/* A terminal that is kept there leaves the run alive: the user can return to it. */
+static int after_terminal(struct app *app, const struct run *run, int status)
+{
+	struct run_list one = {0};
+	AUTO_RUN struct run *now = NULL;
+
+	if (runs_find(&app->session, run_id(run), &now, NULL) < 0)
+		return status;
+	*vec_push(&one) = now;
+	runs_wait(&app->session, &one, END_MS, NULL, NULL);
+	vec_done(&one);
+	if (run_state_is_final(run_state(now)))
+		return run_exit_status(now);
+	app_note(app, "it goes on: dlrun ssh %s · stop: dlrun cancel %s", run_id(run), run_id(run));
+	return status;
+}
+
 int attach_terminal(struct app *app, const struct run *run, bool tty)
 {
 	AUTO_ERR struct err err = {0};
@@ -92,19 +109,7 @@ int attach_terminal(struct app *app, const struct run *run, bool tty)
 			err_hint(&err, "dlrun ssh %s", run_id(run));
 		return app_fail(app, &err);
 	}
-	/* A terminal that is kept there leaves the run alive: the user can return to it. */
-	struct run_list one = {0};
-	AUTO_RUN struct run *now = NULL;
-
-	if (runs_find(&app->session, run_id(run), &now, NULL) < 0)
-		return status;
-	*vec_push(&one) = now;
-	runs_wait(&app->session, &one, END_MS, NULL, NULL);
-	vec_done(&one);
-	if (run_state_is_final(run_state(now)))
-		return run_exit_status(now);
-	app_note(app, "it goes on: dlrun ssh %s · stop: dlrun cancel %s", run_id(run), run_id(run));
-	return status;
+	return after_terminal(app, run, status);
 }
 
 static void attach_on_notice(void *ctx, const char *text)

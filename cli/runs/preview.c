@@ -66,6 +66,24 @@ static const char *why_excluded(enum excluded_why why)
 	return names[why];
 }
 
+static void preview_print_excluded(struct app *app, const struct path_list *paths)
+{
+	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
+	size_t shown = 0;
+
+	if (paths->n_excluded == 0)
+		return;
+	for (; shown < paths->excluded.n && shown < EXCLUDED_SHOWN; shown++) {
+		const struct excluded *item = &paths->excluded.v[shown];
+		AUTO_FREE char *name = str_shown(item->path);
+
+		buf_addf(&line, "%s%s (%s)", shown ? ", " : "", name, why_excluded(item->why));
+	}
+	if (paths->n_excluded > shown)
+		buf_addf(&line, " and %zu more", paths->n_excluded - shown);
+	app_phase(app, "", "excluded: %s", line.data);
+}
+
 void preview_print_snapshot(struct app *app, const struct snapshot *snapshot, int64_t ms)
 {
 	AUTO_BUF struct buf git = buf_with(LINE_BYTES);
@@ -75,20 +93,7 @@ void preview_print_snapshot(struct app *app, const struct snapshot *snapshot, in
 	app_phase(app, "snapshot", "%s · %zu %s · %s · %s", git.data, snapshot->entries.n,
 		snapshot->entries.n == 1 ? "file" : "files", str_size(snapshot->bytes, bytes),
 		duration_text(ms, took));
-	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
-	size_t shown = 0;
-
-	if (snapshot->paths.n_excluded == 0)
-		return;
-	for (; shown < snapshot->paths.excluded.n && shown < EXCLUDED_SHOWN; shown++) {
-		const struct excluded *item = &snapshot->paths.excluded.v[shown];
-		AUTO_FREE char *name = str_shown(item->path);
-
-		buf_addf(&line, "%s%s (%s)", shown ? ", " : "", name, why_excluded(item->why));
-	}
-	if (snapshot->paths.n_excluded > shown)
-		buf_addf(&line, " and %zu more", snapshot->paths.n_excluded - shown);
-	app_phase(app, "", "excluded: %s", line.data);
+	preview_print_excluded(app, &snapshot->paths);
 }
 
 void preview_print_image(struct app *app, const struct image *image, int64_t ms)
@@ -147,24 +152,40 @@ void preview_add_files(const struct snapshot *snapshot, struct json *json)
 	json_set(json, "left_out", excluded_json(&snapshot->paths));
 }
 
-void preview_print_files(struct app *app, const struct snapshot *snapshot)
+static int preview_print_json(
+	struct app *app, const struct submit_preview *preview, bool list_files)
 {
-	AUTO_BUF struct buf out = buf_with(UI_TEXT_MAX);
+	struct json *json = app_json("preview");
 
+	json_set(json, "run", json_clone(preview->doc));
+	if (list_files)
+		preview_add_files(preview->snapshot, json);
+	return app_print_json(app, json);
+}
+
+static void preview_list_files(const struct snapshot *snapshot, struct buf *out)
+{
 	vec_foreach (struct entry, entry, &snapshot->entries) {
 		char bytes[16];
 
 		AUTO_FREE char *path = str_escaped(entry->path);
-		buf_addf(&out, "+ %9s  %s\n", str_size(entry->size, bytes), path);
+		buf_addf(out, "+ %9s  %s\n", str_size(entry->size, bytes), path);
 	}
 	vec_foreach (struct excluded, left, &snapshot->paths.excluded) {
 		AUTO_FREE char *path = str_escaped(left->path);
 
-		buf_addf(&out, "- %9s  %s  (%s)\n", "", path, why_excluded(left->why));
+		buf_addf(out, "- %9s  %s  (%s)\n", "", path, why_excluded(left->why));
 	}
 	if (snapshot->paths.n_excluded > snapshot->paths.excluded.n)
-		buf_addf(&out, "- %9s  and %zu more\n", "",
+		buf_addf(out, "- %9s  and %zu more\n", "",
 			snapshot->paths.n_excluded - snapshot->paths.excluded.n);
+}
+
+void preview_print_files(struct app *app, const struct snapshot *snapshot)
+{
+	AUTO_BUF struct buf out = buf_with(UI_TEXT_MAX);
+
+	preview_list_files(snapshot, &out);
 	ui_print(app, UI_OUT, out.data, out.len);
 }
 
@@ -199,6 +220,16 @@ static void preview_print_facts(struct app *app, const struct submit_preview *pr
 	ui_print(app, UI_OUT, out.data, out.len);
 }
 
+static void print_remarks(struct app *app, const struct submit_preview *preview)
+{
+	const struct json *warnings = json_get(preview->doc, "warnings");
+
+	for (const struct json *each = json_first(warnings); each; each = json_next(each))
+		app_warn(app, "%s", json_str(each));
+	vec_foreach (char *, text, &preview->notices)
+		app_phase(app, "note", "%s", *text);
+}
+
 int preview_print(struct app *app, const struct submit_options *options, bool list_files)
 {
 	AUTO_ERR struct err err = {0};
@@ -212,19 +243,9 @@ int preview_print(struct app *app, const struct submit_options *options, bool li
 		preview_print_snapshot(app, preview.snapshot, clock_ms() - begun);
 	else
 		app_phase(app, "code", "that of %s", options->from);
-	const struct json *warnings = json_get(preview.doc, "warnings");
-
-	for (const struct json *each = json_first(warnings); each; each = json_next(each))
-		app_warn(app, "%s", json_str(each));
-	vec_foreach (char *, text, &preview.notices)
-		app_phase(app, "note", "%s", *text);
+	print_remarks(app, &preview);
 	if (app->options.json) {
-		struct json *json = app_json("preview");
-
-		json_set(json, "run", json_clone(preview.doc));
-		if (list_files)
-			preview_add_files(preview.snapshot, json);
-		status = app_print_json(app, json);
+		status = preview_print_json(app, &preview, list_files);
 	} else if (list_files) {
 		preview_print_files(app, preview.snapshot);
 	} else {
@@ -233,6 +254,20 @@ int preview_print(struct app *app, const struct submit_options *options, bool li
 	app_note(app, "nothing was written and nothing runs: this was --dry-run");
 	submit_preview_done(&preview);
 	return status;
+}
+
+static void print_object(struct app *app, const struct json *object, bool json)
+{
+	AUTO_BUF struct buf out = buf_with(JSON_SIZE_MAX);
+
+	if (json) {
+		json_print(object, &out);
+		buf_addc(&out, '\n');
+	} else {
+		buf_adds(&out, "---\n");
+		yaml_print(object, &out);
+	}
+	ui_write(app, out.data, out.len);
 }
 
 int preview_print_objects(struct app *app, const struct submit_options *options, bool json)
@@ -245,18 +280,8 @@ int preview_print_objects(struct app *app, const struct submit_options *options,
 	vec_foreach (char *, note, &preview.notes)
 		app_warn(app, "%s", *note);
 	for (const struct json *object = json_first(preview.objects); object;
-		object = json_next(object)) {
-		AUTO_BUF struct buf out = buf_with(JSON_SIZE_MAX);
-
-		if (json) {
-			json_print(object, &out);
-			buf_addc(&out, '\n');
-		} else {
-			buf_adds(&out, "---\n");
-			yaml_print(object, &out);
-		}
-		ui_write(app, out.data, out.len);
-	}
+		object = json_next(object))
+		print_object(app, object, json);
 	app_note(app, "nothing was written and nothing runs: this was --dry-run");
 	submit_preview_done(&preview);
 	return 0;
@@ -343,6 +368,20 @@ static int run_git(const char *dir, bool color, struct buf *ret, struct err *err
 	return err_set(err, E_IO, "git diff failed on the files in %s", dir);
 }
 
+static int make_in(const struct patch_request *request, const char *dir, struct buf *ret,
+	size_t *ret_skipped, struct err *err)
+{
+	AUTO_FREE char *dir_a = mem_printf("%s/a", dir);
+	AUTO_FREE char *dir_b = mem_printf("%s/b", dir);
+	int r = fs_mkdirs(dir_a, 0700, err);
+
+	if (r == 0)
+		r = fs_mkdirs(dir_b, 0700, err);
+	if (r == 0)
+		r = patch_put_files(request, dir_a, dir_b, ret_skipped, err);
+	return r < 0 ? r : run_git(dir, request->color, ret, err);
+}
+
 int patch_make(
 	const struct patch_request *request, struct buf *ret, size_t *ret_skipped, struct err *err)
 {
@@ -355,15 +394,7 @@ int patch_make(
 		return err_set(err, E_USAGE, "--patch requires git, which is not on PATH");
 	if (!mkdtemp(dir))
 		return fs_error(err, errno, "%s", dir);
-	AUTO_FREE char *dir_a = mem_printf("%s/a", dir);
-	AUTO_FREE char *dir_b = mem_printf("%s/b", dir);
-	r = fs_mkdirs(dir_a, 0700, err);
-
-	if (r == 0)
-		r = fs_mkdirs(dir_b, 0700, err);
-	if (r == 0)
-		r = patch_put_files(request, dir_a, dir_b, ret_skipped, err);
-	r = r < 0 ? r : run_git(dir, request->color, ret, err);
+	r = make_in(request, dir, ret, ret_skipped, err);
 	fs_remove_tree(AT_FDCWD, dir, NULL);
 	return r;
 }

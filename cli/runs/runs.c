@@ -36,6 +36,16 @@
 
 enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000, HOLD_MS = 30000 };
 
+/* A member of the study in place of its name. */
+static void runs_hint_member(struct app *app, struct err *err)
+{
+	static const char show[] = "dlrun show ";
+	AUTO_FREE char *hint = TAKE(err->hint);
+
+	if (hint && str_starts(hint, show))
+		err_hint(err, "dlrun %s %s", app->cmd->name, hint + strlen(show));
+}
+
 int runs_get(struct app *app, const char *word, struct run **ret, struct err *err)
 {
 	struct session *session;
@@ -43,14 +53,8 @@ int runs_get(struct app *app, const char *word, struct run **ret, struct err *er
 
 	if (r == 0)
 		r = runs_find(session, word ? word : "@", ret, err);
-	if (r < 0 && err && err->id == E_RUN_STUDY) {
-		/* A member of the study in place of its name. */
-		static const char show[] = "dlrun show ";
-		AUTO_FREE char *hint = TAKE(err->hint);
-
-		if (hint && str_starts(hint, show))
-			err_hint(err, "dlrun %s %s", app->cmd->name, hint + strlen(show));
-	}
+	if (r < 0 && err && err->id == E_RUN_STUDY)
+		runs_hint_member(app, err);
 	return r;
 }
 
@@ -681,6 +685,20 @@ static int runs_follow_read_log(struct follower *follower, struct session *sessi
 	return r;
 }
 
+/* The run, whose warnings tell here of the output that was missing, too. */
+static void runs_follow_print_json(struct app *app, const struct run *run, const struct strv *gaps)
+{
+	struct json *doc = json_clone(run->doc);
+	const struct json *before = json_get(doc, "warnings");
+	struct json *warnings = before ? json_clone(before) : json_array();
+
+	for (size_t i = 0; i < gaps->n; i++)
+		json_add_str(warnings, gaps->v[i]);
+	json_set(doc, "warnings", warnings);
+	app->json_done = true;
+	app_print_json_line(app, doc);
+}
+
 static enum logview_kind runs_follow_kind_of(const struct app *app)
 {
 	if (app->options.json)
@@ -711,6 +729,14 @@ static bool has_ranks(const struct run *run)
 	return json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1;
 }
 
+static int detached(struct app *app, const struct run *run)
+{
+	const char *id = run_id(run);
+
+	app_note_interrupted(app, "detached: %s keeps running.  dlrun logs -f %s", id, id);
+	return EXIT_INTERRUPTED;
+}
+
 int follow_log(struct app *app, struct run *run, const struct follow_request *request)
 {
 	AUTO_ERR struct err err = {0};
@@ -735,25 +761,11 @@ int follow_log(struct app *app, struct run *run, const struct follow_request *re
 			app_note(app, "the output was closed; %s goes on", run_id(run));
 		return 1;
 	}
-	if (app_interrupted && !run_state_is_final(run_state(run))) {
-		const char *id = run_id(run);
-
-		app_note_interrupted(app, "detached: %s keeps running.  dlrun logs -f %s", id, id);
-		return EXIT_INTERRUPTED;
-	}
+	if (app_interrupted && !run_state_is_final(run_state(run)))
+		return detached(app, run);
 	if (r < 0)
 		return app_fail(app, &err);
-	if (app->options.json) {
-		/* The run, whose warnings tell here of the output that was missing, too. */
-		struct json *doc = json_clone(run->doc);
-		const struct json *before = json_get(doc, "warnings");
-		struct json *warnings = before ? json_clone(before) : json_array();
-
-		for (size_t i = 0; i < gaps.n; i++)
-			json_add_str(warnings, gaps.v[i]);
-		json_set(doc, "warnings", warnings);
-		app->json_done = true;
-		app_print_json_line(app, doc);
-	}
+	if (app->options.json)
+		runs_follow_print_json(app, run, &gaps);
 	return request->follow ? runs_print_end(app, run) : 0;
 }

@@ -38,6 +38,26 @@ static int64_t summary_earlier(int64_t a, int64_t b)
 	return !a || (b && b < a) ? b : a;
 }
 
+static void summary_make(const struct run_list *runs, struct summary *ret)
+{
+	*ret = (struct summary){.runs = runs};
+	group_count(runs, &ret->counts);
+	ret->state = group_state(&ret->counts);
+	ret->axes = group_axes(runs);
+	vec_foreach (struct run *, run, runs) {
+		const char *target = run_target(*run);
+		int64_t ended_ms = run_ended_ms(*run);
+
+		if (target && strv_find(&ret->targets, target) < 0)
+			strv_add(&ret->targets, target);
+		ret->submitted_ms = summary_earlier(ret->submitted_ms, run_submitted_ms(*run));
+		ret->started_ms = summary_earlier(ret->started_ms, run_started_ms(*run));
+		ret->ended_ms = ended_ms > ret->ended_ms ? ended_ms : ret->ended_ms;
+	}
+	if (!run_state_is_final(ret->state))
+		ret->ended_ms = 0;
+}
+
 /*
  * JSON
  */
@@ -58,6 +78,28 @@ static struct json *summary_member_json(const struct summary *summary, const str
 	}
 	json_set(json, "params", params);
 	return json;
+}
+
+static int summary_print_json(struct app *app, const char *study, const struct summary *summary)
+{
+	struct json *json = app_json("group"), *targets = json_array(), *members = json_array();
+
+	json_set_str(json, "id", study);
+	json_set_str(json, "state", run_state_name(summary->state));
+	json_set_int(json, "n", (int64_t)summary->runs->n);
+	json_set(json, "states", group_counts_json(&summary->counts));
+	for (size_t i = 0; i < summary->targets.n; i++)
+		json_add_str(targets, summary->targets.v[i]);
+	json_set(json, "targets", targets);
+	json_set_str(json, "user", json_get_str(summary->runs->v[0]->doc, "user"));
+	run_set_time(json, "submitted", summary->submitted_ms);
+	run_set_time(json, "started", summary->started_ms);
+	run_set_time(json, "ended", summary->ended_ms);
+	json_set(json, "axes", json_clone(summary->axes));
+	vec_foreach (struct run *, run, summary->runs)
+		json_add(members, summary_member_json(summary, *run));
+	json_set(json, "members", members);
+	return app_print_json(app, json);
 }
 
 /*
@@ -127,13 +169,8 @@ static void summary_add_members(
 	summary_add_field(out, label, line.data);
 }
 
-static void summary_text(const char *study, const struct summary *summary, struct buf *out)
+static void summary_add_headline(struct buf *out, const char *study, const struct summary *summary)
 {
-	const struct run *first = summary->runs->v[0];
-	AUTO_FREE char *command = run_command_line(first);
-	AUTO_FREE char *targets = strv_join(&summary->targets, ", ");
-	AUTO_FREE char *n = mem_printf("%zu", summary->runs->n);
-
 	AUTO_FREE char *name = ui_clean(study);
 	size_t failed = summary->counts.states[RUN_FAILED];
 
@@ -143,6 +180,16 @@ static void summary_text(const char *study, const struct summary *summary, struc
 	if (failed || summary->counts.states[RUN_LOST])
 		buf_addf(out, "  " UI_BOLD "hint:" UI_OFF " dlrun why %s\n", name);
 	buf_addc(out, '\n');
+}
+
+static void summary_text(const char *study, const struct summary *summary, struct buf *out)
+{
+	const struct run *first = summary->runs->v[0];
+	AUTO_FREE char *command = run_command_line(first);
+	AUTO_FREE char *targets = strv_join(&summary->targets, ", ");
+	AUTO_FREE char *n = mem_printf("%zu", summary->runs->n);
+
+	summary_add_headline(out, study, summary);
 	summary_add_field(out, "runs", n);
 	summary_add_axes(out, summary->axes);
 	summary_add_field(out, "first", command);
@@ -162,44 +209,9 @@ int summary_print(struct app *app, const char *study, const struct run_list *run
 	AUTO(summary_done) struct summary summary = {0};
 	AUTO_BUF struct buf out = buf_with(PAGE_MAX);
 
-	struct summary *ret = &summary;
-	*ret = (struct summary){.runs = runs};
-	group_count(runs, &ret->counts);
-	ret->state = group_state(&ret->counts);
-	ret->axes = group_axes(runs);
-	vec_foreach (struct run *, run, runs) {
-		const char *target = run_target(*run);
-		int64_t ended_ms = run_ended_ms(*run);
-
-		if (target && strv_find(&ret->targets, target) < 0)
-			strv_add(&ret->targets, target);
-		ret->submitted_ms = summary_earlier(ret->submitted_ms, run_submitted_ms(*run));
-		ret->started_ms = summary_earlier(ret->started_ms, run_started_ms(*run));
-		ret->ended_ms = ended_ms > ret->ended_ms ? ended_ms : ret->ended_ms;
-	}
-	if (!run_state_is_final(ret->state))
-		ret->ended_ms = 0;
-	if (app->options.json) {
-		struct json *json = app_json("group"), *targets = json_array(),
-			    *members = json_array();
-
-		json_set_str(json, "id", study);
-		json_set_str(json, "state", run_state_name(summary.state));
-		json_set_int(json, "n", (int64_t)summary.runs->n);
-		json_set(json, "states", group_counts_json(&summary.counts));
-		for (size_t i = 0; i < summary.targets.n; i++)
-			json_add_str(targets, summary.targets.v[i]);
-		json_set(json, "targets", targets);
-		json_set_str(json, "user", json_get_str(summary.runs->v[0]->doc, "user"));
-		run_set_time(json, "submitted", summary.submitted_ms);
-		run_set_time(json, "started", summary.started_ms);
-		run_set_time(json, "ended", summary.ended_ms);
-		json_set(json, "axes", json_clone(summary.axes));
-		vec_foreach (struct run *, run, summary.runs)
-			json_add(members, summary_member_json(&summary, *run));
-		json_set(json, "members", members);
-		return app_print_json(app, json);
-	}
+	summary_make(runs, &summary);
+	if (app->options.json)
+		return summary_print_json(app, study, &summary);
 	summary_text(study, &summary, &out);
 	return summary_print_page(app, &out);
 }

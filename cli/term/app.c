@@ -76,9 +76,26 @@ static void on_pipe(int sig UNUSED)
 {
 }
 
+/* Not ignored, as that would go on in the programs that we start; EPIPE comes all the same. */
+static void catch_pipe(void)
+{
+	struct sigaction action = {.sa_handler = on_pipe, .sa_flags = SA_RESTART};
+
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGPIPE, &action, NULL);
+}
+
 /*
  * Streams
  */
+
+/* A file opened later must not become our stdout. */
+static void open_standard_fds(void)
+{
+	for (int fd = 0; fd <= 2; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+			_exit(125);
+}
 
 static bool env_is_on(const char *name)
 {
@@ -175,16 +192,8 @@ static void use_options(struct app *app)
 static void init(struct app *app)
 {
 	*app = (struct app){.started_ms = clock_ms()};
-	/* A file opened later must not become our stdout. */
-	for (int fd = 0; fd <= 2; fd++)
-		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
-			_exit(125);
-	/* Not ignored, as that would go on in the programs that we start; EPIPE comes all the
-	 * same. */
-	struct sigaction action = {.sa_handler = on_pipe, .sa_flags = SA_RESTART};
-
-	sigemptyset(&action.sa_mask);
-	sigaction(SIGPIPE, &action, NULL);
+	open_standard_fds();
+	catch_pipe();
 	app->out_tty = isatty(STDOUT_FILENO);
 	app->err_tty = isatty(STDERR_FILENO);
 	app->utf8 = locale_is_utf8();
@@ -445,26 +454,30 @@ static int app_enter_dir(struct app *app, struct err *err)
 	return fs_error(err, errno, "the directory %s of -C cannot be entered", shown);
 }
 
+/* The n-th argument of the synopsis that is not optional. */
+static void app_fail_missing(const struct cmd *cmd, size_t n, struct err *err)
+{
+	const char *p = cmd->synopsis, *name = p;
+	size_t len = 0;
+
+	for (; *p; p += len, p += strspn(p, " ")) {
+		len = strcspn(p, " ");
+		bool is_optional = *p == '[' && p[len - 1] == ']';
+
+		if (is_optional || (len == 2 && str_starts(p, "--")))
+			continue;
+		name = p;
+		if (n-- == 0)
+			break;
+	}
+	len = strcspn(name, " .");
+	err_set(err, E_USAGE, "dlrun %s: missing argument %.*s", cmd->name, (int)len, name);
+}
+
 static int app_check_words(const struct cmd *cmd, const struct strv *words, struct err *err)
 {
 	if ((int)words->n < cmd->min_words) {
-		/* The n-th argument of the synopsis that is not optional. */
-		size_t n = words->n;
-		const char *p = cmd->synopsis, *name = p;
-		size_t len = 0;
-
-		for (; *p; p += len, p += strspn(p, " ")) {
-			len = strcspn(p, " ");
-			bool is_optional = *p == '[' && p[len - 1] == ']';
-
-			if (is_optional || (len == 2 && str_starts(p, "--")))
-				continue;
-			name = p;
-			if (n-- == 0)
-				break;
-		}
-		len = strcspn(name, " .");
-		err_set(err, E_USAGE, "dlrun %s: missing argument %.*s", cmd->name, (int)len, name);
+		app_fail_missing(cmd, words->n, err);
 	} else if (cmd->max_words != CMD_WORDS_ANY && (int)words->n > cmd->max_words) {
 		AUTO_FREE char *shown = str_shown(words->v[cmd->max_words]);
 

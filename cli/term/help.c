@@ -53,6 +53,18 @@ const size_t help_pages_n = ARRAY_LEN(help_pages);
  * Parts
  */
 
+/* "-t, --target T"; without is_aligned nothing stands in for a missing letter. */
+static void help_option_name(const struct opt *opt, bool is_aligned, struct buf *out)
+{
+	if (opt->letter)
+		buf_addf(out, "-%c, ", opt->letter);
+	else if (is_aligned)
+		buf_adds(out, "    ");
+	buf_addf(out, "--%s", opt->name);
+	if (opt->arg)
+		buf_addf(out, "%s%s", *opt->arg == '[' ? "" : " ", opt->arg);
+}
+
 int help_exit_status(enum err_id id)
 {
 	static const enum err_id ends[] = {E_RUN_EXEC, E_RUN_FAILED, E_RUN_LOST, E_RUN_TIMEOUT};
@@ -96,14 +108,7 @@ static void help_add_options(const struct opt *opts, size_t columns, struct buf 
 
 		if (opt->hidden)
 			continue;
-		/* "-t, --target T" */
-		if (opt->letter)
-			buf_addf(&name, "-%c, ", opt->letter);
-		else
-			buf_adds(&name, "    ");
-		buf_addf(&name, "--%s", opt->name);
-		if (opt->arg)
-			buf_addf(&name, "%s%s", *opt->arg == '[' ? "" : " ", opt->arg);
+		help_option_name(opt, true, &name);
 		help_add_row(name.data, OPTION_INDENT, opt->help, columns, out);
 	}
 }
@@ -121,6 +126,32 @@ static void add_examples(const char *const *examples, size_t n, size_t columns, 
 		ui_wrap(text, columns - 7, 6, out);
 		buf_addc(out, '\n');
 	}
+}
+
+static void help_add_usage(const struct cmd *cmd, size_t columns, struct buf *out)
+{
+	AUTO_FREE char *usage = mem_printf("usage: dlrun %s %s", cmd->name, cmd->synopsis);
+
+	ui_wrap(usage, columns - 8, 8, out);
+	buf_addc(out, '\n');
+}
+
+static void add_common_line(size_t columns, struct buf *out)
+{
+	AUTO_BUF struct buf line = buf_with(HELP_MAX);
+
+	buf_adds(&line, "Options of every command (dlrun help):");
+	for (const struct opt *opt = app_opts; opt->type != OPT_END; opt++) {
+		if (opt->letter)
+			buf_addf(&line, " -%c", opt->letter);
+		else
+			buf_addf(&line, " --%s", opt->name);
+		if (opt->arg)
+			buf_addf(&line, " %s", opt->arg);
+	}
+	buf_addc(out, '\n');
+	ui_wrap(line.data, columns - 2, 2, out);
+	buf_addc(out, '\n');
 }
 
 static void add_groups(size_t columns, struct buf *out)
@@ -203,38 +234,27 @@ static int help_print_json(struct app *app, const struct cmd *only)
  * Screens
  */
 
+static void help_add_command(const struct cmd *cmd, size_t columns, struct buf *out)
+{
+	ui_wrap(cmd->summary, columns - 1, 0, out);
+	buf_adds(out, "\n\n");
+	help_add_usage(cmd, columns, out);
+	if (cmd->opts && cmd->opts->type != OPT_END) {
+		buf_adds(out, "\noptions:\n");
+		help_add_options(cmd->opts, columns, out);
+	}
+	if (cmd->examples[0])
+		add_examples(cmd->examples, CMD_EXAMPLES, columns, out);
+	add_common_line(columns, out);
+}
+
 int help_command(struct app *app, const struct cmd *cmd)
 {
 	AUTO_BUF struct buf out = buf_with(HELP_MAX);
 
 	if (app->options.json)
 		return help_print_json(app, cmd);
-	ui_wrap(cmd->summary, app->columns - 1, 0, &out);
-	buf_adds(&out, "\n\n");
-	AUTO_FREE char *usage = mem_printf("usage: dlrun %s %s", cmd->name, cmd->synopsis);
-
-	ui_wrap(usage, app->columns - 8, 8, &out);
-	buf_addc(&out, '\n');
-	if (cmd->opts && cmd->opts->type != OPT_END) {
-		buf_adds(&out, "\noptions:\n");
-		help_add_options(cmd->opts, app->columns, &out);
-	}
-	if (cmd->examples[0])
-		add_examples(cmd->examples, CMD_EXAMPLES, app->columns, &out);
-	AUTO_BUF struct buf line = buf_with(HELP_MAX);
-
-	buf_adds(&line, "Options of every command (dlrun help):");
-	for (const struct opt *opt = app_opts; opt->type != OPT_END; opt++) {
-		if (opt->letter)
-			buf_addf(&line, " -%c", opt->letter);
-		else
-			buf_addf(&line, " --%s", opt->name);
-		if (opt->arg)
-			buf_addf(&line, " %s", opt->arg);
-	}
-	buf_addc(&out, '\n');
-	ui_wrap(line.data, app->columns - 2, 2, &out);
-	buf_addc(&out, '\n');
+	help_add_command(cmd, app->columns, &out);
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
 
@@ -361,6 +381,20 @@ static void add_heading(struct page *page, const char *text, size_t indent)
 	page->after_blank = true;
 }
 
+static void render_add_text(struct page *page, const char *text, size_t indent)
+{
+	bool item = str_starts(text, "- ");
+
+	if (item || page->indent != indent)
+		render_flush(page);
+	page->indent = indent;
+	if (page->paragraph.len == 0)
+		page->hang = item ? indent + 2 : indent;
+	else
+		buf_addc(&page->paragraph, ' ');
+	buf_adds(&page->paragraph, text);
+}
+
 static void render_add_line(struct page *page, const char *line)
 {
 	size_t tabs = strspn(line, "\t");
@@ -380,16 +414,7 @@ static void render_add_line(struct page *page, const char *line)
 	} else if (str_starts(line, "## ")) {
 		add_heading(page, line + 3, MARGIN / 2);
 	} else if (!str_starts(line, "; ")) {
-		bool item = str_starts(text, "- ");
-
-		if (item || page->indent != indent)
-			render_flush(page);
-		page->indent = indent;
-		if (page->paragraph.len == 0)
-			page->hang = item ? indent + 2 : indent;
-		else
-			buf_addc(&page->paragraph, ' ');
-		buf_adds(&page->paragraph, text);
+		render_add_text(page, text, indent);
 	}
 }
 

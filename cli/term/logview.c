@@ -28,6 +28,15 @@ void logview_done(struct logview *view)
  * Prefixes of lines: time and rank
  */
 
+static void add_stamp(int64_t time_ms, struct buf *out)
+{
+	char text[CLOCK_TEXT_SIZE] = "-";
+
+	if (time_ms)
+		clock_format(time_ms, text);
+	buf_addf(out, "%s ", text);
+}
+
 static bool has_prefix(const struct logview *view)
 {
 	return view->stamped || view->ranked;
@@ -35,13 +44,8 @@ static bool has_prefix(const struct logview *view)
 
 static void logview_add_prefix(const struct logview *view, int64_t time_ms, struct buf *out)
 {
-	if (view->stamped) {
-		char text[CLOCK_TEXT_SIZE] = "-";
-
-		if (time_ms)
-			clock_format(time_ms, text);
-		buf_addf(out, "%s ", text);
-	}
+	if (view->stamped)
+		add_stamp(time_ms, out);
 	if (view->ranked && view->role)
 		buf_addf(out, "[%s.%d] ", view->role, view->role_rank);
 	else if (view->ranked)
@@ -214,20 +218,26 @@ static void logview_add_lines(
  * All
  */
 
+static void add_chunk(struct logview *view, const char *data, size_t len, int64_t time_ms,
+	int64_t now_ms, struct buf *out)
+{
+	if (view->kind == LOGVIEW_JSON)
+		logview_add_lines(view, data, len, time_ms, out);
+	else if (view->kind == LOGVIEW_TERMINAL)
+		add_terminal(view, data, len, time_ms, now_ms, out);
+	else if (has_prefix(view))
+		logview_add_prefixed(view, data, len, time_ms, out);
+	else
+		buf_add(out, data, len);
+}
+
 void logview_add(struct logview *view, const char *data, size_t len, int64_t time_ms,
 	int64_t now_ms, struct buf *out)
 {
 	while (len) {
 		size_t n = len < CHUNK ? len : CHUNK;
 
-		if (view->kind == LOGVIEW_JSON)
-			logview_add_lines(view, data, n, time_ms, out);
-		else if (view->kind == LOGVIEW_TERMINAL)
-			add_terminal(view, data, n, time_ms, now_ms, out);
-		else if (has_prefix(view))
-			logview_add_prefixed(view, data, n, time_ms, out);
-		else
-			buf_add(out, data, n);
+		add_chunk(view, data, n, time_ms, now_ms, out);
 		data += n;
 		len -= n;
 	}

@@ -337,6 +337,16 @@ static char *find_page(const char *name)
 	return NULL;
 }
 
+/* "submit" of the file "dlrun-submit.1.scd"; "dlrun.yaml" of "dlrun.yaml.5.scd". */
+static void add_topic(const char *file, struct strv *topics)
+{
+	const char *name = str_starts(file, "dlrun-") ? file + strlen("dlrun-") : file;
+	size_t tail = strlen(".1.scd");
+
+	if (str_ends(file, ".scd"))
+		strv_addf(topics, "%.*s", (int)(strlen(name) - tail), name);
+}
+
 static bool manual_is_error(const char *word)
 {
 	for (enum err_id id = E_NONE + 1; id < E_COUNT; id++)
@@ -351,15 +361,8 @@ static int no_page(const char *topic, struct err *err)
 	AUTO_STRV struct strv names = {0};
 	const char *near;
 
-	for (size_t i = 0; i < embeds_n; i++) {
-		/* "submit" of the file "dlrun-submit.1.scd"; "dlrun.yaml" of "dlrun.yaml.5.scd". */
-		const char *file = embeds[i].name;
-		const char *name = str_starts(file, "dlrun-") ? file + strlen("dlrun-") : file;
-		size_t tail = strlen(".1.scd");
-
-		if (str_ends(file, ".scd"))
-			strv_addf(&names, "%.*s", (int)(strlen(name) - tail), name);
-	}
+	for (size_t i = 0; i < embeds_n; i++)
+		add_topic(embeds[i].name, &names);
 	near = str_suggest(topic, (const char *const *)names.v, names.n);
 	err_set(err, E_USAGE, "there is no manual page about '%s'", shown);
 	if (manual_is_error(topic))
@@ -367,6 +370,19 @@ static int no_page(const char *topic, struct err *err)
 	if (near)
 		return err_hint(err, "dlrun help %s", near);
 	return err_hint(err, "dlrun help");
+}
+
+/* Returns only if man is not there or does not have the page. */
+static void try_man(const char *page)
+{
+	const char *dot = strrchr(page, '.');
+	AUTO_FREE char *name = mem_strndup(page, (size_t)(dot - page));
+	const char *argv[] = {"man", "-w", dot + 1, name, NULL};
+	AUTO_BUF struct buf path = buf_with(MAN_PATH_MAX);
+	int status;
+
+	if (proc_capture(argv, NULL, MAN_TIMEOUT_MS, &path, &status, NULL) == 0 && status == 0)
+		execlp("man", "man", dot + 1, name, NULL);
 }
 
 int manual_show(struct app *app, const char *topic, struct err *err)
@@ -377,18 +393,8 @@ int manual_show(struct app *app, const char *topic, struct err *err)
 
 	if (!page)
 		return no_page(topic, err);
-	if (app->out_tty) {
-		/* This goes on only if man is not there or does not have the page. */
-		const char *dot = strrchr(page, '.');
-		AUTO_FREE char *name = mem_strndup(page, (size_t)(dot - page));
-		const char *argv[] = {"man", "-w", dot + 1, name, NULL};
-		AUTO_BUF struct buf path = buf_with(MAN_PATH_MAX);
-		int status;
-
-		if (proc_capture(argv, NULL, MAN_TIMEOUT_MS, &path, &status, NULL) == 0 &&
-			status == 0)
-			execlp("man", "man", dot + 1, name, NULL);
-	}
+	if (app->out_tty)
+		try_man(page);
 	r = manual_source(page, &source, err);
 	if (r < 0)
 		return r;

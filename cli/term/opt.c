@@ -447,6 +447,12 @@ static bool opt_has_secret(char *const *argv)
 	return false;
 }
 
+static void opt_add_word(struct buf *out, const char *word)
+{
+	buf_addc(out, ' ');
+	str_shell_quote(out, word);
+}
+
 bool opt_retype(
 	const struct opt_request *request, char *const *argv, const char *instead, struct buf *out)
 {
@@ -473,10 +479,8 @@ bool opt_retype(
 		if (is_excluded && n_flags)
 			buf_addf(out, " %.*s", (int)n_flags + 1, *argv);
 		for (; n > 0; n--, argv++) {
-			if (!is_excluded) {
-				buf_addc(out, ' ');
-				str_shell_quote(out, *argv);
-			}
+			if (!is_excluded)
+				opt_add_word(out, *argv);
 		}
 	}
 	return !out->full;
@@ -785,6 +789,15 @@ static bool is_exact(const struct opt *opt, const char *word, size_t len)
 	return word[1] != '-' || strlen(opt->name) == len - 2;
 }
 
+static size_t add_ours(struct line *line, char *const *at, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		buf_addc(&line->options, ' ');
+		str_shell_quote(&line->options, at[i]);
+	}
+	return n;
+}
+
 static size_t add_theirs(struct line *line, const struct foreign *row, char *const *at, size_t len)
 {
 	bool is_joined = (*at)[len] != '\0';
@@ -813,13 +826,8 @@ static size_t opt_others_add_option(
 
 	if (!row && word[1] != '-')
 		row = opt_others_find_row(word, len = 2);
-	if (ours && (is_exact(ours, word, len) ? !is_wrong || !row : !row)) {
-		for (size_t i = 0; i < n; i++) {
-			buf_addc(&line->options, ' ');
-			str_shell_quote(&line->options, at[i]);
-		}
-		return n;
-	}
+	if (ours && (is_exact(ours, word, len) ? !is_wrong || !row : !row))
+		return add_ours(line, at, n);
 	return row ? add_theirs(line, row, at, len) : 0;
 }
 

@@ -35,11 +35,9 @@ void screen_end(struct screen *screen)
 		tcsetattr(STDIN_FILENO, TCSAFLUSH, &screen->before);
 }
 
-void screen_measure(struct screen *screen)
+/* A shell that had stopped us has set its own. */
+static void take_keys(struct screen *screen)
 {
-	struct winsize size = {0};
-
-	/* A shell that had stopped us has set its own. */
 	struct termios keys = screen->before;
 
 	keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
@@ -47,6 +45,13 @@ void screen_measure(struct screen *screen)
 	keys.c_cc[VTIME] = 0;
 	if (screen->has_keys)
 		tcsetattr(STDIN_FILENO, TCSANOW, &keys);
+}
+
+void screen_measure(struct screen *screen)
+{
+	struct winsize size = {0};
+
+	take_keys(screen);
 	screen->rows = ROWS;
 	screen->columns = screen->app->columns;
 	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0)

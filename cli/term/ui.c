@@ -107,6 +107,18 @@ void ui_cut(const struct app *app, const char *s, size_t columns, struct buf *ou
 	buf_adds(out, ellipsis);
 }
 
+/* The length of the next piece that stays together. */
+static size_t piece_len(const char *s)
+{
+	bool quoted = false;
+	size_t n = 0;
+
+	for (; s[n] && (quoted || s[n] != ' '); n++)
+		if (s[n] == '`')
+			quoted = !quoted;
+	return n;
+}
+
 static void wrap(
 	const char *s, size_t columns, size_t indent, const char *line_end, struct buf *out)
 {
@@ -114,13 +126,7 @@ static void wrap(
 	bool first = true;
 
 	for (s += strspn(s, " "); *s; s += strspn(s, " ")) {
-		/* The length of the next piece that stays together. */
-		bool quoted = false;
-		size_t n = 0;
-
-		for (; s[n] && (quoted || s[n] != ' '); n++)
-			if (s[n] == '`')
-				quoted = !quoted;
+		size_t n = piece_len(s);
 		AUTO_FREE char *piece = mem_strndup(s, n);
 		size_t wide = str_columns(piece);
 

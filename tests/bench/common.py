@@ -11,12 +11,22 @@ import sys
 import tempfile
 import threading
 import time
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 # What the files are cut from: source code as it is, because compression decides much.
 CODE = Path(os.__file__).parent
 CODE_MAX = 24 << 20
 PROCESS_S = 600
+
+
+def bench(name):
+    """Another bench as a module."""
+    loader = SourceFileLoader(name, str(Path(__file__).with_name(name)))
+    module = module_from_spec(spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
 
 
 class Bench:

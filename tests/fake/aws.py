@@ -37,7 +37,8 @@ def time_text(at):
 
 
 class Group:
-    """`room`: so many launches succeed, then they fail with `refusal`; None: all succeed. `slow`: instances stay Pending."""
+    """`room`: so many launches succeed, then they fail with `refusal`; None: all succeed. `slow`: instances stay Pending. `more`: members of its
+    description; `policy`: whether it has one that is enabled, or none."""
 
     def __init__(self, name, cluster="lab", size=(0, 0, 10), type="g5.xlarge", tags=()):
         self.name, self.type = name, type
@@ -45,18 +46,21 @@ class Group:
         self.tags = {"dlrun/cluster": cluster, **dict(tags)}
         self.instances, self.activities = {}, []
         self.room, self.refusal, self.slow, self.zones = None, NO_CAPACITY, False, ["us-east-1a", "us-east-1b"]
+        self.suspended, self.more, self.policy = ["AZRebalance"], {"NewInstancesProtectedFromScaleIn": "true"}, None
 
     def live(self):
         return [i for i, state in self.instances.items() if state != "Terminating"]
 
 
 class Aws(ScriptedServer):
-    """`groups`: by region and name. `skew`: of its clock, in seconds. `page`: groups in one response. `filters`: whether it heeds them."""
+    """`groups`: by region and name. `types`: where they differ from TYPES, by region and name (None: not there). `page`: groups in one response.
+    `filters`: whether it heeds them."""
 
     def __init__(self, *regions, page=100):
         self.groups = {region: {} for region in regions}
+        self.types = {region: {} for region in regions}
         self.filters = True
-        self.launched, self.tokens, self.skew, self.page, self.count_launches = {}, {}, 0, page, 0
+        self.launched, self.tokens, self.page, self.count_launches = {}, {}, page, 0
         super().__init__()
         self.env = {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": "AKIAFAKE", "AWS_SECRET_ACCESS_KEY": "canary-secret",
                     "AWS_EC2_METADATA_DISABLED": "true"}
@@ -67,7 +71,7 @@ class Aws(ScriptedServer):
         return group
 
     def now(self):
-        return datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=self.skew)
+        return datetime.datetime.now(datetime.timezone.utc)
 
     def settle(self, group):
         """What the service does after a change of the size."""
@@ -127,9 +131,14 @@ class Aws(ScriptedServer):
     def group(self, g):
         return {"AutoScalingGroupName": g.name, "MinSize": g.min, "MaxSize": g.max, "DesiredCapacity": g.desired,
                 "AvailabilityZones": members(g.zones),
-                "SuspendedProcesses": members([{"ProcessName": "AZRebalance"}]), "LaunchTemplate": {"LaunchTemplateId": f"lt-{g.type}", "Version": "$Latest"},
+                "SuspendedProcesses": members({"ProcessName": p} for p in g.suspended), "LaunchTemplate": {"LaunchTemplateId": f"lt-{g.type}", "Version": "$Latest"},
                 "Instances": members({"InstanceId": i, "InstanceType": g.type, "LifecycleState": state} for i, state in g.instances.items()),
-                "Tags": members({"Key": k, "Value": v} for k, v in g.tags.items())}
+                "Tags": members({"Key": k, "Value": v} for k, v in g.tags.items()), **g.more}
+
+    def DescribePolicies(self, groups, form):
+        known = [g for g in groups.values() if g.policy is not None]
+        return {"DescribePoliciesResult": {"ScalingPolicies": members(
+            {"AutoScalingGroupName": g.name, "PolicyName": "p", "Enabled": str(g.policy).lower()} for g in known)}}
 
     def SetDesiredCapacity(self, groups, form):
         group, desired = groups[form["AutoScalingGroupName"]], int(form["DesiredCapacity"])
@@ -159,6 +168,8 @@ class Aws(ScriptedServer):
         group = next((g for g in groups.values() if form["InstanceId"] in g.instances), None)
         if not group:
             raise ValueError("Instance Id not found")
+        if group.instances[form["InstanceId"]].startswith("Warmed"):
+            raise ValueError("It is in a warm pool")
         if form["ShouldDecrementDesiredCapacity"] == "true":
             if group.desired == group.min:
                 raise ValueError("Currently, desiredSize equals minSize. Terminating instance without replacement will violate group's min size constraint.")
@@ -179,10 +190,11 @@ class Aws(ScriptedServer):
         return {"launchTemplateVersionSet": items([{"launchTemplateData": {"instanceType": form["LaunchTemplateId"][3:]}}])}
 
     def DescribeInstanceTypes(self, groups, form):
+        known = TYPES | next(self.types[region] for region in self.groups if self.groups[region] is groups)
         return {"instanceTypeSet": items({
-            "instanceType": name, "processorInfo": {"supportedArchitectures": items(["x86_64"])}, "vCpuInfo": {"defaultVCpus": TYPES[name][0]},
-            "memoryInfo": {"sizeInMiB": TYPES[name][1]}, "gpuInfo": {"gpus": items([{"manufacturer": "NVIDIA", "count": TYPES[name][2]}])},
-        } for name in self.values(form) if name in TYPES)}
+            "instanceType": name, "processorInfo": {"supportedArchitectures": items(["x86_64"])}, "vCpuInfo": {"defaultVCpus": known[name][0]},
+            "memoryInfo": {"sizeInMiB": known[name][1]}, "gpuInfo": {"gpus": items([{"manufacturer": "NVIDIA", "count": known[name][2]}])},
+        } for name in self.values(form) if known.get(name))}
 
     def DescribeInstances(self, groups, form):
         known = [i for i in self.values(form) if i in self.launched]

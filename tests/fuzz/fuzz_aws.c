@@ -34,6 +34,7 @@ static void read_descriptions(const char *text, size_t size)
 	AUTO(aws_types_done) struct aws_types types = {0};
 	AUTO(aws_launches_done) struct aws_launches launches = {0};
 	AUTO(aws_started_done) struct aws_started started = {0};
+	AUTO_STRV struct strv policies = {0};
 	AUTO_ERR struct err err = {0};
 	AUTO_FREE char *next = NULL;
 
@@ -54,6 +55,10 @@ static void read_descriptions(const char *text, size_t size)
 	aws_read_started(&started, text, size, &next, &err);
 	vec_foreach (const struct aws_failure, failure, &started.failures.list)
 		BUG_ON(!str_is_plain(failure->text) || strlen(failure->text) > AWS_MESSAGE_MAX);
+	REPLACE(next, NULL);
+	aws_read_policies(&policies, text, size, &next, &err);
+	for (size_t i = 0; i < policies.n; i++)
+		BUG_ON(!str_is_plain(policies.v[i]));
 	REPLACE(next, NULL);
 	aws_read_nothing(NULL, text, size, &next, &err);
 }

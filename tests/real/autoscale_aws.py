@@ -38,6 +38,7 @@ class Provider:
     def groups(self):
         found = self.ask("groups")
         assert "groups" in found, found
+        self.remarks = found["remarks"]
         return {g["id"]: g for g in found["groups"]}
 
     def grow(self, group, size, token="t1", before=0):
@@ -73,7 +74,9 @@ for region in ("us-east-1", "us-west-2"):
     for name, tags in (("gpu a+b", {"dlrun/cluster": "lab"}), ("theirs", {"dlrun/cluster": "lab", "k8s.io/cluster-autoscaler/enabled": "true"}),
                        ("other", {"dlrun/cluster": "other"}), ("none", {})):
         scaling.create_auto_scaling_group(AutoScalingGroupName=name, MinSize=0, MaxSize=4, DesiredCapacity=1, AvailabilityZones=[region + "a"],
-                                          LaunchTemplate=dict(LaunchTemplateId=made), Tags=[dict(Key=k, Value=v) for k, v in tags.items()])
+                                          LaunchTemplate=dict(LaunchTemplateId=made), Tags=[dict(Key=k, Value=v) for k, v in tags.items()],
+                                          NewInstancesProtectedFromScaleIn=region == "us-west-2")
+scaling.put_scaling_policy(AutoScalingGroupName="gpu a+b", PolicyName="p", AdjustmentType="ChangeInCapacity", ScalingAdjustment=-1)
 """
 
 
@@ -89,6 +92,9 @@ def test_with_a_server_that_checks_signatures(w):
             template = ours["template"]
             assert template["labels"]["node.kubernetes.io/instance-type"] == "g5.xlarge" and template["room"]["nvidia.com/gpu"] == 1, ours
             assert [g["weight"] for g in groups.values()] == [0, 0, 1, 1]
+            assert [(r.partition(": ")[0], w) for r in aws.remarks for w in ("Cluster Autoscaler", "scaling policy", "scale-in") if w in r] == [
+                ("theirs@us-west-2", "Cluster Autoscaler"), ("gpu a+b@us-west-2", "scaling policy"),
+                ("theirs@us-east-1", "Cluster Autoscaler"), ("gpu a+b@us-east-1", "scale-in")] and len(aws.remarks) == 4, aws.remarks
             assert "Cluster Autoscaler" in groups["theirs@us-east-1"]["refused"] and "refused" not in ours
             assert "Cluster Autoscaler" in aws.grow("theirs@us-east-1", 2)["error"]
             # From 0, which it is not: by its size. Moto has no LaunchInstances.
@@ -110,7 +116,7 @@ def test_with_a_server_that_checks_signatures(w):
 def test_launches_fail_by_class(w):
     with Aws("us-east-1") as server, Provider(w, server.env, "us-east-1") as aws:
         group = server.add("us-east-1", Group("gpu"))
-        group.room, server.skew = 0, 7200
+        group.room = 0
         assert aws.groups()["gpu@us-east-1"]["template"]["room"]["nvidia.com/gpu"] == 1
         for refusal, want in (
                 (group.refusal, "capacity"), ("Could not launch Spot Instances. UnfulfillableCapacity - Unable to fulfill capacity.", "capacity"),
@@ -200,6 +206,72 @@ def test_descriptions_that_are_denied(w):
         server.drop_rules()
         seen = aws.groups()["gpu@us-east-1"]
         assert seen["template"] and "failure" not in seen and seen["instances"][0]["since"], seen
+
+
+def test_types_differ_by_region(w):
+    with Aws("us-east-1", "us-west-2", "eu-west-1") as server, Provider(w, server.env, *server.groups) as aws:
+        for region in server.groups:
+            server.add(region, Group("gpu"))
+        server.types["us-west-2"]["g5.xlarge"] = 8, 32768, 2
+        server.types["us-east-1"]["g5.xlarge"] = None
+        for _ in range(2):
+            groups = aws.groups()
+            assert "template" not in groups["gpu@us-east-1"] and "no type g5.xlarge in us-east-1" in groups["gpu@us-east-1"]["failure_text"], groups
+            assert [groups[f"gpu@{r}"]["template"]["room"]["nvidia.com/gpu"] for r in ("us-west-2", "eu-west-1")] == [2, 1], groups
+        assert sum(server.form(r)["Action"] == "DescribeInstanceTypes" for r in server.requests) == 3
+
+
+FINDINGS = (
+    ({"suspended": []}, "not changed, its process AZRebalance"), ({"suspended": ["AZRebalance", "Launch"]}, "not changed, its process Launch"),
+    ({"tags": {"k8s.io/cluster-autoscaler/enabled": "true"}}, "not changed, it has tags of the Cluster Autoscaler"),
+    ({"tags": {"k8s.io/cluster-autoscaler/enabled": "false"}}, "the Cluster Autoscaler may"), ({"tags": {"karpenter.sh/discovery": "lab"}}, "Karpenter"),
+    ({"policy": True}, "a scaling policy"), ({"more": {}}, "scale-in protection"), ({"more": {"CapacityRebalance": "true"}}, "CapacityRebalance"),
+    ({"more": {"MaxInstanceLifetime": 86400}}, "MaxInstanceLifetime"), ({"more": {"HealthCheckType": "EC2,ELB"}}, "health checks"),
+    ({"suspended": ["AZRebalance", "Terminate"]}, "process Terminate"), ({"more": {"WarmPoolConfiguration": {"MinSize": 1}}}, "warm pool"),
+    ({"more": {"MixedInstancesPolicy": {"InstancesDistribution": {"OnDemandPercentageAboveBaseCapacity": 50}}}}, "some of its machines are spot"))
+
+
+def test_what_else_may_end_machines_is_a_remark(w):
+    """One for each, with the groups that have it."""
+    with Aws("us-east-1") as server, Provider(w, server.env, "us-east-1") as aws:
+        for about, _ in FINDINGS:
+            group = server.add("us-east-1", Group(f"g{len(server.groups['us-east-1'])}"))
+            group.suspended, group.policy = about.get("suspended", group.suspended), about.get("policy")
+            group.tags |= about.get("tags", {})
+            group.more = about.get("more") and {**group.more, **about["more"]} if "more" in about else group.more
+        aws.groups()
+        assert len(aws.remarks) == len(FINDINGS), aws.remarks
+        for i, (_, text) in enumerate(FINDINGS):
+            assert [r.partition(":")[0] for r in aws.remarks if text in r] == [f"g{i}@us-east-1"], (text, aws.remarks)
+        for i in range(5):
+            server.add("us-east-1", Group(f"new{i}")).more = {}
+        server.add("us-east-1", Group("theirs", cluster="else")).more = {}
+        server.groups["us-east-1"]["g5"].suspended.append("AlarmNotification")
+        server.groups["us-east-1"]["g9"].suspended += ["ReplaceUnhealthy"]
+        aws.groups()
+        assert len(aws.remarks) == len(FINDINGS) - 2, aws.remarks
+        assert any(r.startswith("g6@us-east-1, new0@us-east-1, new1@us-east-1 and 3 more: ") for r in aws.remarks), aws.remarks
+
+
+def test_policies_that_may_not_be_read(w):
+    with Aws("us-east-1") as server, Provider(w, server.env, "us-east-1") as aws:
+        server.add("us-east-1", Group("gpu")).policy = True
+        denied = server.rule(server.action("DescribePolicies"), lambda _: server.refuse("AccessDenied", "not you", 403))
+        for _ in range(2):
+            assert aws.groups()["gpu@us-east-1"]["template"] and not aws.remarks, aws.remarks
+        assert denied.fired == 1
+
+
+def test_machines_that_their_group_does_not_count_stay(w):
+    """In standby or a warm pool: their end would make the size one too low, or is refused."""
+    with Aws("us-east-1") as server, Provider(w, server.env, "us-east-1") as aws:
+        group = server.add("us-east-1", Group("gpu", size=(0, 3, 3)))
+        standby, warm, idle = group.instances
+        group.instances |= {standby: "Standby", warm: "Warmed:Stopped"}
+        group.desired = 1
+        ended = aws.shrink("gpu@us-east-1", 0, standby, warm, idle)["instances"]
+        assert [i.get("error", "")[-14:] for i in ended] == [" state Standby", "Warmed:Stopped", ""], ended
+        assert group.desired == 0 and group.instances == {standby: "Standby", warm: "Warmed:Stopped", idle: "Terminating"}, group.instances
 
 
 def test_a_region_that_is_away(w):
@@ -296,7 +368,7 @@ def test_settings_that_are_none(w):
     path = Path(w.dlrun).parent / "tests/real/aws_tool"
     if not path.exists():
         raise Skip("aws_tool is not built")
-    for regions, env, want in ((["us east"], {}, "no region"), (["a", "a"], {}, "twice"),
+    for regions, env, want in ((["us east"], {}, "not an AWS region"), (["a", "a"], {}, "twice"),
                                (["us-east-1"], {"AWS_ENDPOINT_URL": "http://aws.example"}, "neither https nor of this machine")):
         done = w.command([path, "1", *regions], env=env)
         assert done.rc == 1 and want in done.err and "[autoscale.settings]" in done.err, done

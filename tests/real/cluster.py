@@ -418,7 +418,7 @@ class Cluster:
     def kubectl(self, *args, config=None, check=True, **more):
         """Its standard output; of `-o json` what that says."""
         done = subprocess.run(self.kubectl_argv(*args, config=config), stdin=more.pop("stdin", subprocess.DEVNULL), capture_output=True,
-                              text=True, timeout=more.pop("timeout", STEP_S), **more)
+                              text=True, timeout=more.pop("timeout", busy_s(STEP_S)), **more)
         if check and done.returncode:
             raise AssertionError(f"kubectl {' '.join(args)}: {done.stdout}{done.stderr}")
         return json.loads(done.stdout) if "json" in args and "-o" in args else done.stdout

@@ -112,7 +112,7 @@ def test_machines_that_do_not_become_nodes(w):
         here.machines.faults(boot={here.id("a"): -1})
         here.add_pods(1)
         here.turn_ok()
-        name = here.machines.machines(here.id("a"))[0]["id"]
+        name = f"{here.machines.machines(here.id('a'))[0]['id']}-x"
         template = here.groups[0]["template"]
         here.c.fake_node(name, template["labels"], taints=template["taints"], **template["room"])
         change(here, name, spec={"providerID": f"kwok://zone-1/{name}"})
@@ -121,6 +121,49 @@ def test_machines_that_do_not_become_nodes(w):
             here.turn_ok()
             time.sleep(1)  # Late is who has not come in a second.
         assert len(here.bound()) == 1 and here.sizes() == {"a": 1}, (here.nodes(), here.machines.calls())
+        assert f"may be node {name} by another id: both count" in here.last.err, here.last
+        here.remove_pods()
+        here.c.delete("Node", name)
+
+
+def test_the_object_of_a_node_is_deleted(w):
+    """By a person: its machine is not one that never became a node, and is left to them."""
+    with lab(w, a=8) as here:
+        here.settings(boot="1s")
+        here.add_pods(1)
+        here.turn_ok()
+        placed(here, 1)
+        here.turn_ok()
+        name = here.bound()[0]["spec"]["nodeName"]
+        here.c.api("DELETE", f"/api/v1/nodes/{name}")
+        here.remove_pods()
+        for _ in range(3):
+            here.turn_ok()
+            time.sleep(1)
+        assert here.sizes() == {"a": 1} and not here.machines.calls("shrink"), here.machines.calls("shrink")
+        assert f"its machine {name} is late, and is not ended because it may have been a node" in here.last.err, here.last
+
+
+def test_half_a_gang_that_has_come(w):
+    """What has become nodes is not undone: it goes when nothing runs there any more, as all nodes do."""
+    with lab(w, a=2, b=8) as here:
+        here.machines.faults(room={here.id("b"): {"machines": 0, "class": "quota", "how": "error"}})
+        here.add_gang("g", RANKS)
+        here.turn_ok()
+        placed(here, 2)
+        for _ in range(3):
+            here.turn_ok()
+        assert here.sizes() == {"a": 2} and not here.machines.calls("shrink"), here.machines.calls("shrink")
+        here.remove_pods()
+        events = []
+
+        def gone():
+            events.extend(here.turn_ok())
+            return not here.nodes()
+        here.c.wait(gone, "the end of the idle machines", SOON_S)
+        names = [e["node"] for e in done(events, "cordon")]
+        asked = [i for c in here.machines.calls("shrink") for i in c["instances"]]
+        assert sorted(asked) == sorted(names) and len(names) == 2, (asked, events)
 
 
 def test_a_provider_that_is_silent_when_it_counts(w):

@@ -4,9 +4,11 @@
 and ends. It is killed at each call of the provider, runs twice, and loses the API server: nothing is bought twice, nothing that runs ends."""
 
 import collections
+import concurrent.futures
 import contextlib
 import fcntl
 import json
+import resource
 import signal
 import threading
 
@@ -30,6 +32,9 @@ KIND = {"kubernetes.io/arch": "arm64"}
 CELLS = [(v, t) for v in ("groups", "grow", "status", "shrink") for t in ("before", "after")] if ALL else [
     ("grow", "before"), ("grow", "after"), ("shrink", "after")]
 AWAY_S = 60 if ALL else 15
+# The whole of it: pods without a gang, and gangs of so many machines.
+PODS, GANGS, WIDE = (2000, 16, 64) if ALL else (40, 3, 4)
+WHOLE_S = 1200 if ALL else 120
 # For what takes a few turns, on a machine that has a lot else to do.
 SOON_S = 60
 RULES = [
@@ -49,8 +54,13 @@ class Lab:
         self.s, self.c, self.w, self.tag = s, s.cluster, s.w, s.namespace
         room = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti", "nvidia.com/gpu": str(GPUS)}
         self.groups = [{"id": self.id(name), "min": 0, "max": most, "desired": 0, "price": 10.0 + i,
-                        "template": {"labels": {"tests/pool": self.tag, **KIND}, "taints": [FAKE, GPU], "room": room}}
+                        "template": {"labels": {"tests/pool": self.tag, **KIND}, "taints": [FAKE, GPU], "room": {**room}}}
                        for i, (name, most) in enumerate(sizes.items())]
+        # One without GPUs, whose pods select it.
+        self.small = "small" in sizes and next(g["template"] for g in self.groups if g["id"] == self.id("small"))
+        if self.small:
+            self.small["labels"]["tests/pool"], self.small["taints"] = f"{self.tag}-small", [FAKE]
+            del self.small["room"]["nvidia.com/gpu"]
         self.machines = Machines(self.w.dir / "machines", self.groups, self.c)
         self.settings(**settings)
         self.started = []
@@ -100,12 +110,14 @@ class Lab:
                 "name": f"{name}{i}", "annotations": {"tests/hold": "1"}}, "spec": self.spec(gpus)})
         self.judged()
 
-    def add_gang(self, name, ranks):
+    def add_gang(self, name, ranks, suspend=False, wait=True):
         """As dlrun's Jobs are."""
         labels = {"dlrun.io/run-id": name, "dlrun.io/attempt": "1"}
         self.c.apply({"kind": "Job", "metadata": {"name": name, "labels": labels}, "spec": {
-            "completionMode": "Indexed", "completions": ranks, "parallelism": ranks, "backoffLimit": 0,
+            "suspend": suspend, "completionMode": "Indexed", "completions": ranks, "parallelism": ranks, "backoffLimit": 0,
             "template": {"metadata": {"labels": labels, "annotations": {"tests/hold": "1"}}, "spec": self.spec(GPUS)}}}, namespace=self.tag)
+        if not wait:
+            return
         self.c.wait(lambda: len(self.pods()) == ranks, f"the pods of {name}")
         self.judged()
 
@@ -115,19 +127,31 @@ class Lab:
     def bound(self):
         return [p for p in self.pods() if p["spec"].get("nodeName")]
 
-    def judged(self):
-        """The scheduler has looked at all pods."""
-        self.c.wait(lambda: all(p["spec"].get("nodeName") or p.get("status", {}).get("conditions") for p in self.pods()), "the scheduler")
+    def add_small(self, i):
+        """A pod for a machine without GPUs."""
+        spec = {**self.spec(0), "nodeSelector": self.small["labels"]}
+        spec["containers"][0]["resources"] = {"requests": {"cpu": str((1, 2, 4, 8)[i % 4]), "memory": f"{1 + i % 7}Gi"}}
+        self.c.api("POST", f"/api/v1/namespaces/{self.tag}/pods", {"kind": "Pod", "apiVersion": "v1", "metadata": {
+            "name": f"s{i}", "annotations": {"tests/hold": "1"}}, "spec": spec})
+
+    def judged(self, n=0, seconds=SOON_S):
+        """The scheduler has looked at all pods, at least so many."""
+        def judged():
+            pods = self.pods()
+            return len(pods) >= n and all(p["spec"].get("nodeName") or p.get("status", {}).get("conditions") for p in pods)
+        self.c.wait(judged, "the scheduler", seconds)
 
     def remove_pods(self):
-        self.c.api("DELETE", f"/apis/batch/v1/namespaces/{self.tag}/jobs", propagationPolicy="Background")
-        self.c.api("DELETE", f"/api/v1/namespaces/{self.tag}/pods", gracePeriodSeconds="0")
-        self.c.wait(lambda: not self.pods(), "the end of the pods", SOON_S)
+        for path, query in ((f"/apis/batch/v1/namespaces/{self.tag}/jobs", {"propagationPolicy": "Background"}),
+                            (f"/api/v1/namespaces/{self.tag}/pods", {"gracePeriodSeconds": "0"})):
+            # The server may cut a request for so many.
+            self.c.wait(lambda path=path, query=query: self.c.api("DELETE", path, **query), f"the end of {path}", WHOLE_S)
+        self.c.wait(lambda: not self.pods(), "the end of the pods", WHOLE_S)
 
     # --- machines
 
     def nodes(self):
-        return [n for n in self.c.get("Node") if n["metadata"]["labels"].get("tests/pool") == self.tag]
+        return [n for n in self.c.get("Node") if n["metadata"]["labels"].get("tests/pool") in (self.tag, f"{self.tag}-small")]
 
     def sizes(self):
         """Of the groups that have machines."""
@@ -199,6 +223,79 @@ def test_what_waits_gets_machines_and_they_go_when_it_has_ended(w):
         here.turn_ok()
         print(f"the next autoscaler had the Lease after {time.monotonic() - begin:.1f} s", flush=True)
         assert here.c.get("Lease", "dlrun-autoscale", SYSTEM)["spec"]["holderIdentity"] == ""
+
+
+class Usage:
+    """What a process of a turn took."""
+
+    def __init__(self, here, *words):
+        begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.done = here.w.run(*words)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.s, self.cpu_s = time.monotonic() - begin, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def __str__(self):
+        return f"{self.s:.1f} s, {self.cpu_s:.2f} s of CPU with its providers"
+
+
+def peak(child):
+    """(MiB, seconds of CPU) of a process that runs, without what it started."""
+    status = Path(f"/proc/{child.pid}/status").read_text()
+    ticks = Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2].split()
+    return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) >> 10, sum(map(int, ticks[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def by_group(names):
+    return collections.Counter(n.rpartition("-")[0] for n in names)
+
+
+def test_the_whole_of_it(w):
+    """Small pods and gangs that one group has not enough machines for: what a plan says is what is bought and what the scheduler then
+    places. No machine is there for a part of a gang. DLRUN_TESTS=all: 2,000 pods and 16 gangs of 64 machines of 8 GPUs."""
+    most = GANGS * WIDE
+    with lab(w, small=PODS, a=most * 3 // 4, b=most, settings={"step": 10000, "removals": 1000}) as here:
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            list(threads.map(here.add_small, range(PODS)))
+        for i in range(GANGS):
+            here.add_gang(f"g{i}", WIDE, wait=False)
+        # Neither of the groups has enough for this one, nor have both.
+        here.add_gang("big", 2 * most, suspend=True, wait=False)
+        whole = PODS + most
+        here.judged(whole, WHOLE_S)
+        seen = Usage(here, "autoscale", "plan", "-t", "k", "--settings", "autoscale.yaml", "--json")
+        plan = json.loads(seen.done.out)["plan"]
+        assert (plan["helped"], plan["waiting"]) == (whole, whole + 2 * most), (plan["helped"], plan["waiting"], plan["not_helped"])
+        planned = collections.Counter({p["group"]: 0 for p in plan["placements"] if p.get("group")})
+        for p in plan["placements"]:
+            planned[p.get("group")] += p["pods"] if p.get("group") else 0
+        del planned[None]
+        begin = time.monotonic()
+        loop = here.start("--json")
+        here.c.wait(lambda: len(here.nodes()) >= plan["bound"]["nodes"], "the machines of the plan", WHOLE_S, least=1)
+        nodes_s = time.monotonic() - begin
+        here.c.wait(lambda: len(here.bound()) == whole, "all pods on machines", WHOLE_S, least=2)
+        placed_s = time.monotonic() - begin
+        pods, sizes = here.bound(), {here.id(g): n for g, n in here.sizes().items()}
+        assert by_group(p["spec"]["nodeName"] for p in pods) == planned, (by_group(p["spec"]["nodeName"] for p in pods), planned)
+        gangs = collections.Counter(p["metadata"].get("labels", {}).get("dlrun.io/run-id") for p in pods)
+        assert gangs == {None: PODS, **{f"g{i}": WIDE for i in range(GANGS)}}, gangs
+        # Each machine with GPUs has a pod of a whole gang, and none was ended: no hour of one is of a part of a gang.
+        assert sizes[here.id("a")] + sizes[here.id("b")] == most and not here.machines.calls("shrink"), (sizes, here.said())
+        nodes, least = sum(sizes.values()), plan["bound"]["nodes_least"]
+        made = sorted(n["metadata"]["creationTimestamp"] for n in here.nodes())
+        rss, cpu_s = peak(loop)
+        grows = here.said().count('"do":"grow"')
+        print(f"{PODS} pods and {GANGS} gangs of {WIDE} x {GPUS} GPUs: {nodes} nodes, planned {plan['bound']['nodes']}, no packing has less "
+              f"than {least} ({100 * (nodes - least) / least:.1f} % over); pods by group {dict(planned)}", flush=True)
+        print(f"a plan: {seen}; from the start of the loop to the last node of the plan {nodes_s:.1f} s ({made[0]} to {made[-1]}), to the "
+              f"last pod placed {placed_s:.1f} s; the loop: {rss} MiB, {cpu_s:.1f} s of CPU, {grows} grows", flush=True)
+        assert nodes <= 1.1 * least + 2, (nodes, least)
+        loop.terminate()
+        assert loop.wait(60) == 0, here.said()
+        idle = Usage(here, *here.words("--once", "-v"))
+        notes = [line for line in idle.done.err.splitlines() if "turn:" in line]
+        print(f"a turn in which nothing is to be done: {idle}; {notes}", flush=True)
+        assert "problem\":true" not in here.said(), here.said()[-4000:]
 
 
 def test_a_group_that_has_none_is_replaced_in_the_same_turn(w):
@@ -295,6 +392,10 @@ def test_two_at_once_and_the_first_is_killed(w):
         here.add_pods(2)
         here.c.wait(lambda: len(here.bound()) == 2, "pods on machines", SOON_S)
         holder = here.c.get("Lease", "dlrun-autoscale", SYSTEM)["spec"]["holderIdentity"]
+        # Who wants one turn gives up while the other one works.
+        done = w.run(*here.words("--once"))
+        check_error_form(done.err, "autoscale.lease")
+        assert holder in done.err and done.rc == 1, done
         second = here.start()
         here.c.wait(lambda: "waiting" in second.log.read_text() or second.poll() is not None, "the second one waits", SOON_S)
         calls = len(here.machines.calls())
@@ -423,6 +524,7 @@ def without_capacity(w, *zones):
         east.room = 0
         for group in (east, west):
             group.zones = zones or group.zones
+        east.more = {}
         begin = time.monotonic()
         here.start()
         here.add_pods(3, gpus=1)
@@ -433,6 +535,7 @@ def without_capacity(w, *zones):
         assert any(aws.form(r)["Action"] == "LaunchInstances" for r in aws.requests) == bool(zones)
         state = json.loads(here.c.get("ConfigMap", "dlrun-autoscale-state", SYSTEM)["data"]["state"])["groups"]
         assert [g["failure"] for i, g in state.items() if "east" in i] == ["capacity"], state
+        assert here.said().count("scale-in protection") == 1, here.said()
         here.remove_pods()
         here.c.wait(lambda: not here.nodes(), "the end of all machines", 2 * SOON_S)
         assert not west.live() and west.desired == 0, (west.instances, here.said())

@@ -168,10 +168,13 @@ def test_places_that_are_not_ours(w):
     w.refused("data", "push", id="usage", rc=2)
 
 
+def script_text():
+    return "".join((Path(__file__).parents[2] / "lib/node/runner" / name).read_text() for name in ("73-store.sh", "store.sh"))
+
+
 def script(w, *words, **more):
     """The script of versions by itself, at the place."""
-    parts = [(Path(__file__).parents[2] / "lib/node/runner" / name).read_text() for name in ("73-store.sh", "store.sh")]
-    return subprocess.Popen(["sh", "-c", "".join(parts), "dlrun", words[0], str(w.dir / "place"), *words[1:]], env=w.env,
+    return subprocess.Popen(["sh", "-c", script_text(), "dlrun", words[0], str(w.dir / "place"), *words[1:]], env=w.env,
                             stderr=subprocess.PIPE, stdout=subprocess.PIPE, **more)
 
 
@@ -220,6 +223,87 @@ def test_a_version_is_what_its_list_says(w):
     put = script(w, "put", "key", "two", "-", "0", stdin=subprocess.PIPE)
     put.communicate(packed(*ending("part-key-two", 1)))
     assert put.returncode == 0 and (place / ".dlrun/current/a").read_text() == "a", put.returncode
+
+
+def is_consistent(place):
+    """What has a list is there as the list says."""
+    for made in (place / ".dlrun").glob("d-*.list"):
+        lines = [line.split(" ") for line in made.read_text().splitlines() if line.startswith("f ")]
+        for _, _, size, digest, path in lines:
+            data = (made.with_suffix("") / path).read_bytes()
+            assert len(data) == int(size) and hashlib.sha256(data).hexdigest() == digest, (made, path)
+
+
+def stops_at(w, tool, argument):
+    """An environment whose tool waits when it gets the argument: `at` tells, `go` releases it."""
+    stop = w.dir / f"stop-{tool}"
+    stop.mkdir()
+    (stop / tool).write_text(f"""#!/bin/sh
+case $1 in {argument}) : >{stop}/at; until [ -e {stop}/go ]; do sleep 0.05; done ;; esac
+exec {shutil.which(tool)} "$@"
+""")
+    (stop / tool).chmod(0o755)
+    return stop, {**w.env, "PATH": f"{stop}:{w.env['PATH']}"}
+
+
+def test_a_removal_beside_a_push_of_the_same_version(w):
+    place = w.dir / "place"
+    for key in ("first", "second"):
+        assert script(w, "begin", key, "one").wait() == 0
+        put = script(w, "put", key, "one", "-", "0", stdin=subprocess.PIPE)
+        stream = packed((f"part-{key}-one/b", b"b"), *ending(f"part-{key}-one", 1))
+        if key == "second":
+            # Between the steps of a removal.
+            stop, env = stops_at(w, "mv", ID)
+            rm = subprocess.Popen(["sh", "-c", script_text(), "dlrun", "rm", str(place), ID], env=env)
+            wait_for(lambda: (stop / "at").exists(), "the list's end", 30)
+        put.communicate(stream)
+        assert put.returncode == 0 and (place / ".dlrun" / ID / "b").exists(), put.returncode
+    (stop / "go").touch()
+    assert rm.wait() == 0
+    assert not list((place / ".dlrun").glob("d-*")), list((place / ".dlrun").iterdir())
+
+
+def test_a_removal_of_all_beside_a_push(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    for number in range(20):
+        w.write(f"data/set/{number}", str(number) * 1000)
+    stop, env = stops_at(w, "sync", "*")
+    child = subprocess.Popen([w.dlrun, "data", "push", "data/set", "-q"], cwd=w.tree, env=env)
+    wait_for(lambda: (stop / "at").exists(), "the end of the push", 30)
+    w.ok("data", "rm", "data/set")
+    assert not list(place.iterdir()), list(place.rglob("*"))
+    (stop / "go").touch()
+    # It begins again.
+    assert child.wait() == 0
+    check(w, place)
+
+
+def test_removals_and_pushes_at_any_point(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    for number in range(60):
+        w.write(f"data/set/{number}", os.urandom(10000))
+    rng, over = random.Random(5), threading.Event()
+
+    def remove():
+        while not over.is_set():
+            listed = json.loads(w.ok("data", "ls", "--json").out)["versions"]
+            name = f"@{rng.choice(listed)['version']}" if listed and rng.random() < 0.7 else ""
+            w.run("data", "rm", f"data/set{name}")
+    remover = threading.Thread(target=remove)
+    remover.start()
+    try:
+        for number in range(KILLS):
+            w.write(f"data/set/{number % 60}", os.urandom(rng.choice((10, 100000))))
+            w.run("data", "push", "data/set")
+    finally:
+        over.set()
+        remover.join()
+    is_consistent(place)
+    push(w)
+    check(w, place)
 
 
 def test_what_a_run_makes_in_a_version_is_in_no_other(w):

@@ -80,12 +80,14 @@ class Api:
 
 
 def fake_node(api, name, labels, taints, room, **spec):
-    """Make or complete a node that kwok manages; its capacity is the room."""
+    """Make or complete a node that kwok manages; its capacity is the room from the beginning: of one without it kwok says how much it has,
+    and the scheduler would place pods by that."""
+    capacity = {k: str(v) for k, v in {"pods": 110, **room}.items()}
+    status = {"capacity": capacity, "allocatable": capacity}
     node = {"apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": {
                 "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name, **(labels or {})}},
-            "spec": {"taints": taints, **spec}}
-    api("PATCH", f"/api/v1/nodes/{name}", node, kind="application/apply-patch+yaml", fieldManager="tests", force="true")
-    capacity = {k: str(v) for k, v in {"pods": 110, **room}.items()}
-    api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"capacity": capacity, "allocatable": capacity}},
-        kind="application/merge-patch+json")
+            "spec": {"taints": taints, **spec}, "status": status}
+    made = api("PATCH", f"/api/v1/nodes/{name}", node, kind="application/apply-patch+yaml", fieldManager="tests", force="true")
+    if made["status"].get("allocatable") != capacity:
+        api("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, kind="application/merge-patch+json")

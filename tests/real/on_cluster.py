@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs test files on two clusters, which are started for them and end with them: each takes the next file that is left.
+"""Runs test files on two clusters, which are started for them and end with them: each takes the next file that is left, of which
+those that took longest the last time are first.
 
     tests/real/on_cluster.py DLRUN FILE… [-- NAME…]      NAME: only the tests whose names contain it
 
@@ -8,6 +9,7 @@ Closes with the names of the tests that failed and the sum of the verdicts.
 """
 
 import concurrent.futures
+import json
 import os
 import re
 import signal
@@ -19,8 +21,11 @@ import traceback
 
 from cluster import STATE, Cluster
 from harness import Missing
+from pypi import CACHE
 
 CLUSTERS = 2
+# Seconds that a file took, beside what the tests have built; a new one comes first.
+TIMES = CACHE / "cluster-times.json"
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.M)
 FAILED = re.compile(r"^failed: .*$", re.M)
 
@@ -32,6 +37,8 @@ class Turns:
         self.dlrun, self.files, self.names = dlrun, list(files), names
         self.lock, self.children = threading.Lock(), set()
         self.counts, self.failures, self.missing = [], [], set()
+        self.seconds = read_times()
+        self.files.sort(key=lambda file: -self.seconds.get(os.path.basename(file), 1000))
 
     def next(self):
         with self.lock:
@@ -80,9 +87,19 @@ class Turns:
             for part in broken:
                 cluster.start(part)
         with self.lock:
-            print(f"{name}: {time.monotonic() - begin:.0f} s\n{said}", flush=True)
+            seconds = time.monotonic() - begin
+            print(f"{name}: {seconds:.0f} s\n{said}", flush=True)
+            if not self.names:
+                self.seconds[name] = round(seconds)
             self.counts.append(counts)
             self.failures += failures
+
+
+def read_times():
+    try:
+        return json.loads(TIMES.read_text())
+    except (OSError, ValueError):
+        return {}
 
 
 def main():
@@ -92,6 +109,9 @@ def main():
     signal.signal(signal.SIGTERM, turns.end)
     with concurrent.futures.ThreadPoolExecutor(CLUSTERS) as pool:
         list(pool.map(turns.work, range(min(CLUSTERS, len(turns.files)))))
+    if not turns.names:
+        TIMES.with_suffix(".new").write_text(json.dumps(turns.seconds, indent=0, sort_keys=True))
+        TIMES.with_suffix(".new").replace(TIMES)
     for reason in turns.missing:
         print(f"{'failed' if os.environ.get('CI') else 'skipped'}: {reason}")
         turns.counts.append([0, 1, 0] if os.environ.get("CI") else [0, 0, 1])

@@ -219,18 +219,20 @@ def each_login_of_the_user(node):
     """The program has the login's umask and language, as one that was not given to several."""
     def said(each, run, give, lc):
         each.env = {key: value for key, value in each.env.items() if key != "LC_ALL"} | ({"LC_ALL": lc} if lc else {})
+        # Until its end: each conversation may be the one that begins what takes the attempts.
         old = os.umask(0o027)
         try:
             give(each, run, "sh", "-c", "umask; echo ${LC_ALL-none}")
+            assert end_of(each.wait(run))[0] == "succeeded"
         finally:
             os.umask(old)
-        assert end_of(each.wait(run))[0] == "succeeded"
         return each.log(run)
     one, *others = nodes(node)
     # What takes the attempts of a node has the login that began it.
     for each, lc in zip(others, (None, "C.UTF-8")):
         plain = said(one, f"plain-{each.name}", lambda each, *words: each.submit(*words), lc)
-        assert said(each, f"pooled-{each.name}", submit, lc) == plain == f"0027\n{lc or 'none'}\n".encode(), plain
+        pooled = said(each, f"pooled-{each.name}", submit, lc)
+        assert pooled == plain == f"0027\n{lc or 'none'}\n".encode(), (pooled, plain)
 
 
 @each_shell

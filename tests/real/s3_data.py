@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Versions of data in a bucket (`dlrun data` for places in S3): what travels, what is there after a kill, what a pod reads.
 
-DLRUN_DATA_KILLS: how many pushes are killed (20).
+DLRUN_DATA_KILLS: how many pushes are killed (20; 100 in DLRUN_TESTS=all).
 """
 
 import random
@@ -15,7 +15,7 @@ from harness import *  # noqa: F403
 from s3 import Cutter, Reader
 from s3site import S3Server
 
-KILLS = int(os.environ.get("DLRUN_DATA_KILLS", 20))
+KILLS = int(os.environ.get("DLRUN_DATA_KILLS", 100 if os.environ.get("DLRUN_TESTS") == "all" else 20))
 MIB = 1 << 20
 # Nobody listens there: pushes speak with the bucket alone.
 KUBECONFIG = """apiVersion: v1
@@ -152,7 +152,7 @@ def test_a_server_that_is_too_busy(w):
     good, sent = 1, []
 
     def noted(*parts):
-        notes = [p.read_text().partition("\n")[2] for p in w.dir.rglob("*.upload")]
+        notes = [p.read_text().partition("\n")[2] for p in w.dir.rglob("*.uploads/*")]
         return notes and {str(n - 1) for n in parts} <= json.loads(notes[0])["parts"].keys()
 
     def spoil(request):
@@ -206,6 +206,40 @@ def test_files_that_change_while_they_are_sent(w):
             push(w)
             check(w, s3, path.name, address)
             w.ok("data", "rm", "data/set")
+        cutter.close()
+
+
+def test_a_removal_beside_a_push(w):
+    """What it counts on may be deleted: it makes no version, nor begins beside a removal."""
+    removed = []
+
+    def spoil(request):
+        if len(removed) < 2 and re.match(rb"PUT \S*\.list ", request):
+            env = {"AWS_ENDPOINT_URL_S3": s3.endpoint}
+            name = re.search(rb"set(?:@|%40)(d-\w+)", request)[1].decode()
+            w.ok("data", "rm", f"data/set@{name}" if removed else "data/set", env=env)
+            removed.append(name)
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 40, spoil)
+        address = place(w, s3, cutter.endpoint)
+        for name in "abc":
+            w.write(f"data/set/{name}", name)
+        old(w)
+        for n in (1, 2):
+            w.refused("data", "push", "data/set", id="data.place", rc=1, says="was removed while it was pushed")
+            assert len(removed) == n and not [key for key in keys(s3) if not key.endswith("current")], keys(s3)
+        done = push(w)
+        check(w, s3, "pod", address)
+        # A removal that was cut.
+        for mark, name in (("rm", "data/set"), (f"{done['version']}.rm", f"data/set@{done['version']}")):
+            lose(s3, done["version"], ".list")
+            s3.signed("PUT", f"sets/set@{mark}", {})
+            w.refused("data", "push", "data/set", id="data.place", rc=1, says=["is being removed", f"dlrun data rm {name}"])
+            w.ok("data", "rm", name)
+            assert push(w)["files_sent"] == 3
+        w.ok("data", "rm", "data/set")
+        assert not keys(s3), keys(s3)
         cutter.close()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of S3 that checks signatures: moto, of the package index, as a process of the tests."""
+"""Servers of S3 that check signatures, as processes of the tests: moto, of the package index, and `rclone serve s3`."""
 
 import contextlib
 import json
@@ -12,8 +12,10 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+from gotools import go_tool
 from harness import Missing, wait_for
 from pypi import made_once
+from registries import free_port, listens
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "lib/kube/job"
 # Any key will do until the server is told to check.
@@ -96,6 +98,24 @@ class S3Server:
 
     def __exit__(self, *_):
         self.close()
+
+
+class RcloneServer(S3Server):
+    """Buckets are directories below `top`, objects files in them."""
+
+    def __init__(self, directory):
+        self.port, self.top, self.secret = free_port(), directory / "rclone-s3", "rclone-canary-secret"
+        self.address, self.log = f"127.0.0.1:{self.port}", directory / f"rclone-{self.port}.log"
+        self.endpoint = f"http://{self.address}"
+        (self.top / self.bucket).mkdir(parents=True)
+        self.env = {"AWS_ENDPOINT_URL_S3": self.endpoint, "AWS_ACCESS_KEY_ID": "RCLONEKEY", "AWS_SECRET_ACCESS_KEY": self.secret,
+                    "AWS_EC2_METADATA_DISABLED": "true"}
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen([go_tool("rclone"), "serve", "s3", "--config", "/dev/null", "--addr", self.address,
+                                             "--auth-key", f"RCLONEKEY,{self.secret}", self.top], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        wait_for(lambda: self.process.poll() is not None or listens(self.port), "rclone", 60)
+        if self.process.poll() is not None:
+            raise Missing(f"rclone: {self.log.read_text()[-600:]}")
 
 
 FILL = """

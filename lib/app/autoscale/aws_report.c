@@ -16,6 +16,8 @@ static const char aws_old_label_tags[] = "kube/";
 
 enum {
 	AWS_PODS_MAX = 110, /* kubelet's --max-pods */
+	AWS_NAMES_MAX = 3,  /* of a remark */
+	AWS_REMARK_MAX = 4096,
 	MIB = 1 << 20,
 };
 
@@ -55,6 +57,25 @@ static const struct aws_template *aws_facts_template(
 	AUTO_FREE char *key = aws_facts_key(region, group);
 
 	return key ? map_get(&facts->templates, key) : NULL;
+}
+
+const struct aws_type *aws_facts_type(
+	const struct aws_facts *facts, const char *region, const char *name)
+{
+	AUTO_FREE char *key = mem_printf("%s/%s", region, name);
+
+	return map_get(&facts->types, key);
+}
+
+void aws_facts_add_type(struct aws_facts *facts, const char *region, struct aws_type *type)
+{
+	AUTO_FREE char *key = mem_printf("%s/%s", region, type->name);
+
+	if (map_get(&facts->types, key))
+		aws_type_done(type);
+	else
+		map_put(&facts->types, key, mem_dup(type, sizeof(*type)));
+	*type = (struct aws_type){0};
 }
 
 void aws_facts_types(const struct aws_facts *facts, const char *region,
@@ -121,11 +142,11 @@ static struct aws_room aws_type_room(const struct aws_type *type)
 }
 
 /* Of each resource the least that a machine of the group may have; false: not known. */
-static bool aws_types_room(
-	const struct aws_facts *facts, const struct strv *types, struct aws_room *ret)
+static bool aws_types_room(const struct aws_facts *facts, const char *region,
+	const struct strv *types, struct aws_room *ret)
 {
 	for (size_t i = 0; i < types->n; i++) {
-		const struct aws_type *type = map_get(&facts->types, types->v[i]);
+		const struct aws_type *type = aws_facts_type(facts, region, types->v[i]);
 
 		if (!type || type->cpus == 0 || type->memory_mib == 0)
 			return false;
@@ -205,7 +226,7 @@ static struct json *aws_template_json(
 		json_set_str(labels, "topology.kubernetes.io/zone", aws_group_zone(group));
 	if (types.n == 1)
 		json_set_str(labels, "node.kubernetes.io/instance-type", types.v[0]);
-	if (aws_types_room(facts, &types, &room)) {
+	if (aws_types_room(facts, region, &types, &room)) {
 		AUTO_FREE char *cpu = mem_printf("%" PRId64 "m", room.cpu);
 
 		json_set_str(amounts, "cpu", cpu);
@@ -234,21 +255,139 @@ char *aws_group_id(const char *region, const struct aws_group *group)
 	return mem_printf("%s@%s", group->name, region);
 }
 
-const char *aws_group_refused(const struct aws_group *group)
+enum aws_finding {
+	AWS_IS_OTHERS,
+	AWS_IS_DELETED,
+	AWS_IS_WEIGHTED,
+	AWS_NEVER_LAUNCHES,
+	AWS_REBALANCES_ZONES,
+	AWS_REFUSALS, /* those before */
+	AWS_MAY_BE_OTHERS = AWS_REFUSALS,
+	AWS_HAS_KARPENTER,
+	AWS_HAS_POLICY,
+	AWS_IS_UNPROTECTED,
+	AWS_REPLACES_SPOT,
+	AWS_REPLACES_OLD,
+	AWS_REPLACES_SICK,
+	AWS_NEVER_ENDS,
+	AWS_IS_WARM,
+	AWS_IS_PARTLY_SPOT,
+	AWS_FINDINGS,
+};
+static const char *const aws_findings[] = {
+	[AWS_IS_OTHERS] =
+		"it has tags of the Cluster Autoscaler (k8s.io/cluster-autoscaler/enabled)",
+	[AWS_IS_DELETED] = "it is being deleted",
+	[AWS_IS_WEIGHTED] = "its size is not a number of machines, but of weights",
+	[AWS_NEVER_LAUNCHES] = "its process Launch is suspended",
+	[AWS_REBALANCES_ZONES] =
+		"its process AZRebalance ends machines that are in use: suspend it",
+	[AWS_MAY_BE_OTHERS] = "the Cluster Autoscaler may take it for its own by the tag "
+			      "k8s.io/cluster-autoscaler/enabled, whatever that says: remove it",
+	[AWS_HAS_KARPENTER] = "it has tags of Karpenter, which must not buy for the same pods",
+	[AWS_HAS_POLICY] = "a scaling policy changes its size, too: remove the policy",
+	[AWS_IS_UNPROTECTED] = "AWS may end new machines that are in use: turn on scale-in "
+			       "protection of new instances",
+	[AWS_REPLACES_SPOT] = "AWS replaces spot machines that are in use: turn off "
+			      "CapacityRebalance",
+	[AWS_REPLACES_OLD] = "AWS replaces machines that are in use: remove MaxInstanceLifetime",
+	[AWS_REPLACES_SICK] = "AWS replaces machines that are in use by health checks of a load "
+			      "balancer: leave those of EC2 only",
+	[AWS_NEVER_ENDS] = "no machine can be given back: its process Terminate is suspended",
+	[AWS_IS_WARM] = "machines of its warm pool are neither counted nor priced",
+	[AWS_IS_PARTLY_SPOT] = "some of its machines are spot, and all count as on-demand",
+};
+
+static bool aws_is_suspended(const struct aws_group *group, const char *process)
+{
+	return strv_find(&group->suspended, process) >= 0;
+}
+
+static bool aws_has_tags(const struct aws_group *group, const char *prefix)
+{
+	vec_foreach (const struct aws_tag, tag, &group->tags)
+		if (tag->key && str_starts(tag->key, prefix))
+			return true;
+	return false;
+}
+
+static void aws_group_find_out(const struct aws_group *group, bool found[AWS_FINDINGS])
 {
 	const char *enabled = aws_group_tag(group, aws_enabled_tag);
 
-	if (enabled && !str_eq(enabled, "false"))
-		return "it has tags of the Cluster Autoscaler (k8s.io/cluster-autoscaler/enabled)";
-	if (!str_empty(group->status))
-		return "it is being deleted";
-	if (group->is_weighted)
-		return "its size is not a number of machines, but of weights";
-	if (strv_find(&group->suspended, "Launch") >= 0)
-		return "its process Launch is suspended";
-	if (group->zones.n > 1 && strv_find(&group->suspended, "AZRebalance") < 0)
-		return "its process AZRebalance ends machines that are in use: suspend it";
-	return NULL;
+	found[AWS_IS_OTHERS] = enabled && !str_eq(enabled, "false");
+	found[AWS_IS_DELETED] = !str_empty(group->status);
+	found[AWS_IS_WEIGHTED] = group->is_weighted;
+	found[AWS_NEVER_LAUNCHES] = aws_is_suspended(group, "Launch");
+	found[AWS_REBALANCES_ZONES] = group->zones.n > 1 && !aws_is_suspended(group, "AZRebalance");
+	found[AWS_MAY_BE_OTHERS] = enabled;
+	found[AWS_HAS_KARPENTER] = aws_has_tags(group, "karpenter.sh/");
+	found[AWS_HAS_POLICY] = group->has_policy && !aws_is_suspended(group, "AlarmNotification");
+	found[AWS_IS_UNPROTECTED] = !group->is_protected;
+	found[AWS_REPLACES_SPOT] = group->is_rebalanced;
+	found[AWS_REPLACES_OLD] = group->has_lifetime;
+	found[AWS_REPLACES_SICK] = group->is_watched && !aws_is_suspended(group, "HealthCheck") &&
+				   !aws_is_suspended(group, "ReplaceUnhealthy");
+	found[AWS_NEVER_ENDS] = aws_is_suspended(group, "Terminate");
+	found[AWS_IS_WARM] = group->has_warm_pool;
+	found[AWS_IS_PARTLY_SPOT] = group->is_mixed && group->on_demand_percent < 100 &&
+				    group->on_demand_base + group->on_demand_percent > 0;
+}
+
+static enum aws_finding aws_first_refusal(const bool found[AWS_FINDINGS])
+{
+	int i = 0;
+
+	while (i < AWS_REFUSALS && !found[i])
+		i++;
+	return i;
+}
+
+const char *aws_group_refused(const struct aws_group *group)
+{
+	bool found[AWS_FINDINGS];
+
+	aws_group_find_out(group, found);
+	enum aws_finding first = aws_first_refusal(found);
+	return first < AWS_REFUSALS ? aws_findings[first] : NULL;
+}
+
+/* Of a group that is not changed its first reason is enough. */
+static bool aws_is_remarked(const struct aws_group *group, enum aws_finding finding)
+{
+	bool found[AWS_FINDINGS];
+
+	aws_group_find_out(group, found);
+	enum aws_finding first = aws_first_refusal(found);
+	return first < AWS_REFUSALS ? finding == first && first != AWS_IS_DELETED : found[finding];
+}
+
+static void aws_remark(const char *cluster, const char *region, const struct aws_groups *groups,
+	enum aws_finding finding, struct json *list)
+{
+	AUTO_BUF struct buf names = buf_with(AWS_REMARK_MAX);
+	size_t n = 0;
+
+	vec_foreach (const struct aws_group, group, groups) {
+		if (!str_eq(aws_group_tag(group, AWS_CLUSTER_TAG), cluster) ||
+			!aws_is_remarked(group, finding) || ++n > AWS_NAMES_MAX)
+			continue;
+		buf_addf(&names, "%s%s@%s", n > 1 ? ", " : "", group->name, region);
+	}
+	if (n == 0)
+		return;
+	if (n > AWS_NAMES_MAX)
+		buf_addf(&names, " and %zu more", n - AWS_NAMES_MAX);
+	AUTO_FREE char *text = mem_printf("%s: %s%s", names.data,
+		finding < AWS_REFUSALS ? "not changed, " : "", aws_findings[finding]);
+	json_add_str(list, text);
+}
+
+void aws_groups_remarks(
+	const char *cluster, const char *region, const struct aws_groups *groups, struct json *list)
+{
+	for (enum aws_finding finding = 0; finding < AWS_FINDINGS; finding++)
+		aws_remark(cluster, region, groups, finding, list);
 }
 
 /* The word of a snapshot; NULL: it does not count (standby, a warm pool, detached). Source: "Amazon
@@ -262,15 +401,19 @@ static const char *aws_instance_state(const struct aws_instance *instance)
 	return str_starts(instance->state, "Terminat") ? "stopping" : NULL;
 }
 
+bool aws_instance_counts(const struct aws_instance *instance)
+{
+	const char *state = aws_instance_state(instance);
+
+	return state && !str_eq(state, "stopping");
+}
+
 int64_t aws_group_live(const struct aws_group *group)
 {
 	int64_t n = 0;
 
-	vec_foreach (const struct aws_instance, instance, &group->instances) {
-		const char *state = aws_instance_state(instance);
-
-		n += state && !str_eq(state, "stopping");
-	}
+	vec_foreach (const struct aws_instance, instance, &group->instances)
+		n += aws_instance_counts(instance);
 	return n;
 }
 
@@ -314,7 +457,7 @@ static char *aws_why_unknown(
 
 	aws_facts_types(facts, region, group, &types);
 	for (size_t i = 0; i < types.n; i++) {
-		const struct aws_type *type = map_get(&facts->types, types.v[i]);
+		const struct aws_type *type = aws_facts_type(facts, region, types.v[i]);
 
 		if (type && type->cpus == 0)
 			return mem_printf("AWS has no type %s in %s", types.v[i], region);

@@ -85,6 +85,8 @@ static void buy_read_grow(struct turn *turn, const struct turn_ask *ask)
 			(struct scale_instance){.id = mem_strdup(json_str(id) ? json_str(id) : ""),
 				.state = SCALE_PENDING,
 				.since_ms = turn->model->now_ms};
+		if (!str_empty(json_str(id)))
+			scale_state_bought(&turn->autoscaler->store.state, group->id, json_str(id));
 	}
 	scale_state_answer(&turn->autoscaler->store.state, group->id);
 	AUTO_FREE char *text = mem_printf("%" PRId64 " > %" PRId64, before, group->desired);
@@ -234,8 +236,8 @@ static int buy_uncordon(struct turn *turn, struct err *err)
 	return 0;
 }
 
-/* Machines of a group that are on their way, the oldest first, and how many the newest plan
- * uses. */
+/* Machines of a group that were bought and are on their way, the oldest first, and how many the
+ * newest plan uses. */
 struct buy_coming {
 	struct strv ids; /* of those that have one */
 	int64_t listed, used;
@@ -258,7 +260,9 @@ static void buy_find_coming(
 	vec_foreach (const struct scale_instance, instance, &group->instances) {
 		bool is_node = (!str_empty(instance->id) && map_get(nodes, instance->id)) ||
 			       scale_may_be_node(model, group, instance);
-		if (instance->state == SCALE_STOPPING || is_node || scale_is_late(model, instance))
+		bool is_known = str_empty(instance->id) || instance->is_awaited;
+		if (instance->state == SCALE_STOPPING || is_node || !is_known ||
+			scale_is_late(model, instance))
 			continue;
 		ret->listed++;
 		if (!str_empty(instance->id))

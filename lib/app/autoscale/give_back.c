@@ -74,19 +74,39 @@ static void give_back_add(struct give_back *one, const char *id, const char *uid
 	strv_add(&one->names, name);
 }
 
-static void give_back_look(
-	struct turn *turn, const struct scale_action *action, struct give_backs *list)
+/* Look again at all nodes of the plan's actions of that kind; why some of them stay is told. */
+static int give_back_look(struct turn *turn, enum scale_action_kind kind, const char *what,
+	struct node_looks *looks, struct err *err)
 {
-	const struct scale_node *node = &turn->model->nodes.v[action->node];
-	AUTO_NODE_OBJECT struct node_object object = {0};
-	AUTO_ERR struct err error = {0};
+	const struct scale_actions *actions = &turn->plan->actions;
 
-	int r = node_acts_look(turn->autoscaler->client, node, false, &object, &error);
-	if (r < 0 || object.why)
-		give_back_tell(turn, "remove", action, r < 0 ? error.message : object.why);
-	else
-		give_back_add(give_back_of(turn, list, action->group), node->instance, object.uid,
-			node->name);
+	for (size_t i = 0; i < actions->n; i++) {
+		const struct scale_action *action = &actions->v[i];
+		bool is_of_size = kind == SCALE_REMOVE && turn->is_unknown[action->group];
+		if (action->kind == kind && !is_of_size)
+			*vec_push(looks) =
+				(struct node_look){.node = action->node, .action = (int32_t)i};
+	}
+	ERR_TRY(node_acts_look(turn->autoscaler->client, turn->autoscaler->options.interrupted,
+		turn->model, kind == SCALE_FORGET, looks, err));
+	vec_foreach (const struct node_look, look, looks)
+		if (look->why)
+			give_back_tell(turn, what, &actions->v[look->action], look->why);
+	return 0;
+}
+
+static int give_back_idle(struct turn *turn, struct give_backs *list, struct err *err)
+{
+	AUTO_NODE_LOOKS struct node_looks looks = {0};
+
+	ERR_TRY(give_back_look(turn, SCALE_REMOVE, "remove", &looks, err));
+	vec_foreach (const struct node_look, look, &looks) {
+		const struct scale_node *node = &turn->model->nodes.v[look->node];
+		if (!look->why)
+			give_back_add(give_back_of(turn, list, node->group), node->instance,
+				look->uid, node->name);
+	}
+	return 0;
 }
 
 /* Machines that did not become nodes, and still are none. */
@@ -119,14 +139,13 @@ static int give_back_dead(struct turn *turn, struct give_backs *list, struct err
 	return r;
 }
 
-static int give_back_forget(struct turn *turn, const char *name, const struct node_object *object,
-	const char *why, struct err *err)
+static int give_back_forget(struct turn *turn, const char *name, const char *uid,
+	const char *version, const char *why, struct err *err)
 {
 	AUTO_ERR struct err error = {0};
 
 	ERR_TRY(turn_may_act(turn, err));
-	int r = node_acts_forget(
-		turn->autoscaler->client, name, object->uid, object->version, &error);
+	int r = node_acts_forget(turn->autoscaler->client, name, uid, version, &error);
 	turn_tell(turn, &(struct turn_event){.what = "forget",
 				.node = name,
 				.text = r < 0 ? error.message : why,
@@ -150,9 +169,8 @@ static int give_back_end(
 	for (size_t i = 0; i < one->ids.n; i++)
 		for (size_t k = 0; k < gone.n; k++)
 			if (*one->uids.v[i] && str_eq(gone.v[k], one->ids.v[i]))
-				ERR_TRY(give_back_forget(turn, one->names.v[i],
-					&(struct node_object){.uid = one->uids.v[i]},
-					"its machine is gone", err));
+				ERR_TRY(give_back_forget(turn, one->names.v[i], one->uids.v[i],
+					NULL, "its machine is gone", err));
 	return 0;
 }
 
@@ -190,18 +208,14 @@ static void give_back_never(struct turn *turn, struct give_backs *list)
 
 static int give_back_dead_nodes(struct turn *turn, struct err *err)
 {
-	vec_foreach (const struct scale_action, action, &turn->plan->actions) {
-		AUTO_NODE_OBJECT struct node_object object = {0};
-		AUTO_ERR struct err error = {0};
-		if (action->kind != SCALE_FORGET)
-			continue;
-		const struct scale_node *node = &turn->model->nodes.v[action->node];
-		int r = node_acts_look(turn->autoscaler->client, node, true, &object, &error);
-		if (r < 0 || object.why)
-			give_back_tell(turn, "forget", action, r < 0 ? error.message : object.why);
-		else
-			ERR_TRY(give_back_forget(turn, node->name, &object, action->why, err));
-	}
+	AUTO_NODE_LOOKS struct node_looks looks = {0};
+
+	ERR_TRY(give_back_look(turn, SCALE_FORGET, "forget", &looks, err));
+	vec_foreach (const struct node_look, look, &looks)
+		if (!look->why)
+			ERR_TRY(give_back_forget(turn, turn->model->nodes.v[look->node].name,
+				look->uid, look->version, turn->plan->actions.v[look->action].why,
+				err));
 	return 0;
 }
 
@@ -215,9 +229,8 @@ int turn_give_back(struct turn *turn, struct err *err)
 		r = give_back_dead_nodes(turn, err);
 	if (r == 0)
 		r = give_back_dead(turn, &list, err);
-	vec_foreach (const struct scale_action, action, &turn->plan->actions)
-		if (r == 0 && action->kind == SCALE_REMOVE && !turn->is_unknown[action->group])
-			give_back_look(turn, action, &list);
+	if (r == 0)
+		r = give_back_idle(turn, &list, err);
 	if (r == 0)
 		r = give_back_machines(turn, &list, err);
 	give_backs_done(&list);

@@ -12,6 +12,7 @@
 enum { LEASE_REQUEST_MS = 5000, LEASE_LOOK_MS = 100, LEASE_TRY_MS = 10 * 1000 };
 #define LEASE_LIST "/apis/coordination.k8s.io/v1/namespaces/" AUTOSCALE_NAMESPACE "/leases"
 #define LEASE_PATH LEASE_LIST "/dlrun-autoscale"
+#define LEASE_NAME AUTOSCALE_NAMESPACE "/dlrun-autoscale"
 
 struct lease {
 	struct kube_client *client;
@@ -20,6 +21,7 @@ struct lease {
 	char *holder;
 	struct json *object; /* as it was seen last; NULL: there is none */
 	int64_t changed_ms;  /* clock_ms() when it was first seen like that */
+	int64_t changes;     /* that were seen */
 	int64_t sent_ms;     /* clock_ms() of the newest write */
 	int64_t held_until_ms;
 	struct err error; /* of the newest request */
@@ -46,8 +48,10 @@ static void lease_see(struct lease *lease, struct json *take_object)
 {
 	const char *before = kube_str_at(lease->object, "metadata.resourceVersion");
 
-	if (!before || !str_eq(before, kube_str_at(take_object, "metadata.resourceVersion")))
+	if (!before || !str_eq(before, kube_str_at(take_object, "metadata.resourceVersion"))) {
 		lease->changed_ms = clock_ms();
+		lease->changes += before != NULL;
+	}
 	json_free(lease->object);
 	lease->object = take_object;
 }
@@ -197,26 +201,42 @@ static int lease_judge(struct lease *lease, int64_t begun_ms, struct err *err)
 	err_move(err, &lease->error);
 	if (id == E_KUBE_NOT_FOUND)
 		err_hint(err, "kubectl create namespace " AUTOSCALE_NAMESPACE);
-	return err_prefix(err, "the Lease " AUTOSCALE_NAMESPACE "/dlrun-autoscale");
+	return err_prefix(err, "the Lease " LEASE_NAME);
 }
 
-int lease_wait(struct lease *lease, const volatile int *interrupted,
+/* Another one has it: said once, and for how long it is waited for. */
+static int lease_wait_for_other(struct lease *lease, bool is_over, bool *is_told,
+	void (*note)(void *ctx, const char *text), void *ctx, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(kube_str_at(lease->object, "spec.holderIdentity"));
+	AUTO_FREE char *text = mem_printf("autoscaler %s holds the Lease " LEASE_NAME, shown);
+
+	if (is_over) {
+		err_set(err, E_SCALE_LEASE, "%s, and renews it", text);
+		return err_hint(err, "stop that one, or leave its turns to it");
+	}
+	if (!*is_told) {
+		AUTO_FREE char *waiting = mem_printf("waiting: %s", text);
+		note(ctx, waiting);
+	}
+	*is_told = true;
+	return 0;
+}
+
+int lease_wait(struct lease *lease, int64_t patience_ms, const volatile int *interrupted,
 	void (*note)(void *ctx, const char *text), void *ctx, struct err *err)
 {
 	struct loop *loop = kube_client_loop(lease->client);
-	int64_t begun_ms = clock_ms();
+	int64_t begun_ms = clock_ms(), changes = lease->changes;
 	bool is_told = false;
 
 	while (!lease_is_held(lease)) {
-		const char *other = kube_str_at(lease->object, "spec.holderIdentity");
+		/* A holder that has ended does not renew it: the Lease is free soon. */
+		bool is_over = patience_ms && clock_ms() - begun_ms >= patience_ms &&
+			       lease->changes > changes;
 		ERR_TRY(lease_judge(lease, begun_ms, err));
-		if (!is_told && !str_empty(other) && !lease_is_of(lease, lease->holder)) {
-			AUTO_FREE char *shown = str_shown(other);
-			AUTO_FREE char *text =
-				mem_printf("waiting: autoscaler %s holds the lease", shown);
-			note(ctx, text);
-			is_told = true;
-		}
+		if (lease->object && !lease_is_of(lease, "") && !lease_is_of(lease, lease->holder))
+			ERR_TRY(lease_wait_for_other(lease, is_over, &is_told, note, ctx, err));
 		ERR_TRY(loop_pause(loop, LEASE_LOOK_MS, interrupted, err));
 	}
 	return 0;

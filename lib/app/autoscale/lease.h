@@ -30,8 +30,9 @@ struct lease *lease_new(struct kube_client *client, const char *holder);
 void lease_free(struct lease *lease);
 bool lease_is_held(const struct lease *lease);
 /* Waits until it is held. E_CANCELED; kube errors that do not pass by themselves, or not within
- * seconds. note is called once with a sentence when another one has it. */
-int lease_wait(struct lease *lease, const volatile int *interrupted,
+ * seconds; E_SCALE_LEASE: after patience_ms (0: no limit) another one has it, and has renewed it
+ * meanwhile. note is called once with a sentence when another one has it. */
+int lease_wait(struct lease *lease, int64_t patience_ms, const volatile int *interrupted,
 	void (*note)(void *ctx, const char *text), void *ctx, struct err *err);
 
 #endif

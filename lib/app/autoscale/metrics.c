@@ -12,7 +12,10 @@
 
 #define METRICS_PREFIX "dlrun_autoscale_"
 
-enum { TURNS_MAX = 4096 }; /* bytes of what is of no model and no group */
+enum {
+	TURNS_MAX = 4096,      /* bytes of what is of no model and no group */
+	METRICS_MS = 5 * 1000, /* for a request to come and a response to be taken */
+};
 
 void metrics_done(struct metrics *metrics)
 {
@@ -261,6 +264,7 @@ int metrics_serve(struct loop *loop, int port, struct metrics_server **ret, stru
 		.port = (uint16_t)port,
 		.is_exact = port != 0,
 		.address = "*",
+		.public_ms = METRICS_MS,
 		.request = metrics_request,
 		.ctx = server};
 

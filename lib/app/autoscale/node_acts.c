@@ -163,66 +163,120 @@ int node_acts_do(struct kube_client *client, const volatile int *interrupted,
 	return node_acts_run(client, interrupted, model, acts, err);
 }
 
-void node_object_done(struct node_object *object)
+void node_looks_done(struct node_looks *looks)
 {
-	free(object->uid);
-	free(object->version);
-	free(object->why);
+	vec_foreach (struct node_look, look, looks) {
+		free(look->uid);
+		free(look->version);
+		free(look->why);
+	}
+	vec_done(looks);
 }
 
-/* A pod there that is more than a daemon. */
-static int node_acts_find_pod(
-	struct kube_client *client, const char *name, char **ret_pod, struct err *err)
+/* NULL, or the name of a pod that is more than a daemon. */
+static const char *node_acts_find_pod(const struct json *pods)
 {
-	AUTO_FREE char *selector =
-		mem_printf("spec.nodeName=%s,status.phase!=Succeeded,status.phase!=Failed", name);
-	const char *const query[] = {"fieldSelector", selector, NULL};
-	AUTO_JSON struct json *pods = NULL;
-
-	ERR_TRY(kube_query(client,
-		&(struct kube_request){.method = "GET",
-			.path = "/api/v1/pods",
-			.query = query,
-			.deadline_ms = clock_deadline(NODE_ACT_MS)},
-		&pods, err));
 	for (const struct json *m = kube_first(pods, "items"); m; m = json_next(m))
-		if (!objects_is_daemon(m)) {
-			*ret_pod = mem_strdup(kube_str_at(m, "metadata.name"));
-			break;
-		}
-	return 0;
+		if (!objects_is_daemon(m))
+			return kube_str_at(m, "metadata.name") ? kube_str_at(m, "metadata.name")
+							       : "?";
+	return NULL;
 }
 
 /* NULL, or why it may not go. */
 static char *node_acts_judge(
 	const struct json *object, const struct scale_node *node, bool is_dead, const char *pod)
 {
-	AUTO_FREE char *instance = objects_instance(object);
 	bool is_ours = objects_cordon(object) == SCALE_CORDONED_BY_US;
+	AUTO_STRV struct strv ids = {0};
+
+	objects_ids(object, &ids);
 
 	if (is_dead && kube_condition_is(object, "Ready", "True"))
 		return mem_strdup("it has come back");
-	if (!str_eq(instance, node->instance) || (!is_dead && !is_ours))
+	if (strv_find(&ids, node->instance) < 0 || (!is_dead && !is_ours))
 		return mem_strdup("it was changed by someone else");
 	return pod ? mem_printf("pod %s was scheduled there", pod) : objects_kept(object);
 }
 
-int node_acts_look(struct kube_client *client, const struct scale_node *node, bool is_dead,
-	struct node_object *ret, struct err *err)
-{
-	AUTO_JSON struct json *object = NULL;
-	AUTO_FREE char *pod = NULL;
+/* A request of the two for a node. */
+struct node_looking {
+	struct loop_wait *wait;
+	struct kube_call *call;
+	struct json *object;
+	struct err error;
+};
 
-	*ret = (struct node_object){0};
-	ERR_TRY(node_acts_get(client, node, &object, err));
-	if (!is_dead)
-		ERR_TRY(node_acts_find_pod(client, node->name, &pod, err));
-	ret->why = node_acts_judge(object, node, is_dead, pod);
-	if (ret->why)
-		return 0;
-	ret->uid = mem_strdup(kube_str_at(object, "metadata.uid"));
-	ret->version = mem_strdup(kube_str_at(object, "metadata.resourceVersion"));
+static int node_acts_on_look(void *ctx, struct kube_response *response, struct err *err UNUSED)
+{
+	struct node_looking *looking = ctx;
+
+	looking->call = NULL;
+	err_move(&looking->error, &response->error);
+	looking->object = TAKE(response->object);
+	loop_wait_done(looking->wait);
 	return 0;
+}
+
+static void node_acts_ask(struct kube_client *client, const char *path, const char *const *query,
+	struct node_looking *looking)
+{
+	looking->wait->n_open++;
+	looking->call = kube_start(client, &(struct kube_request){.method = "GET",
+						   .path = path,
+						   .query = query,
+						   .deadline_ms = looking->wait->deadline_ms,
+						   .done = node_acts_on_look,
+						   .ctx = looking});
+}
+
+static void node_acts_read_look(struct node_looking *of_node, struct node_looking *of_pods,
+	const struct scale_node *node, bool is_dead, struct node_look *look)
+{
+	const struct err *error = err_is_set(&of_node->error) ? &of_node->error : &of_pods->error;
+	bool is_open = of_node->call || of_pods->call;
+
+	if (is_open || err_is_set(error))
+		look->why = mem_strdup(is_open ? "no response in time" : error->message);
+	else
+		look->why = node_acts_judge(
+			of_node->object, node, is_dead, node_acts_find_pod(of_pods->object));
+	if (look->why)
+		return;
+	look->uid = mem_strdup(kube_str_at(of_node->object, "metadata.uid"));
+	look->version = mem_strdup(kube_str_at(of_node->object, "metadata.resourceVersion"));
+}
+
+int node_acts_look(struct kube_client *client, const volatile int *interrupted,
+	const struct scale_model *model, bool is_dead, struct node_looks *looks, struct err *err)
+{
+	AUTO_FREE struct node_looking *looking = mem_alloc(2 * looks->n + 1, sizeof(*looking));
+	struct loop_wait wait = {.loop = kube_client_loop(client),
+		.deadline_ms = clock_deadline(NODE_ACT_MS),
+		.interrupted = interrupted};
+
+	for (size_t i = 0; i < looks->n; i++) {
+		const char *name = model->nodes.v[looks->v[i].node].name;
+		AUTO_FREE char *path = kube_path("/api/v1/nodes/%s", name);
+		AUTO_FREE char *selector = mem_printf(
+			"spec.nodeName=%s,status.phase!=Succeeded,status.phase!=Failed", name);
+		looking[2 * i].wait = looking[2 * i + 1].wait = &wait;
+		node_acts_ask(client, path, NULL, &looking[2 * i]);
+		if (!is_dead)
+			node_acts_ask(client, "/api/v1/pods",
+				(const char *const[]){"fieldSelector", selector, NULL},
+				&looking[2 * i + 1]);
+	}
+	int r = loop_wait_run(&wait, err);
+	for (size_t i = 0; i < looks->n; i++)
+		node_acts_read_look(&looking[2 * i], &looking[2 * i + 1],
+			&model->nodes.v[looks->v[i].node], is_dead, &looks->v[i]);
+	for (size_t i = 0; i < 2 * looks->n; i++) {
+		kube_cancel(looking[i].call);
+		json_free(looking[i].object);
+		err_clear(&looking[i].error);
+	}
+	return r;
 }
 
 int node_acts_forget(struct kube_client *client, const char *name, const char *uid,
@@ -260,9 +314,10 @@ static int node_acts_on_list(void *ctx, struct kube_response *response, struct e
 
 	err_move(&list->error, &response->error);
 	for (const struct json *m = kube_first(response->object, "items"); m; m = json_next(m)) {
-		AUTO_FREE char *instance = objects_instance(m);
-		if (instance)
-			map_put(list->instances, instance, list);
+		AUTO_STRV struct strv ids = {0};
+		objects_ids(m, &ids);
+		for (size_t i = 0; i < ids.n; i++)
+			map_put(list->instances, ids.v[i], list);
 	}
 	loop_wait_done(&list->wait);
 	return 0;

@@ -35,22 +35,25 @@ void node_acts_done(struct node_acts *acts);
 int node_acts_do(struct kube_client *client, const volatile int *interrupted,
 	struct scale_model *model, struct node_acts *acts, struct err *err);
 
-/* An object that may go, as the API server has it now. Strings are owned. */
-struct node_object {
+/* A node whose object may go, as the API server has it now. Strings are owned. */
+struct node_look {
+	int32_t node;        /* of the model's */
+	int32_t action;      /* the caller's */
 	char *uid, *version; /* NULL: it may not go */
 	char *why;           /* why not */
 };
-void node_object_done(struct node_object *object);
-#define AUTO_NODE_OBJECT AUTO(node_object_done)
+struct node_looks VEC_OF(struct node_look);
+void node_looks_done(struct node_looks *looks);
+#define AUTO_NODE_LOOKS AUTO(node_looks_done)
 
-/* Look at a node again, of which is_dead says that it has no machine and must not respond; else it
- * must be cordoned by us and run nothing but daemons. Blocks. */
-int node_acts_look(struct kube_client *client, const struct scale_node *node, bool is_dead,
-	struct node_object *ret, struct err *err);
+/* Look at nodes again, all at once, of which is_dead says that they have no machines and must not
+ * respond; else they must be cordoned by us and run nothing but daemons. Blocks. E_CANCELED. */
+int node_acts_look(struct kube_client *client, const volatile int *interrupted,
+	const struct scale_model *model, bool is_dead, struct node_looks *looks, struct err *err);
 /* Delete the object of that uid and version (NULL: of any); already gone is success. Blocks. */
 int node_acts_forget(struct kube_client *client, const char *name, const char *uid,
 	const char *version, struct err *err);
-/* The ids of the machines of all nodes, as keys. Blocks. */
+/* The ids by which the machines of all nodes may be called, as keys. Blocks. */
 int node_acts_instances(struct kube_client *client, const volatile int *interrupted,
 	struct map *ret, struct err *err);
 

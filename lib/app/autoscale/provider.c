@@ -37,8 +37,7 @@ void provider_free(struct provider *provider)
 	provider->ops->free(provider);
 }
 
-/* Text of others on one line, for people. */
-static char *provider_shown(const char *text, const char *fallback)
+char *provider_shown(const char *text, const char *fallback)
 {
 	const char *shown = str_empty(text) ? fallback : text;
 

@@ -6,7 +6,8 @@
  * 0). CLUSTER is the `cluster:` of the settings:
  *
  *	{"verb": "groups", "cluster": CLUSTER}
- *	    -> {"groups": [a group as in a snapshot (core/autoscale/snapshot.h), …]}
+ *	    -> {"groups": [a group as in a snapshot (core/autoscale/snapshot.h), …],
+ *	        "remarks": [TEXT, …] (left out: none)}
  *	       all groups of that cluster. One that others manage has "refused": the reason.
  *	{"verb": "grow", "cluster": CLUSTER, "group": ID, "from": N, "to": N, "token": TEXT}
  *	    -> {"accepted": N, "instances": [ID, …] (left out: not known yet),
@@ -55,6 +56,9 @@ typedef int provider_done_fn(void *ctx, struct provider_reply *reply, struct err
 /* Of a FAILURE of a response: its class, SCALE_FAILED_OTHER where it is none of these words, and
  * its text, owned, bounded as an error's. */
 enum scale_failure provider_failure(const struct json *failure, char **ret_text);
+
+/* Text of others on one line, for people, or fallback. The caller frees. */
+char *provider_shown(const char *text, const char *fallback);
 
 struct provider;
 struct provider_call;

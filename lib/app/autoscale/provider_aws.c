@@ -296,7 +296,6 @@ static int aws_status_on_activities(void *ctx, struct aws_result *result, struct
 	verb->request = NULL;
 	if (err_is_set(&result->error))
 		return aws_verb_fail(verb, result->class, false, &result->error, err);
-	verb->region->skew_ms = result->skew_ms;
 	struct json *response = json_object();
 	json_set(response, "failed", aws_failures_json(&verb->failures));
 	return aws_verb_end(verb, response, err);
@@ -421,6 +420,13 @@ static int aws_shrink_next(struct aws_verb *verb, struct err *err)
 		/* A machine of another group is not touched. */
 		if (!instance || str_starts(instance->state, "Terminat")) {
 			aws_shrink_tell(verb, id, !instance, NULL);
+			continue;
+		}
+		/* The group's size does not count it, and would be one too low. */
+		if (!aws_instance_counts(instance)) {
+			AUTO_FREE char *why = mem_printf("it is in state %s", instance->state);
+
+			aws_shrink_tell(verb, id, false, why);
 			continue;
 		}
 		if (clock_ms() >= verb->deadline_ms - AWS_END_MS) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The verb `groups`: all regions at the same time, and in each one after the other the groups, the
- * launch templates, types and start times that are not known yet. What only describes machines may
- * fail: then there is less to be said about the groups. A region that does not respond is as it was
- * last, and is not changed, so that the others go on; one that never has makes the verb fail, as
- * limits could not be kept.
+ * launch templates, types, start times and policies that are not known yet. What only describes
+ * machines may fail: then there is less to be said about the groups. A region that does not
+ * respond is as it was last, and is not changed, so that the others go on; one that never has makes
+ * the verb fail, as limits could not be kept.
  */
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ struct aws_part {
 	struct aws_call *request;
 	int64_t more_ms; /* until then templates, types and times are asked for */
 	struct aws_groups groups;
-	bool has_groups, has_templates, has_types, has_ids;
+	bool has_groups, has_templates, has_types, has_ids, has_policies;
 	char *key; /* of the template that is asked for */
 	struct aws_template template;
 	struct strv names; /* types that are asked for */
@@ -29,6 +29,7 @@ struct aws_part {
 	struct strv ids; /* instances whose start is not known */
 	size_t at;       /* so many of them have been asked for */
 	struct aws_launches launches;
+	struct strv policies;
 	enum aws_class class;
 	struct err error; /* of the groups */
 	char *note;
@@ -40,6 +41,7 @@ void aws_region_done(struct aws_region *region)
 	free(region->silent);
 	free(region->note);
 	aws_groups_done(&region->last);
+	strv_done(&region->policies);
 }
 
 void aws_parts_free(struct aws_verb *verb)
@@ -54,6 +56,7 @@ void aws_parts_free(struct aws_verb *verb)
 		aws_launches_done(&part->launches);
 		strv_done(&part->names);
 		strv_done(&part->ids);
+		strv_done(&part->policies);
 		err_done(&part->error);
 		free(part->key);
 		free(part->note);
@@ -87,6 +90,8 @@ static struct aws_part *aws_parts_take(struct aws_verb *verb)
 		aws_groups_done(&region->last);
 		region->last = part->groups;
 		part->groups = (struct aws_groups){0};
+		vec_foreach (struct aws_group, group, &region->last)
+			group->has_policy = strv_find(&region->policies, group->name) >= 0;
 		region->seen_ms = clock_wall_ms();
 	}
 	return NULL;
@@ -98,7 +103,7 @@ static int aws_parts_end(struct aws_verb *verb, struct err *err)
 
 	if (failed)
 		return verb->parts_done(verb, NULL, failed->class, &failed->error, err);
-	struct json *response = json_object(), *list = json_array();
+	struct json *response = json_object(), *list = json_array(), *remarks = json_array();
 	for (size_t i = 0; i < verb->aws->n_regions; i++) {
 		const struct aws_region *region = &verb->aws->regions[i];
 
@@ -111,8 +116,10 @@ static int aws_parts_end(struct aws_verb *verb, struct err *err)
 			json_set_int(json, "weight", (int64_t)i); /* regions by preference */
 			json_add(list, json);
 		}
+		aws_groups_remarks(verb->cluster, region->name, &region->last, remarks);
 	}
 	json_set(response, "groups", list);
+	json_set(response, "remarks", remarks);
 	return verb->parts_done(verb, response, AWS_OTHER, NULL, err);
 }
 
@@ -154,12 +161,11 @@ static int aws_part_on_groups(void *ctx, struct aws_result *result, struct err *
 	struct aws_part *part = ctx;
 
 	part->request = NULL;
-	part->region->skew_ms = result->skew_ms;
 	part->has_groups = true;
 	part->class = result->class;
 	if (err_is_set(&result->error)) {
 		err_move(&part->error, &result->error);
-		part->has_templates = part->has_types = part->has_ids = true;
+		part->has_templates = part->has_types = part->has_ids = part->has_policies = true;
 	}
 	return aws_part_go(part, err);
 }
@@ -226,28 +232,17 @@ static void aws_filter_add(struct strv *params, const char *name, char *const *v
 static int aws_part_on_types(void *ctx, struct aws_result *result, struct err *err)
 {
 	struct aws_part *part = ctx;
-	struct map *types = &part->verb->aws->facts.types;
+	struct aws_facts *facts = &part->verb->aws->facts;
 
 	if (aws_part_missed(part, result)) {
 		part->has_types = true;
 		return aws_part_go(part, err);
 	}
-	/* Types that AWS does not have are remembered as such. */
+	/* Types that AWS does not have there are remembered as such. */
 	for (size_t i = 0; i < part->names.n; i++)
 		vec_push(&part->types)->name = mem_strdup(part->names.v[i]);
-	vec_foreach (struct aws_type, type, &part->types) {
-		struct aws_type *known = map_get(types, type->name);
-
-		/* Another region may have it. */
-		if (known && (known->cpus || !type->cpus)) {
-			aws_type_done(type);
-			continue;
-		}
-		map_put(types, type->name, mem_dup(type, sizeof(*type)));
-		if (known)
-			aws_type_done(known);
-		free(known);
-	}
+	vec_foreach (struct aws_type, type, &part->types)
+		aws_facts_add_type(facts, part->region->name, type);
 	vec_done(&part->types);
 	return aws_part_go(part, err);
 }
@@ -263,7 +258,7 @@ static void aws_part_ask_types(struct aws_part *part)
 
 		aws_facts_types(facts, part->region->name, group, &types);
 		for (size_t i = 0; i < types.n && part->names.n < AWS_FILTER_MAX; i++)
-			if (!map_get(&facts->types, types.v[i]) &&
+			if (!aws_facts_type(facts, part->region->name, types.v[i]) &&
 				strv_find(&part->names, types.v[i]) < 0)
 				strv_add(&part->names, types.v[i]);
 	}
@@ -313,6 +308,34 @@ static void aws_part_ask_launches(struct aws_part *part)
 		&part->launches, aws_part_on_launches);
 }
 
+/* Without the right to read policies there are none. */
+static int aws_part_on_policies(void *ctx, struct aws_result *result, struct err *err)
+{
+	struct aws_part *part = ctx;
+	struct strv *policies = &part->region->policies;
+
+	part->request = NULL;
+	if (!err_is_set(&result->error)) {
+		strv_done(policies);
+		*policies = part->policies;
+		part->policies = (struct strv){0};
+	}
+	return aws_part_go(part, err);
+}
+
+static void aws_part_ask_policies(struct aws_part *part)
+{
+	AUTO_STRV struct strv params = {0};
+
+	part->has_policies = true;
+	if (part->region->has_policies || part->groups.n == 0)
+		return;
+	part->region->has_policies = true;
+	strv_add(&params, "MaxRecords=100");
+	aws_part_ask(part, AWS_AUTOSCALING, "DescribePolicies", &params, aws_read_policies,
+		&part->policies, aws_part_on_policies);
+}
+
 /* The next request of a region, or its end. */
 static int aws_part_go(struct aws_part *part, struct err *err)
 {
@@ -324,6 +347,8 @@ static int aws_part_go(struct aws_part *part, struct err *err)
 		aws_part_ask_types(part);
 	if (!part->request && !part->has_ids)
 		aws_part_ask_launches(part);
+	if (!part->request && !part->has_policies)
+		aws_part_ask_policies(part);
 	if (part->request || --part->verb->n_open > 0)
 		return 0;
 	return aws_parts_end(part->verb, err);
@@ -342,6 +367,8 @@ static void aws_facts_renew(struct provider_aws *aws)
 		aws_facts_done(&old);
 		aws->facts_ms = clock_ms();
 		strv_done(&aws->later);
+		for (size_t i = 0; i < aws->n_regions; i++)
+			aws->regions[i].has_policies = false;
 	}
 	if (facts->launched.n > AWS_FACTS_MAX)
 		map_done(&facts->launched);

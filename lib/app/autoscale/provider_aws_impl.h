@@ -17,8 +17,9 @@ enum {
 struct aws_region {
 	char *name;
 	struct aws_groups last; /* of the newest response */
+	struct strv policies;   /* names of groups that have some */
+	bool has_policies;      /* they have been asked for */
 	int64_t seen_ms;        /* wall clock of it; 0: there was none */
-	int64_t skew_ms;        /* of its clock against ours */
 	/* Why it is not known how it is now; why its machines are not known; or NULL. */
 	char *silent, *note;
 };

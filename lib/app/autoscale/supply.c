@@ -122,6 +122,20 @@ void supply_ask(struct supply *supply, struct loop_wait *wait)
 	}
 }
 
+static void supply_take_remarks(const struct supply_source *source, struct scale_model *model)
+{
+	const struct json *remarks = json_get(source->groups, "remarks");
+	size_t n = 0;
+
+	for (const struct json *m = json_first(remarks); m && n < SUPPLY_REMARKS_MAX;
+		m = json_next(m), n++) {
+		AUTO_FREE char *text = provider_shown(json_str(m), "a remark that is no text");
+
+		strv_addf(
+			&model->remarks, "provider %s: %s", provider_name(source->provider), text);
+	}
+}
+
 static void supply_take_groups(
 	struct supply_source *source, const char *silent, struct scale_model *model)
 {
@@ -169,6 +183,7 @@ void supply_take(struct supply *supply, struct scale_model *model)
 			continue;
 		AUTO_FREE char *silent = mem_printf("its provider does not respond: %s", why);
 		supply_take_groups(source, is_silent ? silent : NULL, model);
+		supply_take_remarks(source, model);
 	}
 }
 

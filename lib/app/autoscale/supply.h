@@ -18,7 +18,7 @@
 #include "base/util/err.h"
 #include "core/autoscale/settings.h"
 
-enum { SUPPLY_KEEP_MS = 10 * 60 * 1000, SUPPLY_ID_MAX = 253 };
+enum { SUPPLY_KEEP_MS = 10 * 60 * 1000, SUPPLY_ID_MAX = 253, SUPPLY_REMARKS_MAX = 100 };
 
 struct supply;
 /* settings and env are borrowed. Errors of the providers. */

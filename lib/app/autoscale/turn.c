@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -6,6 +7,7 @@
 #include "app/autoscale/turn_impl.h"
 #include "base/util/clock.h"
 #include "base/util/enc.h"
+#include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
@@ -149,7 +151,12 @@ static int turn_act(struct turn *turn, struct err *err)
 	ERR_TRY(turn_buy(turn, err));
 	ERR_TRY(turn_give_back(turn, err));
 	ERR_TRY(state_store_write(&autoscaler->store, err));
+	int64_t acted_ms = clock_ms();
 	turn_publish(turn);
+	log_note("turn: looked for %" PRId64 " ms, planned and acted for %" PRId64
+		 " ms, published for %" PRId64 " ms",
+		turn->looked_ms - turn->begun_ms, acted_ms - turn->looked_ms,
+		clock_ms() - acted_ms);
 	return 0;
 }
 
@@ -164,11 +171,12 @@ int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,
 		scale_plan_make(model, plan);
 		return 0;
 	}
-	ERR_TRY(lease_wait(
-		autoscaler->lease, options->interrupted, options->note, options->ctx, err));
+	ERR_TRY(lease_wait(autoscaler->lease, options->patience_ms, options->interrupted,
+		options->note, options->ctx, err));
 	turn.begun_ms = clock_ms();
 	ERR_TRY(state_store_read(&autoscaler->store, err));
 	ERR_TRY(autoscaler_collect(options, model, err));
+	turn.looked_ms = clock_ms();
 	autoscaler->seen_ms = model->now_ms;
 	turn.is_unknown = mem_alloc(model->groups.n + 1, sizeof(*turn.is_unknown));
 	int r = turn_act(&turn, err);

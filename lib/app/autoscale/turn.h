@@ -25,8 +25,9 @@
 enum {
 	TURN_FRESH_MS = 90 * 1000,
 	TURN_ROUNDS_MAX = 32,
-	TURN_SOON_MS = 3 * 1000,     /* between turns after a purchase */
-	TURN_REFUSED_MS = 60 * 1000, /* so long is it asked whether it is refused */
+	TURN_SOON_MS = 3 * 1000,      /* between turns after a purchase */
+	TURN_REFUSED_MS = 60 * 1000,  /* so long is it asked whether it is refused */
+	TURN_PATIENCE_MS = 30 * 1000, /* of --once */
 };
 
 /* Something was done, or could not be. Texts are valid during the call. */
@@ -47,6 +48,7 @@ struct autoscaler_options {
 	const struct scale_settings *settings;
 	struct supply *supply;
 	bool apply;
+	int64_t patience_ms; /* with another one that holds the Lease and works; 0: no limit */
 	const volatile int *interrupted;
 	void (*event)(void *ctx, const struct turn_event *event);
 	void (*note)(void *ctx, const char *text); /* a sentence for people */
@@ -59,8 +61,8 @@ struct autoscaler *autoscaler_new(const struct autoscaler_options *options);
 void autoscaler_free(struct autoscaler *autoscaler); /* NULL is accepted */
 
 /* With apply: waits for the Lease first. Errors end the turn; those that pass by themselves, in the
- * next turn, are not E_CANCELED, E_KUBE_DENIED, E_KUBE_AUTH. model and plan are those of the turn,
- * as far as it came. */
+ * next turn, are not E_CANCELED, E_KUBE_DENIED, E_KUBE_AUTH, nor E_SCALE_LEASE where patience has a
+ * limit. model and plan are those of the turn, as far as it came. */
 int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,
 	struct scale_plan *plan, struct err *err);
 

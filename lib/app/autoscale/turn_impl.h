@@ -24,7 +24,7 @@ struct turn {
 	struct autoscaler *autoscaler;
 	struct scale_model *model;
 	struct scale_plan *plan;
-	int64_t begun_ms; /* clock_ms() before it looked */
+	int64_t begun_ms, looked_ms; /* clock_ms() before it looked, and after that */
 	/* Of each group: whether a grow of this turn may have had an effect that is not known. */
 	bool *is_unknown;
 	bool has_failed; /* a purchase of this round */

@@ -410,7 +410,7 @@ static bool data_has_other_way(const struct data_push *push, const struct bundle
 static int data_put_bucket(
 	struct data_push *push, struct bundle *bundle, bool is_known, struct err *err)
 {
-	AUTO_FREE char *notes = mem_printf("%s/%s.upload", push->cache, push->key);
+	AUTO_FREE char *notes = mem_printf("%s/%s.uploads", push->cache, push->key);
 	AUTO_FREE char *path = mem_printf("%s/%s.list", push->cache, bundle->id);
 	AUTO_BUF struct buf list = buf_with(VERSION_TEXT_MAX);
 	struct bucket_put put = {.dir = push->from,
@@ -418,6 +418,7 @@ static int data_put_bucket(
 		.base = str_eq(bundle->base_id, bundle->id) ? NULL : bundle->base,
 		.id = bundle->id,
 		.base_id = bundle->base_id,
+		.key = push->key,
 		.notes = notes,
 		.is_known = is_known,
 		.progress = push->options->progress,

@@ -84,8 +84,9 @@ struct bucket_put {
 	const char *dir;
 	const struct version *now, *base;
 	const char *id, *base_id;
+	const char *key;   /* tells pushes of the same version apart */
 	const char *list;  /* now as text */
-	const char *notes; /* a file here: what has arrived of a large file */
+	const char *notes; /* a directory here: what has arrived of large files */
 	bool is_known;     /* its list is there */
 	void (*progress)(void *ctx, uint64_t done, uint64_t total);
 	void *ctx;

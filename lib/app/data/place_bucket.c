@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,11 +17,18 @@
 /*
  * Versions in a bucket: plain objects PATH@d-HEX/NAME; PATH@d-HEX.list, which comes last and goes
  * first, makes them a version, and PATH@current names the one that runs get.
+ *
+ * A push counts on objects that a removal may be about to delete. So a push puts
+ * PATH@d-HEX.push-KEY before it looks what is there, and a removal PATH@d-HEX.rm (PATH@rm: of all)
+ * before it deletes each of these, then the lists, then the rest. A push does not begin beside a
+ * removal, and takes its list back where what it has put is gone at the end: the removal either
+ * finds that, or the list.
  */
 
 enum {
-	BUCKET_AT_ONCE = 16,
+	BUCKET_AT_ONCE = 64, /* round trips decide how long many small files take */
 	BUCKET_LINE_MAX = 512,
+	BUCKET_LARGE_AT_ONCE = 4, /* files in parts, of which several go at once, too */
 	BUCKET_VERSIONS_MAX = 10 * 1000,
 	BUCKET_NOTES_MAX = 8 << 20,
 	BUCKET_SENT = 16 << 20, /* a part of what is sent beside what is copied */
@@ -42,6 +50,7 @@ static int bucket_open(struct data_place *place, struct err *err)
 		return 0;
 	/* Keys are about to be here. */
 	os_protect_memory();
+	options.n_connections = BUCKET_AT_ONCE;
 	place->bucket = mem_alloc(1, sizeof(*place->bucket));
 	place->bucket->http = http_new(&options);
 	return s3_open(options.loop, place->bucket->http, env, &place->bucket->s3, err);
@@ -69,13 +78,16 @@ struct bucket_slot {
 	size_t job;
 	int fd;
 	struct buf data; /* of a get */
+	/* Of a put in parts. */
+	char *key;
+	bool has_notes, has_noted, is_whole;
 };
 
-/* Jobs 0 to n - 1. start: 0 with slot->call set, or 1: there is nothing to be done for it. */
+/* Jobs 0 to n - 1, at_once (0: BUCKET_AT_ONCE) of them at the same time. start: 0 with slot->call set, or 1: there is nothing to be done for it. */
 struct bucket_batch {
 	struct s3 *s3;
 	struct s3_address address;
-	size_t n, next, n_open;
+	size_t at_once, n, next, n_open;
 	int (*start)(struct bucket_batch *batch, struct bucket_slot *slot, struct err *err);
 	void (*ended)(struct bucket_batch *batch, struct bucket_slot *slot);
 	/* Whether it goes on without the job, which failed; or NULL. */
@@ -93,12 +105,15 @@ static void bucket_slot_done(struct bucket_slot *slot)
 	if (slot->fd > 0)
 		close(slot->fd);
 	buf_done(&slot->data);
+	free(slot->key);
 	*slot = (struct bucket_slot){.batch = slot->batch};
 }
 
 static void bucket_go_on(struct bucket_batch *batch)
 {
-	for (size_t i = 0; i < BUCKET_AT_ONCE; i++) {
+	size_t n = batch->at_once ? batch->at_once : BUCKET_AT_ONCE;
+
+	for (size_t i = 0; i < n; i++) {
 		struct bucket_slot *slot = &batch->slots[i];
 		while (!slot->call && batch->next < batch->n && !err_is_set(&batch->error)) {
 			slot->batch = batch;
@@ -233,6 +248,8 @@ struct bucket_version {
 struct bucket_versions {
 	struct VEC_OF(struct bucket_version) list; /* the newest first */
 	char current[VERSION_ID_SIZE];
+	struct strv pushes;   /* keys of those under way */
+	struct strv removals; /* ids of those under way; "": of all */
 };
 
 static void bucket_versions_done(struct bucket_versions *versions)
@@ -240,6 +257,8 @@ static void bucket_versions_done(struct bucket_versions *versions)
 	vec_foreach (struct bucket_version, version, &versions->list)
 		free(version->line);
 	vec_done(&versions->list);
+	strv_done(&versions->pushes);
+	strv_done(&versions->removals);
 }
 
 static int bucket_by_time(const void *a, const void *b)
@@ -276,6 +295,27 @@ static void bucket_ended_line(struct bucket_batch *batch, struct bucket_slot *sl
 	versions->list.v[slot->job].line = mem_strndup(text, strcspn(text, "\n"));
 }
 
+static void bucket_take(
+	struct bucket_versions *versions, const struct s3_object *object, const char *name)
+{
+	const char *dot = strchr(name, '.');
+	AUTO_FREE char *id = mem_strndup(name, dot ? (size_t)(dot - name) : 0);
+
+	if (str_eq(name, "rm"))
+		strv_add(&versions->removals, "");
+	if (!version_id_is(id))
+		return;
+	if (str_eq(dot, ".rm"))
+		strv_add(&versions->removals, id);
+	if (str_starts(dot, ".push-"))
+		strv_add(&versions->pushes, object->key);
+	if (!str_eq(dot, ".list"))
+		return;
+	struct bucket_version *version = vec_push(&versions->list);
+	*version = (struct bucket_version){.mtime_ms = object->mtime_ms};
+	memcpy(version->id, id, sizeof(version->id));
+}
+
 static int bucket_find(const struct data_place *place, const struct s3_address *address,
 	struct bucket_versions *ret, struct err *err)
 {
@@ -288,15 +328,8 @@ static int bucket_find(const struct data_place *place, const struct s3_address *
 
 	int r = bucket_do(place, address, &list, err);
 	for (size_t i = 0; r == 0 && i < objects.n; i++) {
-		const struct s3_object *object = &objects.v[i];
-		const char *name = object->key + strlen(prefix), *dot = strchr(name, '.');
-		AUTO_FREE char *id = mem_strndup(name, dot ? (size_t)(dot - name) : 0);
-		has_current |= str_eq(object->key, current);
-		if (!str_eq(dot, ".list") || !version_id_is(id))
-			continue;
-		struct bucket_version *version = vec_push(&ret->list);
-		*version = (struct bucket_version){.mtime_ms = object->mtime_ms};
-		memcpy(version->id, id, sizeof(version->id));
+		has_current |= str_eq(objects.v[i].key, current);
+		bucket_take(ret, &objects.v[i], objects.v[i].key + strlen(prefix));
 	}
 	vec_sort(&ret->list, bucket_by_time);
 	struct bucket_one get = {.key = current, .out = &text};
@@ -390,13 +423,20 @@ static int bucket_empty(const struct data_place *place, const struct s3_address 
 	}
 }
 
+static int bucket_delete(const struct data_place *place, const struct s3_address *address,
+	const char *key, struct err *err)
+{
+	struct bucket_one remove = {.key = key};
+
+	return bucket_do(place, address, &remove, err);
+}
+
 static int bucket_remove_list(const struct data_place *place, const struct s3_address *address,
 	const char *id, struct err *err)
 {
 	AUTO_FREE char *key = mem_printf("%s@%s.list", address->key, id);
-	struct bucket_one remove = {.key = key};
 
-	return bucket_do(place, address, &remove, err);
+	return bucket_delete(place, address, key, err);
 }
 
 /* Another version becomes current where id is the current one: the newest of the others. */
@@ -404,14 +444,13 @@ static int bucket_use_next(const struct data_place *place, const struct s3_addre
 	const struct bucket_versions *versions, const char *id, struct err *err)
 {
 	AUTO_FREE char *current = mem_printf("%s@current", address->key);
-	struct bucket_one forget = {.key = current};
 	const char *next = NULL;
 
 	for (size_t i = versions->list.n; id && i-- > 0;)
 		if (!str_eq(versions->list.v[i].id, id))
 			next = versions->list.v[i].id;
 	if (!next)
-		return bucket_do(place, address, &forget, err);
+		return bucket_delete(place, address, current, err);
 	return str_eq(versions->current, id) ? bucket_use(place, address, next, err) : 0;
 }
 
@@ -422,9 +461,20 @@ static int bucket_remove(const struct data_place *place, const struct s3_address
 	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
 	AUTO_FREE char *prefix =
 		id ? mem_printf("%s@%s/", address->key, id) : mem_printf("%s@d-", address->key);
+	AUTO_FREE char *pushes = id ? mem_printf("%s@%s.", address->key, id) : mem_strdup(prefix);
+	AUTO_FREE char *mark = mem_printf("%s@%s%srm", address->key, id ? id : "", id ? "." : "");
+	struct bucket_one begin = {.key = mark, .text = "", .len = 0};
 	size_t n = 0;
 
-	int r = bucket_find(place, address, &versions, err);
+	int r = bucket_do(place, address, &begin, err);
+	if (r == 0)
+		r = bucket_find(place, address, &versions, err);
+	for (size_t i = 0; r == 0 && i < versions.pushes.n; i++) {
+		if (!str_starts(versions.pushes.v[i], pushes))
+			continue;
+		r = bucket_delete(place, address, versions.pushes.v[i], err);
+		n++;
+	}
 	if (r == 0)
 		r = bucket_use_next(place, address, &versions, id, err);
 	for (size_t i = 0; r == 0 && i < versions.list.n; i++) {
@@ -435,7 +485,11 @@ static int bucket_remove(const struct data_place *place, const struct s3_address
 	}
 	if (r == 0)
 		r = bucket_empty(place, address, prefix, err);
-	return r == 0 && id && !n ? DATA_NO_VERSION : r < 0 ? r : 0;
+	if (r < 0)
+		return r;
+	n += r > 0;
+	r = bucket_delete(place, address, mark, err);
+	return r < 0 ? r : id && !n ? DATA_NO_VERSION : 0;
 }
 
 int place_bucket_run(struct data_place *place, size_t i, const struct strv *words, struct buf *out,
@@ -473,22 +527,29 @@ struct bucket_file {
 	uint64_t sent;
 };
 
+struct bucket_files VEC_OF(struct bucket_file);
 struct bucket_push {
 	struct data_place *place;
+	size_t i; /* of its paths */
 	struct bucket_put *put;
 	const struct s3_address *address;
 	char *base_prefix; /* "PATH@d-HEX/" */
 	struct arena arena;
-	struct VEC_OF(struct bucket_file) small, large;
+	struct bucket_files small, large, *now; /* now: what is being sent */
 	uint64_t total, done;
 };
 
-static void bucket_push_done(struct bucket_push *push)
+static void bucket_plan_forget(struct bucket_push *push)
 {
 	vec_foreach (struct bucket_file, file, &push->large)
 		vec_done(&file->pieces);
 	vec_done(&push->small);
 	vec_done(&push->large);
+}
+
+static void bucket_push_done(struct bucket_push *push)
+{
+	bucket_plan_forget(push);
 	arena_done(&push->arena);
 	free(push->base_prefix);
 }
@@ -675,205 +736,210 @@ static void bucket_report(struct bucket_push *push, uint64_t sent)
 		push->put->progress(push->put->ctx, push->done, push->total);
 }
 
-static int bucket_check_small(void *ctx, const char *sha256, struct err *err)
+static const struct bucket_file *bucket_of_slot(const struct bucket_slot *slot)
+{
+	const struct bucket_push *push = slot->batch->ctx;
+
+	return &push->now->v[slot->job];
+}
+
+static int bucket_check(void *ctx, const char *sha256, struct err *err)
 {
 	const struct bucket_slot *slot = ctx;
 	const struct bucket_push *push = slot->batch->ctx;
-	const struct version_entry *entry = push->small.v[slot->job].entry;
+	const struct version_entry *entry = bucket_of_slot(slot)->entry;
 	AUTO_FREE char *full = fs_join(push->put->dir, entry->path);
 
 	return scan_check(slot->fd, full, entry, sha256, err);
 }
 
-static int bucket_start_small(struct bucket_batch *batch, struct bucket_slot *slot, struct err *err)
+/* What has arrived of a large file. The caller frees. */
+static char *bucket_notes_path(const struct bucket_slot *slot)
 {
-	struct bucket_push *push = batch->ctx;
-	const struct bucket_file *file = &push->small.v[slot->job];
-	AUTO_FREE char *full = fs_join(push->put->dir, file->entry->path);
-	AUTO_FREE char *key =
-		mem_printf("%s@%s/%s", push->address->key, push->put->id, file->entry->path);
+	const struct bucket_push *push = slot->batch->ctx;
+	uint8_t sha[SHA256_SIZE];
+	char hex[SHA256_HEX_SIZE];
 
-	if (file->from) {
-		slot->call = s3_copy(
-			batch->s3, batch->address.bucket, key, file->from, bucket_on_done, slot);
-		return 0;
-	}
-	int r = scan_open(full, file->entry, &slot->fd, err);
-	const struct s3_put put = {.bucket = batch->address.bucket,
-		.key = key,
-		.fd = slot->fd,
-		.size = file->entry->size,
-		.check = bucket_check_small,
-		.done = bucket_on_done,
-		.ctx = slot};
-	if (r == 0)
-		slot->call = s3_put(batch->s3, &put);
-	return r;
+	digest_sha256(slot->key, strlen(slot->key), sha);
+	hex_encode(sha, sizeof(sha), hex);
+	return mem_printf("%s/%.16s", push->put->notes, hex);
 }
-
-static void bucket_ended_small(struct bucket_batch *batch, struct bucket_slot *slot)
-{
-	struct bucket_push *push = batch->ctx;
-
-	bucket_report(push, push->small.v[slot->job].sent);
-}
-
-/* The base has lost the object: the file is sent. */
-static bool bucket_failed_small(
-	struct bucket_batch *batch, struct bucket_slot *slot, const struct err *error)
-{
-	struct bucket_push *push = batch->ctx;
-	const struct bucket_file *file = &push->small.v[slot->job];
-	const struct bucket_file again = {.entry = file->entry, .sent = file->entry->size};
-
-	if (!file->from || error->id != E_S3_NOT_FOUND)
-		return false;
-	push->put->n_sent++;
-	push->total += again.sent;
-	if (again.sent > S3_SINGLE_MAX)
-		*vec_push(&push->large) = again;
-	else
-		*vec_push(&push->small) = again;
-	batch->n = push->small.n;
-	return true;
-}
-
-/* A file that is sent in parts; what has arrived of it is noted. */
-struct bucket_large {
-	struct bucket_push *push;
-	const struct bucket_file *file;
-	char *key, *full;
-	int fd;
-	bool has_noted;
-	struct loop_wait wait;
-	struct err error;
-};
 
 static void bucket_on_noted(void *ctx, const char *resume)
 {
-	struct bucket_large *large = ctx;
-	AUTO_FREE char *text = mem_printf("%s\n%s", large->key, resume);
+	struct bucket_slot *slot = ctx;
+	AUTO_FREE char *text = mem_printf("%s\n%s", slot->key, resume);
+	AUTO_FREE char *path = bucket_notes_path(slot);
 
-	large->has_noted = true;
-	fs_replace(large->push->put->notes, text, strlen(text), 0600, FS_SYNC_NONE, NULL);
+	slot->has_noted = true;
+	fs_replace(path, text, strlen(text), 0600, FS_SYNC_NONE, NULL);
 }
 
-static int bucket_check_large(void *ctx, const char *sha256, struct err *err)
+static int bucket_start_file(struct bucket_batch *batch, struct bucket_slot *slot, struct err *err)
 {
-	const struct bucket_large *large = ctx;
-
-	return scan_check(large->fd, large->full, large->file->entry, sha256, err);
-}
-
-static int bucket_on_large(
-	void *ctx, const struct s3_object *object UNUSED, struct err *error, struct err *err UNUSED)
-{
-	struct bucket_large *large = ctx;
-
-	err_move(&large->error, error);
-	loop_wait_done(&large->wait);
-	return 0;
-}
-
-/* *ret_is_stuck: nothing has arrived of an upload that was to be continued. */
-static int bucket_send_large(
-	struct bucket_push *push, struct bucket_file *file, bool *ret_is_stuck, struct err *err)
-{
+	struct bucket_push *push = batch->ctx;
+	const struct bucket_file *file = bucket_of_slot(slot);
 	AUTO_FREE char *full = fs_join(push->put->dir, file->entry->path);
-	AUTO_FREE char *key =
-		mem_printf("%s@%s/%s", push->address->key, push->put->id, file->entry->path);
-	struct bucket_large large = {.push = push,
-		.file = file,
-		.key = key,
-		.full = full,
-		.wait = {.loop = push->place->target->loop,
-			.n_open = 1,
-			.interrupted = push->place->interrupted}};
 	AUTO_BUF struct buf notes = {0};
-	AUTO_FD int fd = -1;
-	bool is_whole = false;
 
-	int r = scan_open(full, file->entry, &fd, err);
+	slot->key = mem_printf("%s@%s/%s", push->address->key, push->put->id, file->entry->path);
+	if (file->from && !file->pieces.n) {
+		slot->call = s3_copy(batch->s3, batch->address.bucket, slot->key, file->from,
+			bucket_on_done, slot);
+		return 0;
+	}
+	int r = scan_open(full, file->entry, &slot->fd, err);
 	if (r < 0)
 		return r;
-	large.fd = fd;
-	bool has_notes = fs_read(push->put->notes, BUCKET_NOTES_MAX, &notes, NULL, NULL) == 0 &&
-			 str_starts(notes.data, key) && notes.data[strlen(key)] == '\n';
-	const struct s3_put put = {.bucket = push->address->bucket,
-		.key = key,
-		.fd = fd,
+	AUTO_FREE char *path = bucket_notes_path(slot);
+	size_t len = strlen(slot->key);
+	slot->has_notes = push->now == &push->large &&
+			  fs_read(path, BUCKET_NOTES_MAX, &notes, NULL, NULL) == 0 &&
+			  str_starts(notes.data, slot->key) && notes.data[len] == '\n';
+	const struct s3_put put = {.bucket = batch->address.bucket,
+		.key = slot->key,
+		.fd = slot->fd,
 		.size = file->entry->size,
-		.resume = has_notes ? notes.data + strlen(key) + 1 : NULL,
+		.resume = slot->has_notes ? notes.data + len + 1 : NULL,
 		.noted = bucket_on_noted,
 		.pieces = file->pieces.v,
 		.n_pieces = file->pieces.n,
-		.ret_is_whole = &is_whole,
-		.check = bucket_check_large,
-		.done = bucket_on_large,
-		.ctx = &large};
-	struct s3_call *call = s3_put(push->place->bucket->s3, &put);
-	r = loop_wait_run(&large.wait, err);
-	if (large.wait.n_open)
-		s3_cancel(call);
-	if (r == 0 && err_is_set(&large.error))
-		r = err_move(err, &large.error);
-	err_done(&large.error);
-	*ret_is_stuck = has_notes && !large.has_noted;
-	if (r == 0 && is_whole) {
+		.ret_is_whole = &slot->is_whole,
+		.check = bucket_check,
+		.done = bucket_on_done,
+		.ctx = slot};
+	slot->call = s3_put(batch->s3, &put);
+	return 0;
+}
+
+static void bucket_ended_file(struct bucket_batch *batch, struct bucket_slot *slot)
+{
+	struct bucket_push *push = batch->ctx;
+	struct bucket_file *file = &push->now->v[slot->job];
+
+	if (slot->is_whole) {
 		push->put->n_sent += file->from != NULL;
 		push->total += file->entry->size - file->sent;
 		file->sent = file->entry->size;
 	}
-	if (r == 0) {
-		unlink(push->put->notes);
-		bucket_report(push, file->sent);
+	bucket_report(push, file->sent);
+}
+
+/* The base has lost the object: the file is sent. And some servers fail where an upload that is to
+ * be continued is not there any more: then it begins anew. */
+static bool bucket_failed_file(
+	struct bucket_batch *batch, struct bucket_slot *slot, const struct err *error)
+{
+	struct bucket_push *push = batch->ctx;
+	struct bucket_file *file = &push->now->v[slot->job], again = *file;
+
+	if (slot->has_notes && !slot->has_noted && error->id == E_S3_BUSY) {
+		AUTO_FREE char *path = bucket_notes_path(slot);
+		if (unlink(path) < 0)
+			return false;
+		memset(&file->pieces, 0, sizeof(file->pieces));
+	} else if (file->from && error->id == E_S3_NOT_FOUND) {
+		again = (struct bucket_file){.entry = file->entry, .sent = file->entry->size};
+		push->put->n_sent++;
+		push->total += again.sent;
+	} else {
+		return false;
+	}
+	*vec_push(again.pieces.n || again.sent > S3_SINGLE_MAX ? &push->large : &push->small) =
+		again;
+	batch->n = push->now->n;
+	return true;
+}
+
+static int bucket_send(struct bucket_push *push, struct bucket_files *files, struct err *err)
+{
+	struct bucket_batch batch = {.address = *push->address,
+		.n = files->n,
+		.at_once = files == &push->large ? BUCKET_LARGE_AT_ONCE : 0,
+		.start = bucket_start_file,
+		.ended = bucket_ended_file,
+		.failed = bucket_failed_file,
+		.ctx = push};
+
+	push->now = files;
+	return bucket_run(push->place, &batch, err);
+}
+
+/* In front of bucket_plan. */
+static int bucket_begin(const struct bucket_push *push, const char *mark, struct err *err)
+{
+	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
+	const struct data_place *place = push->place;
+	struct bucket_one begin = {.key = mark, .text = "", .len = 0};
+
+	int r = bucket_do(place, push->address, &begin, err);
+	if (r == 0)
+		r = bucket_find(place, push->address, &versions, err);
+	vec_foreach (char *, id, &versions.removals) {
+		if (r < 0 || (**id && !str_eq(*id, push->put->id)))
+			continue;
+		const char *path = place->paths.v[push->i], *at = **id ? "@" : "";
+		r = err_set(err, E_DATA_PLACE,
+			"%s%s%s is being removed, or a removal of it was cut", path, at, *id);
+		err_hint(err, "dlrun data rm %s%s%s -t %s", path, at, *id, place->target->name);
 	}
 	return r;
 }
 
-/* Some servers fail where an upload that is to be continued is not there any more: then it begins
- * anew. */
-static int bucket_send(struct bucket_push *push, struct bucket_file *file, struct err *err)
+/* Behind the list: the version stays, unless a removal has begun since bucket_begin. */
+static int bucket_end(const struct bucket_push *push, const char *mark, struct err *err)
 {
+	const struct data_place *place = push->place;
+	AUTO_BUF struct buf text = buf_with(BUCKET_LINE_MAX);
 	AUTO_ERR struct err error = {0};
-	bool is_stuck = false;
+	struct bucket_one get = {.key = mark, .out = &text};
 
-	int r = bucket_send_large(push, file, &is_stuck, &error);
-	if (r < 0 && is_stuck && error.id == E_S3_BUSY && unlink(push->put->notes) == 0) {
-		err_clear(&error);
-		return bucket_send_large(push, file, &is_stuck, err);
-	}
-	return r < 0 ? err_move(err, &error) : 0;
+	if (bucket_do(place, push->address, &get, &error) == 0)
+		return bucket_delete(place, push->address, mark, err);
+	if (error.id != E_S3_NOT_FOUND)
+		return err_move(err, &error);
+	int r = bucket_remove_list(place, push->address, push->put->id, err);
+	return r < 0 ? r
+		     : err_set(err, E_DATA_PLACE, "%s@%s was removed while it was pushed",
+			       place->paths.v[push->i], push->put->id);
 }
 
 int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put, struct err *err)
 {
 	AUTO_S3_ADDRESS struct s3_address address = {0};
 	AUTO(bucket_push_done)
-	struct bucket_push push = {.place = place, .put = put, .address = &address};
+	struct bucket_push push = {.place = place, .i = i, .put = put, .address = &address};
 
 	int r = s3_address_parse(place->dirs.v[i], &address, err);
 	if (r < 0)
 		return r;
 	AUTO_FREE char *prefix = mem_printf("%s@%s/", address.key, put->id);
 	AUTO_FREE char *list = mem_printf("%s@%s.list", address.key, put->id);
+	AUTO_FREE char *mark = mem_printf("%s@%s.push-%s", address.key, put->id, put->key);
 	push.base_prefix = mem_printf("%s@%s/", address.key, put->base_id);
-	r = bucket_plan(&push, prefix, err);
-	if (r == 0 && put->is_known && !push.small.n && !push.large.n)
-		return 1;
-	struct bucket_batch batch = {.address = address,
-		.n = push.small.n,
-		.start = bucket_start_small,
-		.ended = bucket_ended_small,
-		.failed = bucket_failed_small,
-		.ctx = &push};
+	if (put->is_known) {
+		r = bucket_plan(&push, prefix, err);
+		if (r < 0 || (!push.small.n && !push.large.n))
+			return r < 0 ? r : 1;
+		bucket_plan_forget(&push);
+		push.total = put->n_sent = 0;
+	}
+	r = bucket_begin(&push, mark, err);
 	if (r == 0)
-		r = bucket_run(place, &batch, err);
-	for (size_t k = 0; r == 0 && k < push.large.n; k++)
-		r = bucket_send(&push, &push.large.v[k], err);
+		r = bucket_plan(&push, prefix, err);
+	if (r == 0 && push.large.n)
+		r = fs_mkdirs(put->notes, 0700, err);
+	if (r == 0)
+		r = bucket_send(&push, &push.small, err);
+	if (r == 0)
+		r = bucket_send(&push, &push.large, err);
+	if (r == 0)
+		fs_remove_tree(AT_FDCWD, put->notes, NULL);
 	struct bucket_one whole = {.key = list, .text = put->list, .len = strlen(put->list)};
 	if (r == 0)
 		r = bucket_do(place, &address, &whole, err);
 	put->bytes_sent = push.done;
-	return r < 0 ? r : bucket_use(place, &address, put->id, err);
+	if (r == 0)
+		r = bucket_use(place, &address, put->id, err);
+	return r < 0 ? r : bucket_end(&push, mark, err);
 }

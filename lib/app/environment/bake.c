@@ -28,9 +28,10 @@ enum {
 	BEGIN_MS = 15 * 60 * 1000, /* until its pod has to run */
 	SETUP_MS = 4 * 60 * 60 * 1000,
 	GRACE_MS = 1000,
-	CUTS_MAX = 100,
-	SEEN_MS = 1000, /* several times POLL_MS */
-	TAKES = 3,      /* that end with an error of the pod */
+	SILENT_MS = 2 * 60 * 1000, /* of the API server */
+	CUTS_MAX = 100,            /* in a row without a byte */
+	SEEN_MS = 1000,            /* several times POLL_MS */
+	TAKES = 3,                 /* that end with an error of the pod */
 	WANTED_MS = 5000,
 	TAIL_LINES = 12,
 	TAIL_BYTES = 16 << 10,
@@ -52,7 +53,8 @@ struct bake {
 	struct strv defaults;
 	struct run *run;
 	char *why;                       /* it has not begun: as it was reported last */
-	int n_cuts;                      /* connections to its pod that were */
+	int64_t heard_ms;                /* from the API server */
+	int n_cuts;                      /* connections to its pod that were, since the last byte */
 	int n_failed;                    /* takes */
 	char token[2 * TOKEN_BYTES + 1]; /* of this process */
 	off_t at;                        /* what has come of the tar before a cut */
@@ -168,20 +170,36 @@ static void bake_report(struct bake *bake, const char *why)
 	events->note(events->ctx, text);
 }
 
+/* Whether the state is known; false after a failure that may pass. The setup goes on without us. */
+static int bake_query(
+	struct bake *bake, struct target_status *ret, bool *ret_known, struct err *err)
+{
+	AUTO_ERR struct err error = {0};
+
+	target_status_done(ret);
+	*ret = (struct target_status){0};
+	int r = target_state(bake->target, bake->handle, STATE_MS, ret, &error);
+	*ret_known = r == 0;
+	if (r == 0)
+		bake->heard_ms = clock_ms();
+	else if (error.code != ERR_NET || clock_ms() - bake->heard_ms > SILENT_MS)
+		return err_move(err, &error);
+	return 0;
+}
+
 /* Poll until it runs (1), or has ended or is gone (0). E_TARGET_SILENT: it does not begin. */
 static int bake_wait(struct bake *bake, struct target_status *ret, struct err *err)
 {
 	int64_t end_ms = clock_ms() + BEGIN_MS;
+	bool is_known;
 
 	for (;;) {
-		target_status_done(ret);
-		*ret = (struct target_status){0};
-		int r = target_state(bake->target, bake->handle, STATE_MS, ret, err);
+		int r = bake_query(bake, ret, &is_known, err);
 		if (r < 0)
 			return r;
-		if (ret->state == RUN_RUNNING)
+		if (is_known && ret->state == RUN_RUNNING)
 			return 1;
-		if (run_state_is_final(ret->state))
+		if (is_known && run_state_is_final(ret->state))
 			return 0;
 		bake_report(bake, ret->text);
 		if (clock_ms() > end_ms)
@@ -276,11 +294,12 @@ static int bake_take(struct bake *bake, enum bake_result *ret, struct err *err)
 	int fd = bake->request->out_fd, status = -1;
 	const struct target_exec_request request = {.command = &command, .fds = {-1, fd, -1}};
 	AUTO_ERR struct err error = {0};
+	const off_t from = bake->at;
 
-	if (ftruncate(fd, bake->at) < 0 || lseek(fd, bake->at, SEEK_SET) < 0)
+	if (ftruncate(fd, from) < 0 || lseek(fd, from, SEEK_SET) < 0)
 		return fs_error(err, errno, "a file for the environment");
 	bake_add_words(bake, "take", &command);
-	strv_addf(&command, "%lld", (long long)bake->at);
+	strv_addf(&command, "%lld", (long long)from);
 	strv_add(&command, bake->token);
 	bake->at = 0;
 	int r = target_exec(
@@ -290,6 +309,10 @@ static int bake_take(struct bake *bake, enum bake_result *ret, struct err *err)
 		return err_move(err, &error);
 	if (r < 0) {
 		bake->at = lseek(fd, 0, SEEK_END);
+		if (bake->at > from) {
+			bake->heard_ms = clock_ms();
+			bake->n_cuts = 0;
+		}
 		log_note("environment: cut after %lld bytes: %s", (long long)bake->at,
 			error.message);
 		return bake->at < 0 ? fs_error(err, errno, "a file for the environment") : 0;
@@ -337,6 +360,7 @@ static int bake_run(struct bake *bake, enum bake_result *ret, struct err *err)
 	bool cannot = false;
 
 	int r = target_submit(bake->target, &job, SUBMIT_MS, err);
+	bake->heard_ms = clock_ms();
 	/* The Job was there, and was removed before it could be read: another process is done. */
 	if (r < 0 && err->id == E_KUBE_NOT_FOUND) {
 		err_clear(err);

@@ -70,7 +70,6 @@ static int tagged_query(struct submit *submit, const struct ref *ref, struct reg
 					      .config = submit->config,
 					      .target = submit->target,
 					      .loop = submit->target->loop,
-					      .begun_ms = clock_ms(),
 					      .note = tagged_note,
 					      .ctx = submit,
 				      });

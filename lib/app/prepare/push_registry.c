@@ -633,7 +633,7 @@ static void open_client(struct push *push)
 		.target = submit->target,
 		.target_name = submit->target_name,
 		.loop = push->loop,
-		.begun_ms = submit->begun_ms,
+		.is_large = submit->environment || submit->data,
 		.event = exchange,
 		.note = push_registry_note,
 		.ctx = push,

@@ -249,8 +249,8 @@
 	  "one of the same registered domain, over https. `registry_realms: [HOST]` in your own configuration " \
 	  "names others that you trust with it. Nothing was sent.") \
 	X(E_REGISTRY_TIMEOUT, "the push took too long", \
-	  "`push_timeout:` (10m) limits a whole push. What was uploaded stays known, and the next push goes on " \
-	  "from there.") \
+	  "`push_timeout:` (10m) limits a whole push, and that of an environment or of data where it is set. What " \
+	  "was uploaded stays known, and the next push goes on from there.") \
 	X(E_REGISTRY_UNREACHABLE, "the registry cannot be reached", \
 	  "It was tried several times. The message says what happened last.") \
 	X(E_REGISTRY_UNSUPPORTED, "the registry cannot do this", \

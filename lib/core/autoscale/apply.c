@@ -25,8 +25,10 @@ static int32_t apply_new_node(struct scale_model *model, int32_t g, const char *
 	vec_foreach (const struct scale_taint, taint, &group->taints)
 		scale_taints_add(&node->taints, taint->key, taint->value, taint->effect);
 	if (!instance)
-		*vec_push(&group->instances) = (struct scale_instance){
-			mem_strdup(node->instance), SCALE_RUNNING, model->now_ms};
+		*vec_push(&group->instances) =
+			(struct scale_instance){.id = mem_strdup(node->instance),
+				.state = SCALE_RUNNING,
+				.since_ms = model->now_ms};
 	return (int32_t)model->nodes.n - 1;
 }
 

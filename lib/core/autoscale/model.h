@@ -134,6 +134,7 @@ struct scale_instance {
 	char *id; /* "" where the provider has none yet */
 	enum { SCALE_PENDING, SCALE_RUNNING, SCALE_STOPPING } state;
 	int64_t since_ms; /* 0: not known */
+	bool is_awaited;  /* it was bought by this autoscaler and never was a node */
 };
 struct scale_instances VEC_OF(struct scale_instance);
 

@@ -17,17 +17,18 @@
 #include "kube/status/object.h"
 
 enum { SHAPE_TEXT_MAX = 1 << 20, REMARKS_MAX = 50, COUNT_MAX = 1000 * 1000 };
-#define JOBSET_NAME     "jobset.sigs.k8s.io/jobset-name"
-#define JOBSET_PART     "jobset.sigs.k8s.io/replicatedjob-name"
-#define JOBSET_APART    "alpha.jobset.sigs.k8s.io/exclusive-topology"
-#define KUEUE_QUEUE     "kueue.x-k8s.io/queue-name"
-#define KUEUE_PODS      "kueue.x-k8s.io/pod-group-name"
-#define KUEUE_GATE      "kueue.x-k8s.io/admission"
-#define POD_GROUP       "scheduling.x-k8s.io/pod-group"
-#define VOLCANO_GROUP   "scheduling.k8s.io/group-name"
-#define JOB_NAME        "batch.kubernetes.io/job-name"
-#define JOB_NAME_BEFORE "job-name" /* until 1.27 */
-#define ZONE_LABEL      "topology.kubernetes.io/zone"
+#define JOBSET_NAME         "jobset.sigs.k8s.io/jobset-name"
+#define JOBSET_PART         "jobset.sigs.k8s.io/replicatedjob-name"
+#define JOBSET_APART        "alpha.jobset.sigs.k8s.io/exclusive-topology"
+#define CLUSTER_API_MACHINE "cluster.x-k8s.io/machine"
+#define KUEUE_QUEUE         "kueue.x-k8s.io/queue-name"
+#define KUEUE_PODS          "kueue.x-k8s.io/pod-group-name"
+#define KUEUE_GATE          "kueue.x-k8s.io/admission"
+#define POD_GROUP           "scheduling.x-k8s.io/pod-group"
+#define VOLCANO_GROUP       "scheduling.k8s.io/group-name"
+#define JOB_NAME            "batch.kubernetes.io/job-name"
+#define JOB_NAME_BEFORE     "job-name" /* until 1.27 */
+#define ZONE_LABEL          "topology.kubernetes.io/zone"
 
 static const struct {
 	const char *path;
@@ -176,16 +177,29 @@ char *objects_kept(const struct json *object)
 }
 
 /* aws:///us-east-1a/i-0abc is i-0abc; others are as they are, without the scheme. */
-char *objects_instance(const struct json *object)
+static const char *objects_instance(const struct json *object)
 {
 	const char *id = kube_str_at(object, "spec.providerID");
 	const char *rest = id ? strstr(id, "://") : NULL;
 
 	if (!rest)
-		return mem_strdup(id);
+		return id;
 	rest += strlen("://");
 	const char *last = strrchr(rest, '/');
-	return mem_strdup(str_starts(id, "aws:") && last ? last + 1 : rest);
+	return str_starts(id, "aws:") && last ? last + 1 : rest;
+}
+
+void objects_ids(const struct json *object, struct strv *ret)
+{
+	const char *machine = kube_annotation(object, CLUSTER_API_MACHINE);
+	const char *const ids[] = {objects_instance(object), kube_str_at(object, "spec.providerID"),
+		kube_str_at(object, "metadata.name")};
+
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		if (!str_empty(ids[i]))
+			strv_add(ret, ids[i]);
+	if (machine)
+		strv_addf(ret, "machine:%s", machine);
 }
 
 static int64_t objects_noted_ms(
@@ -246,12 +260,18 @@ static void objects_node(struct objects *o, const struct json *object, const str
 	bool is_cordoned = json_get_bool(json_get(object, "spec"), "unschedulable", false);
 	const struct json *ready = kube_condition(object, "Ready");
 	const char *name = kube_str_at(object, "metadata.name");
+	AUTO_STRV struct strv ids = {0};
 
 	node->name = mem_strdup(name ? name : "?");
-	node->instance = objects_instance(object);
 	node->group = -1;
-	if (node->instance)
-		node->group = (int32_t)(intptr_t)map_get(instances, node->instance) - 1;
+	objects_ids(object, &ids);
+	for (size_t i = 0; i < ids.n && node->group < 0; i++) {
+		node->group = (int32_t)(intptr_t)map_get(instances, ids.v[i]) - 1;
+		if (node->group >= 0)
+			node->instance = mem_strdup(ids.v[i]);
+	}
+	if (!node->instance)
+		node->instance = mem_strdup(objects_instance(object));
 	if (node->instance && node->group < 0)
 		objects_node_without_instance(o, object, node);
 	podspec_pairs(kube_at(object, "metadata.labels"), &node->labels);

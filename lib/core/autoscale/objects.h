@@ -37,8 +37,9 @@ const char *objects_path(enum objects_kind kind);
 /* Whether a cluster may lack it. */
 bool objects_is_optional(enum objects_kind kind);
 
-/* The provider's id of a node's machine, which the caller frees; NULL: it is not known. */
-char *objects_instance(const struct json *node);
+/* Adds the ids by which providers may call a node's machine, the likeliest first: of its
+ * providerID, its name, its Machine of Cluster API. */
+void objects_ids(const struct json *node, struct strv *ret);
 /* SCALE_OPEN, SCALE_CORDONED or SCALE_CORDONED_BY_US. */
 int objects_cordon(const struct json *node);
 /* Why a node is never removed, which the caller frees; NULL: it may be. */

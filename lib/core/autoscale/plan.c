@@ -20,6 +20,7 @@ void scale_plan_done(struct scale_plan *plan)
 	vec_foreach (struct scale_reason, reason, &plan->reasons)
 		free(reason->text);
 	vec_done(&plan->reasons);
+	strv_done(&plan->remarks);
 	*plan = (struct scale_plan){0};
 }
 

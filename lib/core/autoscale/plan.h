@@ -38,7 +38,7 @@ enum scale_action_kind {
 	/* node, cordoned by us and idle: end its machine, delete its object */
 	SCALE_REMOVE,
 	SCALE_FORGET, /* node, without a machine: delete its object */
-	/* group, instance: a machine that did not become a node in limits.boot_ms */
+	/* group, instance: a machine that did not become a node in limits.boot_ms, is_awaited */
 	SCALE_TERMINATE,
 };
 struct scale_action {
@@ -87,6 +87,7 @@ struct scale_plan {
 	struct scale_actions actions;       /* in the order in which they are to be done */
 	struct scale_placements placements; /* by pod */
 	struct scale_reasons reasons;
+	struct strv remarks; /* sentences about machines that are left alone */
 	struct scale_bound bound;
 	int64_t waiting, helped; /* pods */
 	int64_t nodes_after;     /* of all groups, with those on their way */
@@ -105,10 +106,10 @@ void scale_plan_apply(const struct scale_plan *plan, struct scale_model *model);
 /* Whether a machine should have become a node by now. */
 bool scale_is_late(const struct scale_model *model, const struct scale_instance *instance);
 
-/* Whether a node of no group may be that machine: it has come since, without an id or by another
- * one. */
-bool scale_may_be_node(const struct scale_model *model, const struct scale_group *group,
-	const struct scale_instance *instance);
+/* A node of no group that may be that machine: it has come since, without an id or by another one;
+ * or NULL. */
+const struct scale_node *scale_may_be_node(const struct scale_model *model,
+	const struct scale_group *group, const struct scale_instance *instance);
 
 /* Whether a pod of this shape could run on an empty machine like that; else *ret_why, a text
  * that the caller frees (ret_why may be NULL). */

@@ -114,6 +114,7 @@ struct json *plan_json(const struct scale_model *model, const struct scale_plan 
 	json_set_int(json, "nodes_after", plan->nodes_after);
 	json_set_num(json, "price_after", plan->price_after);
 	json_add_strv(remarks, &model->remarks);
+	json_add_strv(remarks, &plan->remarks);
 	json_set(json, "remarks", remarks);
 	return json;
 }
@@ -190,6 +191,14 @@ static double report_over(double is, double least)
 	return least > 0 ? (is / least - 1) * 100 : 0;
 }
 
+static void report_remarks(const struct strv *remarks, struct buf *out)
+{
+	for (size_t i = 0; i < remarks->n; i++) {
+		AUTO_FREE char *remark = report_plain(remarks->v[i]);
+		buf_addf(out, "note: %s\n", remark);
+	}
+}
+
 static void report_sum(
 	const struct scale_model *model, const struct scale_plan *plan, struct buf *out)
 {
@@ -214,10 +223,8 @@ static void report_sum(
 		buf_addf(out, " (new ones %.2f, %.1f %% over what any packing costs)", bound->price,
 			report_over(bound->price, bound->price_least));
 	buf_adds(out, ".\n");
-	for (size_t i = 0; i < model->remarks.n; i++) {
-		AUTO_FREE char *remark = report_plain(model->remarks.v[i]);
-		buf_addf(out, "note: %s\n", remark);
-	}
+	report_remarks(&model->remarks, out);
+	report_remarks(&plan->remarks, out);
 }
 
 void plan_text(const struct scale_model *model, const struct scale_plan *plan, struct buf *out)

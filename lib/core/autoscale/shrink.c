@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/util/auto.h"
@@ -209,42 +210,87 @@ static bool shrink_contradicts(const struct scale_node *node, const struct scale
 	return false;
 }
 
-bool scale_may_be_node(const struct scale_model *model, const struct scale_group *group,
-	const struct scale_instance *instance)
+const struct scale_node *scale_may_be_node(const struct scale_model *model,
+	const struct scale_group *group, const struct scale_instance *instance)
 {
 	vec_foreach (const struct scale_node, node, &model->nodes) {
 		bool is_before = node->created_ms && node->created_ms < instance->since_ms;
 		if (node->group < 0 && !is_before && !shrink_contradicts(node, group))
-			return true;
+			return node;
 	}
-	return false;
+	return NULL;
 }
 
-/* Machines that have not become nodes. A node of which the machine is not known may be one. */
-static void shrink_dead(const struct scale_packing *k, int64_t *removals, struct scale_plan *plan)
+/* Machines of a group that are no nodes, and are left alone. */
+struct shrink_left {
+	int64_t unsure, lost;
+	const struct scale_instance *first_unsure, *first_lost;
+	const struct scale_node *node; /* that the first one may be */
+};
+
+static void shrink_tell_left(
+	const struct scale_group *group, const struct shrink_left *left, struct strv *remarks)
+{
+	char more[64] = "";
+
+	if (left->unsure > 1)
+		snprintf(more, sizeof(more), " (so may %" PRId64 " more)", left->unsure - 1);
+	if (left->unsure)
+		strv_addf(remarks,
+			"group %s: its machine %s may be node %s by another id: both count%s",
+			group->id, left->first_unsure->id, left->node->name, more);
+	*more = '\0';
+	if (left->lost > 1)
+		snprintf(more, sizeof(more), " (so are %" PRId64 " more)", left->lost - 1);
+	if (left->lost)
+		strv_addf(remarks,
+			"group %s: its machine %s is late, and is not ended because it may have "
+			"been a node%s",
+			group->id, left->first_lost->id, more);
+}
+
+/* Machines that have not become nodes. A node of which the machine is not known may be one, and of
+ * a machine that had a node somebody may have deleted its object. */
+static void shrink_dead_of(
+	const struct scale_packing *k, size_t g, int64_t *removals, struct scale_plan *plan)
 {
 	const struct scale_prepared *p = k->prepared;
 	const struct scale_model *model = p->model;
+	const struct scale_group *group = &model->groups.v[g];
+	struct shrink_left left = {0};
 	char text[32];
 
-	for (size_t g = 0; g < model->groups.n; g++) {
-		const struct scale_group *group = &model->groups.v[g];
-		if (group->refused || p->groups[g].nameless)
+	for (size_t i = 0; i < group->instances.n; i++) {
+		const struct scale_instance *instance = &group->instances.v[i];
+		if (instance->state == SCALE_STOPPING || str_empty(instance->id) ||
+			map_get(&p->instances, instance->id))
 			continue;
-		for (size_t i = 0; i<group->instances.n && * removals> 0; i++) {
-			const struct scale_instance *instance = &group->instances.v[i];
-			if (instance->state == SCALE_STOPPING || str_empty(instance->id) ||
-				map_get(&p->instances, instance->id) ||
-				!scale_is_late(model, instance) ||
-				scale_may_be_node(model, group, instance))
-				continue;
-			--*removals;
-			duration_text(model->now_ms - instance->since_ms, text);
-			shrink_add(plan, SCALE_TERMINATE, (int32_t)g, -1,
-				mem_printf("it has not become a node in %s", text));
-			plan->actions.v[plan->actions.n - 1].instance = (int32_t)i;
+		const struct scale_node *node = scale_may_be_node(model, group, instance);
+		bool is_late = scale_is_late(model, instance);
+		if (node && !left.unsure++) {
+			left.first_unsure = instance;
+			left.node = node;
 		}
+		if (!node && is_late && !instance->is_awaited && !left.lost++)
+			left.first_lost = instance;
+		if (node || !is_late || !instance->is_awaited || *removals <= 0)
+			continue;
+		--*removals;
+		duration_text(model->now_ms - instance->since_ms, text);
+		shrink_add(plan, SCALE_TERMINATE, (int32_t)g, -1,
+			mem_printf("it has not become a node in %s", text));
+		plan->actions.v[plan->actions.n - 1].instance = (int32_t)i;
 	}
+	shrink_tell_left(group, &left, &plan->remarks);
+}
+
+static void shrink_dead(const struct scale_packing *k, int64_t *removals, struct scale_plan *plan)
+{
+	const struct scale_prepared *p = k->prepared;
+
+	for (size_t g = 0; g < p->model->groups.n; g++)
+		if (!p->model->groups.v[g].refused && !p->groups[g].nameless)
+			shrink_dead_of(k, g, removals, plan);
 }
 
 void plan_shrink(const struct scale_packing *k, struct scale_plan *plan)

@@ -24,7 +24,8 @@
  *    "groups": [{"id": "gpu-a", "provider": "aws", "min": 0, "max": 10, "desired": 1,
  *        "region": "us-east-1", "zone": "us-east-1a", "spot": false, "price": 32.77, "weight": 0,
  *        "template": {"labels": {}, "taints": [], "room": {}} (nothing is bought),
- *        "instances": [{"id": "i-1", "state": "pending"|"running"|"stopping", "since": TIME}],
+ *        "instances": [{"id": "i-1", "state": "pending"|"running"|"stopping", "since": TIME,
+ *            "awaited": true (false)}],
  *        "wait_until": TIME, "failure": "capacity", "failure_text": "…", "refused": "a reason"}],
  *    "remarks": []}
  *

@@ -198,6 +198,7 @@ static void write_instances(struct json *to, const struct scale_instances *insta
 		json_set_str(one, "id", instance->id);
 		json_set_str(one, "state", snapshot_states[instance->state]);
 		write_time(one, "since", instance->since_ms);
+		write_bool(one, "awaited", instance->is_awaited);
 		json_add(list, one);
 	}
 	if (instances->n)

@@ -5,6 +5,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/autoscale/snapshot.h"
@@ -12,6 +13,9 @@
 /* Waits until a failure is forgotten, and until a grow is dropped that is not repeated, or not to
  * be seen in the size of its group. */
 enum { MINUTE_MS = 60 * 1000, FORGET_MS = 24 * 60 * MINUTE_MS, STATE_REPEAT_MS = 2 * MINUTE_MS };
+/* A machine may have been a node for a while when nobody has looked for so long. All ids together
+ * fit into a ConfigMap with the rest. */
+enum { STATE_AWAY_MS = 10 * MINUTE_MS, STATE_SIZE_MAX = 512 << 10 };
 
 /* Capacity comes back in minutes, quotas and configuration when a person has done something. */
 static const struct {
@@ -30,6 +34,26 @@ static void scale_state_group_done(struct scale_state_group *group)
 	free(group->id);
 	free(group->text);
 	free(group->token);
+	vec_foreach (struct scale_state_machine, machine, &group->machines)
+		free(machine->id);
+	vec_done(&group->machines);
+}
+
+/* As text. */
+static size_t state_id_size(const char *id)
+{
+	return 2 * strlen(id) + sizeof("\"\",");
+}
+
+/* A machine beyond the limit is as one that was not bought here. */
+static void state_add_machine(
+	struct scale_state *state, struct scale_state_group *group, const char *id, bool was_node)
+{
+	if (!str_is_plain(id) || state->size + state_id_size(id) > STATE_SIZE_MAX)
+		return;
+	state->size += state_id_size(id);
+	*vec_push(&group->machines) =
+		(struct scale_state_machine){.id = mem_strdup(id), .was_node = was_node};
 }
 
 void scale_state_done(struct scale_state *state)
@@ -47,6 +71,16 @@ static int64_t state_time(const struct json *json, const char *key)
 	return text && clock_parse(text, &wall_ms, NULL) == 0 ? wall_ms : 0;
 }
 
+static void state_read_machines(const struct json *json, const char *key, struct scale_state *state,
+	struct scale_state_group *group)
+{
+	const struct json *list = json_get(json, key);
+
+	for (const struct json *m = json_first(list); m; m = json_next(m))
+		if (json_str(m))
+			state_add_machine(state, group, json_str(m), str_eq(key, "joined"));
+}
+
 static void state_read_group(const struct json *json, struct scale_state *state)
 {
 	const struct json *grow = json_get(json, "grow");
@@ -61,6 +95,10 @@ static void state_read_group(const struct json *json, struct scale_state *state)
 	group->text = mem_strdup(json_get_str(json, "text"));
 	group->failures = json_get_int(json, "failures", 0);
 	group->wait_until_ms = state_time(json, "wait_until");
+	state_read_machines(json, "awaited", state, group);
+	state_read_machines(json, "joined", state, group);
+	group->failed_due_ms = state_time(json_get(json, "failed_grow"), "due");
+	group->failed_until_ms = state_time(json_get(json, "failed_grow"), "until");
 	if (!json_get_str(grow, "token"))
 		return;
 	group->token = mem_strdup(json_get_str(grow, "token"));
@@ -91,6 +129,7 @@ int scale_state_read(const struct json *json, struct scale_state *ret, struct er
 	for (const struct json *m = json_first(groups); m; m = json_next(m))
 		if (json_kind(m) == JSON_OBJECT)
 			state_read_group(m, ret);
+	ret->looked_ms = state_time(json, "looked");
 	vec_sort(&ret->groups, state_by_id);
 	return 0;
 }
@@ -103,6 +142,20 @@ static void state_set_time(struct json *json, const char *key, int64_t wall_ms)
 		return;
 	clock_format(wall_ms, text);
 	json_set_str(json, key, text);
+}
+
+static void state_set_machines(
+	struct json *json, const char *key, const struct scale_state_group *group, bool was_node)
+{
+	struct json *list = json_array();
+
+	vec_foreach (const struct scale_state_machine, machine, &group->machines)
+		if (machine->was_node == was_node)
+			json_add(list, json_string(machine->id));
+	if (json_first(list))
+		json_set(json, key, list);
+	else
+		json_free(list);
 }
 
 struct json *scale_state_write(const struct scale_state *state)
@@ -118,6 +171,13 @@ struct json *scale_state_write(const struct scale_state *state)
 		if (group->failures)
 			json_set_int(one, "failures", group->failures);
 		state_set_time(one, "wait_until", group->wait_until_ms);
+		state_set_machines(one, "awaited", group, false);
+		state_set_machines(one, "joined", group, true);
+		if (group->failed_due_ms) {
+			struct json *failed = json_sub(one, "failed_grow");
+			state_set_time(failed, "due", group->failed_due_ms);
+			state_set_time(failed, "until", group->failed_until_ms);
+		}
 		if (!group->token)
 			continue;
 		struct json *grow = json_sub(one, "grow");
@@ -131,6 +191,9 @@ struct json *scale_state_write(const struct scale_state *state)
 		json_set_bool(grow, "answered", group->is_answered);
 	}
 	json_set_int(json, "version", 1);
+	/* Not each turn another text. */
+	if (state->groups.n)
+		state_set_time(json, "looked", state->looked_ms - state->looked_ms % MINUTE_MS);
 	json_set(json, "groups", groups);
 	return json;
 }
@@ -169,6 +232,16 @@ const char *scale_state_ask(
 	group->asked_ms = now_ms;
 	group->is_answered = false;
 	return group->token;
+}
+
+void scale_state_bought(struct scale_state *state, const char *id, const char *machine)
+{
+	struct scale_state_group *group = state_group(state, id);
+
+	vec_foreach (const struct scale_state_machine, known, &group->machines)
+		if (str_eq(known->id, machine))
+			return;
+	state_add_machine(state, group, machine, false);
 }
 
 int64_t scale_state_doubt(struct scale_state *state, const char *id)
@@ -217,6 +290,10 @@ void scale_state_fail(struct scale_state *state, const char *id, enum scale_fail
 	size_t len = str_fit(text ? text : "", STATE_TEXT_MAX);
 	REPLACE(group->text, len ? mem_strndup(text, len) : NULL);
 	group->wait_until_ms = now_ms + scale_state_wait_ms(failure, group->failures);
+	if (group->token) {
+		group->failed_due_ms = group->due_ms;
+		group->failed_until_ms = now_ms + STATE_REPEAT_MS;
+	}
 	state_end_grow(group);
 }
 
@@ -246,7 +323,89 @@ static bool state_is_old(const struct scale_state_group *group, int64_t now_ms)
 	int64_t last_ms =
 		group->wait_until_ms > group->asked_ms ? group->wait_until_ms : group->asked_ms;
 
+	if (group->is_awaited)
+		return false;
 	return (!group->token && !group->failures) || now_ms - last_ms > FORGET_MS;
+}
+
+/* Machines of one group and of the nodes, by id. */
+struct state_seen {
+	struct map listed, known, nodes;
+	bool is_away;            /* nobody has looked for a while */
+	int64_t now_ms, from_ms; /* machines since then are of a grow; 0: none are */
+};
+
+/* Drop what is remembered of machines and no longer of use. */
+static void state_keep_machines(struct scale_state_group *group, struct state_seen *seen)
+{
+	size_t kept = 0;
+
+	vec_foreach (struct scale_state_machine, machine, &group->machines) {
+		const struct scale_instance *instance = map_get(&seen->listed, machine->id);
+		machine->was_node =
+			machine->was_node || seen->is_away || map_get(&seen->nodes, machine->id);
+		bool is_before =
+			instance && instance->since_ms && instance->since_ms < seen->from_ms;
+		if ((!seen->from_ms || is_before) && (machine->was_node || !instance)) {
+			free(machine->id);
+			continue;
+		}
+		group->is_awaited = group->is_awaited || (instance && !machine->was_node);
+		group->machines.v[kept++] = *machine;
+		map_put(&seen->known, machine->id, seen);
+	}
+	group->machines.n = kept;
+}
+
+/* While a grow is under way, and for a while after it has failed, machines that were launched since
+ * are of it. */
+static void state_look(struct scale_state *state, struct scale_state_group *group,
+	const struct scale_group *of, struct state_seen *seen)
+{
+	if (seen->now_ms > group->failed_until_ms)
+		group->failed_due_ms = group->failed_until_ms = 0;
+	seen->from_ms = group->token ? group->due_ms : group->failed_due_ms;
+	seen->listed = seen->known = (struct map){0};
+	vec_foreach (struct scale_instance, instance, &of->instances)
+		if (instance->state != SCALE_STOPPING && !str_empty(instance->id))
+			map_put(&seen->listed, instance->id, instance);
+	state_keep_machines(group, seen);
+	vec_foreach (const struct scale_instance, instance, &of->instances)
+		if (seen->from_ms && instance->since_ms >= seen->from_ms &&
+			map_get(&seen->listed, instance->id) &&
+			!map_get(&seen->known, instance->id))
+			state_add_machine(state, group, instance->id,
+				seen->is_away || map_get(&seen->nodes, instance->id));
+	map_done(&seen->listed);
+	map_done(&seen->known);
+}
+
+static size_t state_size(const struct scale_state *state)
+{
+	size_t size = 0;
+
+	vec_foreach (const struct scale_state_group, group, &state->groups)
+		vec_foreach (const struct scale_state_machine, machine, &group->machines)
+			size += state_id_size(machine->id);
+	return size;
+}
+
+static void state_look_at_all(struct scale_state *state, const struct scale_model *model)
+{
+	struct state_seen seen = {.is_away = model->now_ms - state->looked_ms > STATE_AWAY_MS,
+		.now_ms = model->now_ms};
+
+	vec_foreach (const struct scale_node, node, &model->nodes)
+		if (node->instance)
+			map_put(&seen.nodes, node->instance, node->name);
+	state->size = state_size(state);
+	vec_foreach (const struct scale_group, of, &model->groups) {
+		struct scale_state_group *group = scale_state_find(state, of->id);
+		if (group)
+			state_look(state, group, of, &seen);
+	}
+	state->looked_ms = model->now_ms;
+	map_done(&seen.nodes);
 }
 
 void scale_state_settle(struct scale_state *state, const struct scale_model *model)
@@ -254,6 +413,7 @@ void scale_state_settle(struct scale_state *state, const struct scale_model *mod
 	AUTO_FREE int64_t *nodes = mem_alloc(model->groups.n + 1, sizeof(*nodes));
 	size_t kept = 0;
 
+	state_look_at_all(state, model);
 	vec_foreach (const struct scale_node, node, &model->nodes)
 		if (node->group >= 0 && !node->has_no_instance)
 			nodes[node->group]++;
@@ -272,10 +432,23 @@ void scale_state_settle(struct scale_state *state, const struct scale_model *mod
 	state->groups.n = kept;
 }
 
+static void state_apply_machines(const struct scale_state_group *known, struct scale_group *group)
+{
+	struct map awaited = {0};
+
+	for (size_t i = 0; known && i < known->machines.n; i++)
+		if (!known->machines.v[i].was_node)
+			map_put(&awaited, known->machines.v[i].id, known->id);
+	vec_foreach (struct scale_instance, instance, &group->instances)
+		instance->is_awaited = map_get(&awaited, instance->id) != NULL;
+	map_done(&awaited);
+}
+
 void scale_state_apply(const struct scale_state *state, struct scale_model *model)
 {
 	vec_foreach (struct scale_group, group, &model->groups) {
 		const struct scale_state_group *known = scale_state_find(state, group->id);
+		state_apply_machines(known, group);
 		if (!known || known->wait_until_ms <= model->now_ms)
 			continue;
 		/* A clock that stepped back must not make a wait longer than any is. */

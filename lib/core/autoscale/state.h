@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The state of the autoscaler that outlives a turn and a process: which groups failed, how long
- * each is not asked again, and the newest grow of each. An engine; times are wall clock of the
- * cluster.
+ * each is not asked again, the newest grow of each, and its machines. An engine; times are wall
+ * clock of the cluster.
  *
  * A grow is written here before the provider is asked (scale_state_ask), so that whoever takes over
  * repeats the request with the same token. JSON, in the member "state" of the
  * ConfigMap dlrun-autoscale-state:
  *
- *	{"version": 1, "groups": {"gpu-a": {"failure": "capacity", "text": "…", "failures": 2,
- *	    "wait_until": TIME, "grow": {"token": "…", "to": 9, "asked": TIME,
- *	    "due_to": 9, "due": TIME, "doubts": 1, "answered": true}}}}
+ *	{"version": 1, "looked": TIME, "groups": {"gpu-a": {"failure": "capacity", "text": "…",
+ *	    "failures": 2, "wait_until": TIME, "grow": {"token": "…", "to": 9, "asked": TIME,
+ *	    "due_to": 9, "due": TIME, "doubts": 1, "answered": true},
+ *	    "awaited": [ID of a machine that was bought and was no node up to `looked`, …],
+ *	    "joined": [ID of one that was or may have been, …],
+ *	    "failed_grow": {"due": TIME, "until": TIME (more may come of it)}}}}
  */
 #ifndef DLRUN_CORE_AUTOSCALE_STATE_H
 #define DLRUN_CORE_AUTOSCALE_STATE_H
@@ -25,6 +28,12 @@
 /* Groups: with those that are gone, and in any case a ConfigMap has 1 MiB. */
 enum { STATE_TEXT_MAX = 160, STATE_TOKEN_SIZE = 33, STATE_GROUPS_MAX = 5000 };
 
+/* A machine that was bought. Only those of which it is known that they never were nodes are ended
+ * without having been idle: who has deleted the object of a node may still need its machine. */
+struct scale_state_machine {
+	char *id;
+	bool was_node; /* or may have been, while nobody looked */
+};
 struct scale_state_group {
 	char *id;
 	enum scale_failure failure;
@@ -39,10 +48,19 @@ struct scale_state_group {
 	int64_t doubts; /* grows in a row without a response that says whether they had an effect */
 	int64_t asked_ms; /* when it was written */
 	bool is_answered; /* the provider has accepted it */
+	/* Of the newest grow that failed: its due_ms, and how long more machines may come of it, as
+	 * they do where a provider launches them one by one. */
+	int64_t failed_due_ms, failed_until_ms;
+	/* Machines that are not known to have been nodes; and while more may come the others, lest
+	 * they seem to be new. */
+	struct scale_state_machines VEC_OF(struct scale_state_machine) machines;
+	bool is_awaited; /* one of them is to come; set by scale_state_settle */
 };
 /* By id. */
 struct scale_state {
 	struct scale_state_groups VEC_OF(struct scale_state_group) groups;
+	int64_t looked_ms; /* when machines and nodes were last compared */
+	size_t size;       /* of the ids of machines, as text */
 };
 void scale_state_done(struct scale_state *state);
 #define AUTO_SCALE_STATE AUTO(scale_state_done)
@@ -61,17 +79,21 @@ const char *scale_state_ask(
 /* There was no response that says whether it had an effect: how often, in a row. Who asks gives up
  * after some. */
 int64_t scale_state_doubt(struct scale_state *state, const char *id);
+/* The grow's machines are, or have among them, this one. */
+void scale_state_bought(struct scale_state *state, const char *id, const char *machine);
 /* The provider accepted it. */
 void scale_state_answer(struct scale_state *state, const char *id);
 /* The group failed: it is not asked for a time that grows with the failures in a row; failures
  * during that time are of the same row. The grow is over. */
 void scale_state_fail(struct scale_state *state, const char *id, enum scale_failure failure,
 	const char *text, int64_t now_ms);
-/* Grows whose machines are nodes are over, and the failures before them; those whose machines are
- * none after limits.boot_ms have failed. A grow that was not answered and is not asked for again is
- * dropped, as is one whose group has been shrunk. Failures are forgotten a day after their wait. */
+/* Machines that are nodes are noted. Grows whose machines are nodes are over, and the failures
+ * before them; those whose machines are none after limits.boot_ms have failed. A grow that was not
+ * answered and is not asked for again is dropped, as is one whose group has been shrunk. Failures
+ * are forgotten a day after their wait. */
 void scale_state_settle(struct scale_state *state, const struct scale_model *model);
-/* Sets wait_until, failure and failure_text of the model's groups. */
+/* Sets wait_until, failure and failure_text of the model's groups, and is_awaited of their
+ * machines. */
 void scale_state_apply(const struct scale_state *state, struct scale_model *model);
 
 /* The wait after so many failures of that class in a row, at least 1. That of SCALE_FAILED_THROTTLE

@@ -73,7 +73,8 @@ const struct config_key config_keys[] = {
 		"registry that asks for it is of another site (see REGISTRIES)",
 		"registry_realms: [auth.example.net]"},
 	{"push_timeout", CONFIG_DURATION, "10m", NULL, true, CONFIG_BY_PROJECT,
-		"Time limit of one push. A server that is silent for 30 seconds is given up before that",
+		"Time limit of one push; that of an environment or of data has one only where this is set. A server "
+		"that is silent for 30 seconds is given up before that",
 		"push_timeout: 30m"},
 	{"offline", CONFIG_ENUM, "queue", "queue fail", true, CONFIG_BY_PROJECT,
 		"Where no registry, cluster or host answers: *queue* accepts the run here, to be sent "

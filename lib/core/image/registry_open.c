@@ -22,13 +22,13 @@ enum { PUSH_TIMEOUT_MS = 10 * 60 * 1000, IDLE_MS = 30 * 1000 };
 #define FOREVER_MS (365LL * 24 * 60 * 60 * 1000)
 
 /* A time limit of 0 is none, as with `timeout:`. */
-static int64_t timeout_ms(const struct registry_client *client)
+static int64_t timeout_ms(const struct registry_client_options *options)
 {
-	int64_t configured;
-
-	if (client->options.limit_ms)
-		return client->options.limit_ms;
-	configured = config_duration(client->options.config, "push_timeout", PUSH_TIMEOUT_MS);
+	if (options->limit_ms)
+		return options->limit_ms;
+	if (options->is_large && !config_is_set(options->config, "push_timeout"))
+		return FOREVER_MS;
+	int64_t configured = config_duration(options->config, "push_timeout", PUSH_TIMEOUT_MS);
 	return configured > 0 ? configured : FOREVER_MS;
 }
 
@@ -41,6 +41,7 @@ void registry_client_init(
 
 	*client = (struct registry_client){
 		.options = *options,
+		.deadline_ms = clock_deadline(timeout_ms(options)),
 		.credentials =
 			{
 				.home = options->session->dirs.home,
@@ -114,7 +115,7 @@ int registry_client_open(struct registry_client *client, const struct ref *ref, 
 	const struct registry_cache *cache, struct registry **ret, struct err *err)
 {
 	AUTO_REGISTRY_CONFIG struct registry_config known = {0};
-	int64_t limit = timeout_ms(client);
+	int64_t limit = timeout_ms(&client->options);
 	struct registry_options options = {
 		.http = client->http,
 		.loop = client->options.loop,
@@ -137,7 +138,7 @@ int registry_client_open(struct registry_client *client, const struct ref *ref, 
 	options.cert_file = known.cert;
 	options.key_file = known.key;
 	options.insecure = known.insecure;
-	options.deadline_ms = client->options.begun_ms + limit;
+	options.deadline_ms = client->deadline_ms;
 	options.idle_ms = limit < IDLE_MS ? limit : IDLE_MS;
 	options.remembered_challenge = cache->challenge;
 	options.remembered_open = cache->open;
@@ -201,7 +202,6 @@ int registry_query_init(
 					     .session = session,
 					     .config = config,
 					     .loop = session_loop(session),
-					     .begun_ms = clock_ms(),
 					     .limit_ms = limit_ms,
 				     });
 	return 0;

@@ -40,11 +40,11 @@ struct registry_client_options {
 	/* The target whose registry with `forward` takes precedence over others of the same name;
 	 * or NULL. */
 	struct target *target;
-	const char *target_name;                   /* the same where it is not open */
-	struct loop *loop;                         /* the session's */
-	int64_t begun_ms;                          /* clock_ms(): the time limit counts from here */
-	int64_t limit_ms;                          /* 0: push_timeout */
-	http_event_fn *event;                      /* or NULL */
+	const char *target_name; /* the same where it is not open */
+	struct loop *loop;       /* the session's */
+	int64_t limit_ms;        /* from init on; 0: push_timeout */
+	bool is_large;           /* a push that push_timeout limits where it is set only */
+	http_event_fn *event;    /* or NULL */
 	void (*note)(void *ctx, const char *text); /* or NULL */
 	void *ctx;                                 /* of both */
 	struct strv *warnings; /* what should be said each time is added, or NULL */
@@ -53,6 +53,7 @@ struct registry_client_options {
 /* State that registries share; outlives them. */
 struct registry_client {
 	struct registry_client_options options;
+	int64_t deadline_ms;
 	struct http *http;
 	struct credential_env credentials;
 	struct registry_tunnel_list VEC_OF(struct registry_tunnel *) tunnels;

@@ -146,8 +146,7 @@ void aws_free(struct aws *aws)
 static int aws_call_end(
 	struct aws_call *call, enum aws_class class, struct err *error, struct err *err)
 {
-	struct aws_result result = {
-		.class = class, .is_unknown = call->may_have_worked, .skew_ms = call->skew_ms};
+	struct aws_result result = {.class = class, .is_unknown = call->may_have_worked};
 	aws_done_fn *done = call->request.done;
 	void *ctx = call->request.ctx;
 

@@ -45,8 +45,6 @@ struct aws_result {
 	enum aws_class class;
 	bool is_unknown; /* the request may have had its effect */
 	struct err error;
-	/* Of the server's clock against ours, of the last response; it is cut to a second. */
-	int64_t skew_ms;
 };
 /* result is the client's. */
 typedef int aws_done_fn(void *ctx, struct aws_result *result, struct err *err);

@@ -222,6 +222,17 @@ static void aws_texts(
 		}
 }
 
+/* The same of numbers that are not negative. */
+static void aws_numbers(
+	const struct aws_text *numbers, size_t n, void *object, const char *path, const char *text)
+{
+	int64_t number = aws_number(text);
+
+	for (size_t i = 0; i < n && number >= 0; i++)
+		if (str_eq(numbers[i].path, path))
+			memcpy((char *)object + numbers[i].at, &number, sizeof(number));
+}
+
 int aws_read_nothing(
 	void *into UNUSED, const char *text, size_t len, char **ret_next, struct err *err)
 {
@@ -331,10 +342,6 @@ static void aws_group_policy(struct aws_group *group, const char *path, const ch
 	const char *override = aws_below(path, overrides);
 
 	group->is_mixed = true;
-	if (str_eq(path, "InstancesDistribution/OnDemandBaseCapacity"))
-		group->on_demand_base = aws_number(text);
-	else if (str_eq(path, "InstancesDistribution/OnDemandPercentageAboveBaseCapacity"))
-		group->on_demand_percent = aws_number(text);
 	if (!override)
 		return;
 	if (str_eq(override, "InstanceType"))
@@ -343,6 +350,23 @@ static void aws_group_policy(struct aws_group *group, const char *path, const ch
 		group->is_weighted = true;
 	else if (str_starts(override, "InstanceRequirements"))
 		group->has_requirements = true;
+}
+
+/* Settings by which AWS ends machines beside the desired size. */
+static void aws_group_hazard(struct aws_group *group, const char *path, const char *text)
+{
+	bool is_true = str_eq(text, "true");
+
+	if (str_eq(path, "NewInstancesProtectedFromScaleIn"))
+		group->is_protected = is_true;
+	else if (str_eq(path, "CapacityRebalance"))
+		group->is_rebalanced = is_true;
+	else if (str_eq(path, "MaxInstanceLifetime"))
+		group->has_lifetime = aws_number(text) > 0;
+	else if (str_eq(path, "HealthCheckType"))
+		group->is_watched = strstr(text, "ELB") || strstr(text, "LATTICE");
+	else if (aws_below(path, "WarmPoolConfiguration"))
+		group->has_warm_pool = true;
 }
 
 static void aws_group_member(struct aws_group *group, const char *path, const char *text)
@@ -357,16 +381,21 @@ static void aws_group_member(struct aws_group *group, const char *path, const ch
 		{"MixedInstancesPolicy/LaunchTemplate/LaunchTemplateSpecification/Version",
 			offsetof(struct aws_group, template_version)},
 	};
+	static const struct aws_text numbers[] = {
+		{"MinSize", offsetof(struct aws_group, min)},
+		{"MaxSize", offsetof(struct aws_group, max)},
+		{"DesiredCapacity", offsetof(struct aws_group, desired)},
+		{"MixedInstancesPolicy/InstancesDistribution/OnDemandBaseCapacity",
+			offsetof(struct aws_group, on_demand_base)},
+		{"MixedInstancesPolicy/InstancesDistribution/OnDemandPercentageAboveBaseCapacity",
+			offsetof(struct aws_group, on_demand_percent)},
+	};
 	const char *policy = aws_below(path, "MixedInstancesPolicy");
 
 	aws_texts(texts, ARRAY_LEN(texts), group, path, text);
-	if (str_eq(path, "MinSize"))
-		group->min = aws_number(text);
-	else if (str_eq(path, "MaxSize"))
-		group->max = aws_number(text);
-	else if (str_eq(path, "DesiredCapacity"))
-		group->desired = aws_number(text);
-	else if (str_eq(path, "AvailabilityZones/member"))
+	aws_numbers(numbers, ARRAY_LEN(numbers), group, path, text);
+	aws_group_hazard(group, path, text);
+	if (str_eq(path, "AvailabilityZones/member"))
 		strv_add(&group->zones, text);
 	else if (str_eq(path, "SuspendedProcesses/member/ProcessName"))
 		strv_add(&group->suspended, text);
@@ -429,6 +458,58 @@ int aws_read_groups(void *into, const char *text, size_t len, char **ret_next, s
 	aws_group_done(&r.group);
 	while (code < 0 && groups->n > before)
 		aws_group_done(&groups->v[--groups->n]);
+	return code;
+}
+
+/*
+ * Policies
+ */
+
+struct aws_policy_reader {
+	struct aws_reader reader;
+	struct strv *names;
+	char *name;
+	bool is_off;
+};
+
+static int aws_policy_element(
+	struct aws_reader *reader, const char *path, const char *text, struct err *err)
+{
+	struct aws_policy_reader *r = reader->into;
+	const char *below = aws_below(path, reader->items);
+
+	if (below && str_eq(below, "AutoScalingGroupName"))
+		REPLACE(r->name, mem_strdup(text));
+	else if (below && str_eq(below, "Enabled"))
+		r->is_off = str_eq(text, "false");
+	if (!str_eq(path, reader->items))
+		return 0;
+	if (r->name && !r->is_off)
+		strv_add_take(r->names, TAKE(r->name));
+	REPLACE(r->name, NULL);
+	r->is_off = false;
+	return aws_count(r->names->n, AWS_POLICIES_MAX, err);
+}
+
+static void aws_names_cut(struct strv *names, size_t n)
+{
+	for (; names->n > n; names->v[names->n] = NULL)
+		free(names->v[--names->n]);
+}
+
+int aws_read_policies(void *into, const char *text, size_t len, char **ret_next, struct err *err)
+{
+	struct aws_policy_reader r = {.names = into,
+		.reader = {.action = "DescribePolicies",
+			.element = aws_policy_element,
+			.items = "DescribePoliciesResult/ScalingPolicies/member",
+			.into = &r}};
+	size_t before = r.names->n;
+	int code = aws_walk(&r.reader, text, len, ret_next, err);
+
+	free(r.name);
+	if (code < 0)
+		aws_names_cut(r.names, before);
 	return code;
 }
 
@@ -607,10 +688,7 @@ static void aws_type_member(struct aws_type_reader *r, const char *path, const c
 		{"instanceType", offsetof(struct aws_type, name)},
 		{"gpuInfo/gpus/item/manufacturer", offsetof(struct aws_type, gpu)},
 	};
-	static const struct {
-		const char *path;
-		size_t at;
-	} numbers[] = {
+	static const struct aws_text numbers[] = {
 		{"vCpuInfo/defaultVCpus", offsetof(struct aws_type, cpus)},
 		{"memoryInfo/sizeInMiB", offsetof(struct aws_type, memory_mib)},
 		{"networkInfo/maximumNetworkInterfaces", offsetof(struct aws_type, interfaces)},
@@ -620,9 +698,7 @@ static void aws_type_member(struct aws_type_reader *r, const char *path, const c
 	int64_t number = aws_number(text);
 
 	aws_texts(texts, ARRAY_LEN(texts), &r->type, path, text);
-	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-		if (str_eq(path, numbers[i].path) && number >= 0)
-			memcpy((char *)&r->type + numbers[i].at, &number, sizeof(number));
+	aws_numbers(numbers, ARRAY_LEN(numbers), &r->type, path, text);
 	/* Old types have i386 as well. */
 	if (str_eq(path, archs) && (str_eq(text, "x86_64") || str_eq(text, "arm64")))
 		REPLACE(r->type.arch, mem_strdup(text));
@@ -769,8 +845,8 @@ int aws_read_started(void *into, const char *text, size_t len, char **ret_next, 
 
 	free(r.code);
 	free(r.message);
-	for (struct strv *ids = &r.started->ids; code < 0 && ids->n > n_ids; ids->v[ids->n] = NULL)
-		free(ids->v[--ids->n]);
+	if (code < 0)
+		aws_names_cut(&r.started->ids, n_ids);
 	while (code < 0 && r.started->failures.list.n > n_failures)
 		free(r.started->failures.list.v[--r.started->failures.list.n].text);
 	return code;

@@ -25,6 +25,7 @@ enum {
 	AWS_LIST_MAX = 200,            /* tags, zones, types of a group */
 	AWS_FAILURES_MAX = 1000,
 	AWS_TYPES_MAX = 2000,
+	AWS_POLICIES_MAX = 20 * 1000,
 	AWS_SIZE_MAX = 1000 * 1000, /* of a group */
 	AWS_MESSAGE_MAX = 300,
 };
@@ -68,6 +69,12 @@ struct aws_group {
 	struct strv types;            /* overrides of a policy of mixed instances */
 	bool is_mixed, is_weighted;   /* is_weighted: its size is not a number of machines */
 	bool has_requirements;        /* its types are chosen by attributes */
+	bool is_protected;            /* new machines, from scale-in */
+	bool is_rebalanced;           /* spot machines are replaced before they are lost */
+	bool is_watched;              /* machines end by the health checks of load balancers */
+	bool has_lifetime;            /* machines end after some days */
+	bool has_warm_pool;
+	bool has_policy; /* that changes its size; set by who reads aws_read_policies */
 	int64_t on_demand_base, on_demand_percent; /* is_mixed */
 	struct VEC_OF(struct aws_tag) tags;
 	struct VEC_OF(struct aws_instance) instances;
@@ -75,6 +82,9 @@ struct aws_group {
 struct aws_groups VEC_OF(struct aws_group);
 void aws_groups_done(struct aws_groups *groups);
 aws_read_fn aws_read_groups; /* into: struct aws_groups; DescribeAutoScalingGroups */
+
+/* into: struct strv; names of groups with policies that are enabled, each once for each of them. */
+aws_read_fn aws_read_policies;
 
 /* The value of a tag, or NULL. */
 const char *aws_group_tag(const struct aws_group *group, const char *key);

@@ -882,14 +882,16 @@ static void http_detach(struct http_call *call)
  * streams than that none would be used again. */
 static int http_share_connections(struct http *http)
 {
+	unsigned pool = http->n_connections > HTTP_POOL_MAX ? http->n_connections : HTTP_POOL_MAX;
+
 	if (!http->multi)
 		return CURLM_OK;
-	int code = curl_multi_setopt(
-		http->multi, CURLMOPT_MAXCONNECTS, (long)HTTP_POOL_MAX + http->n_streams);
+	int code =
+		curl_multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)pool + http->n_streams);
 	if (code != CURLM_OK)
 		return code;
 	return curl_multi_setopt(http->multi, CURLMOPT_MAX_HOST_CONNECTIONS,
-		(long)HTTP_CONNECTIONS_MAX + http->n_streams);
+		(long)http->n_connections + http->n_streams);
 }
 
 static int set_options(struct http *http)
@@ -939,6 +941,8 @@ struct http *http_new(const struct http_options *options)
 	http->user_agent = mem_strdup(options->user_agent);
 	http->ca_file = mem_strdup(options->ca_file);
 	http->proxy = options->proxy;
+	http->n_connections =
+		options->n_connections ? options->n_connections : HTTP_CONNECTIONS_MAX;
 	http->event = options->event;
 	http->event_ctx = options->event_ctx;
 	return http;
@@ -951,6 +955,7 @@ struct http *http_clone(const struct http *http)
 		.user_agent = http->user_agent,
 		.proxy = http->proxy,
 		.ca_file = http->ca_file,
+		.n_connections = http->n_connections,
 		.event = http->event,
 		.event_ctx = http->event_ctx,
 	};

@@ -26,7 +26,7 @@
 #include "net/stream/url.h"
 
 enum {
-	HTTP_CONNECTIONS_MAX = 8, /* for each host and port, beside those of streams */
+	HTTP_CONNECTIONS_MAX = 8, /* for each host and port, beside those of streams; see options */
 	HTTP_TURNS_MAX = 200,     /* streams that take turns, at the same time */
 	HTTP_TURN_MS = 5000,
 	HTTP_HEADERS_MAX = 64 << 10,
@@ -53,6 +53,7 @@ struct http_options {
 	const char *user_agent;
 	struct proxy_env proxy; /* the values outlive the client */
 	const char *ca_file;    /* SSL_CERT_FILE or NULL: the system's */
+	unsigned n_connections; /* instead of HTTP_CONNECTIONS_MAX; 0: that */
 	http_event_fn *event;   /* or NULL */
 	void *event_ctx;
 };

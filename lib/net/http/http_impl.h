@@ -39,6 +39,7 @@ struct http {
 	char *user_agent;
 	char *ca_file;
 	struct proxy_env proxy;
+	unsigned n_connections; /* for each host, beside those of streams */
 	http_event_fn *event;
 	void *event_ctx;
 	struct http_route *routes;

@@ -1034,28 +1034,32 @@ static void httpd_has_idle(struct httpd *httpd)
 		httpd_hold(httpd, false);
 }
 
-/* The one but the newest that has waited longest for another request. */
-static struct httpd_conn *find_idle(struct httpd *httpd)
+/* The one but the newest that has waited longest for another request. With anybody there, the one
+ * that has waited longest for whatever it be: the others would wait for who wants to be slow. */
+static struct httpd_conn *httpd_find_oldest(const struct httpd *httpd)
 {
 	struct httpd_conn *found = NULL;
 
 	for (struct httpd_conn *conn = httpd->conns->next; conn; conn = conn->next)
-		if (httpd_conn_is_idle(conn) && (!found || conn->since_ms <= found->since_ms))
+		if ((httpd->is_public || httpd_conn_is_idle(conn)) && !conn->is_turning &&
+			(!found || conn->since_ms <= found->since_ms))
 			found = conn;
 	return found;
 }
 
-/* When there is a new one: an idle one ends. Where all are at work others wait in the system's
- * queue. */
+/* When there is a new one another one ends, or where all are at work further ones wait in the
+ * system's queue. */
 static void httpd_limit_conns(struct httpd *httpd)
 {
 	if (httpd->n < httpd->conns_max)
 		return;
-	struct httpd_conn *idle = find_idle(httpd);
-	if (idle)
-		httpd_conn_free(idle);
-	else
+	struct httpd_conn *conn = httpd_find_oldest(httpd);
+	if (!conn) {
 		httpd_hold(httpd, true);
+		return;
+	}
+	httpd_abandon(conn);
+	httpd_conn_free(conn);
 }
 
 static int httpd_on_accept(void *ctx, int fd, const char *peer, struct err *err UNUSED)

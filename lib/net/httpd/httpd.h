@@ -18,7 +18,8 @@
  * With `address` whose a connection is, a token and the name in Host are not asked for. GET and
  * HEAD without a body reach `request`; other methods get 405, bodies 413, and nothing is upgraded
  * or relayed. A request that a page of another site makes is refused, whatever its method. A head
- * that does not come and a response that is not taken within public_ms end the connection.
+ * that does not come and a response that is not taken within public_ms end the connection, and
+ * where HTTPD_PUBLIC_CONNS_MAX are open a new one ends the oldest.
  *
  * Connections stay open between requests; those to programs as long as both sides want it and the
  * next request has the same key. Bodies go through as they come, with back-pressure, both ways;

@@ -239,8 +239,7 @@ static int s3_upload_completed(
 
 	if (response) {
 		object->size = upload->put.size;
-		object->etag = s3_xml_find(response->body.data, response->body.len,
-			"CompleteMultipartUploadResult/ETag");
+		object->etag = s3_xml_find(response->body.data, response->body.len, "*/ETag");
 		return s3_upload_end(upload, object, error, err);
 	}
 	if (error->id != E_S3_NOT_FOUND || !strstr(error->message, "NoSuchUpload"))
@@ -295,7 +294,7 @@ static int s3_upload_go_on(struct s3_upload *upload, struct err *err);
 static char *s3_upload_etag(const struct s3_part *part, const struct http_response *response)
 {
 	if (response && part->from)
-		return s3_xml_find(response->body.data, response->body.len, "CopyPartResult/ETag");
+		return s3_xml_find(response->body.data, response->body.len, "*/ETag");
 	return response ? mem_strdup(field_find(&response->headers, "etag")) : NULL;
 }
 
@@ -404,8 +403,7 @@ static int s3_upload_begun(
 	struct s3_upload *upload = x->ctx;
 
 	if (response)
-		upload->id = s3_xml_find(response->body.data, response->body.len,
-			"InitiateMultipartUploadResult/UploadId");
+		upload->id = s3_xml_find(response->body.data, response->body.len, "*/UploadId");
 	if (response && str_empty(upload->id))
 		err_set(error, E_S3_RESPONSE, "%s gave no id of an upload", x->s3->host);
 	if (err_is_set(error))

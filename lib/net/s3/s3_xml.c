@@ -210,9 +210,11 @@ char *s3_xml_find(const char *text, size_t len, const char *path)
 	AUTO_S3_XML struct s3_xml xml;
 
 	s3_xml_init(&xml, text, len);
-	while (s3_xml_next(&xml, &ignored) > 0)
-		if (str_eq(xml.path.data, path))
+	while (s3_xml_next(&xml, &ignored) > 0) {
+		const char *found = *path == '*' ? strchr(xml.path.data, '/') : xml.path.data;
+		if (str_eq(found, *path == '*' ? path + 1 : path))
 			return buf_take(&xml.text);
+	}
 	return NULL;
 }
 

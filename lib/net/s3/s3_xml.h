@@ -29,7 +29,8 @@ void s3_xml_done(struct s3_xml *xml);
 int s3_xml_next(struct s3_xml *xml, struct err *err);
 
 /* The text of the first element of that path, or NULL: there is none, or this is no XML. The caller
- * frees. */
+ * frees. "*" in front stands for the document's element: servers name those of successes
+ * differently. */
 char *s3_xml_find(const char *text, size_t len, const char *path);
 
 /* An object of a bucket. Strings are owned. */

@@ -79,17 +79,12 @@ struct ssh_config_call {
 int ssh_config_read(const struct ssh_config_call *call, struct ssh_config *ret, struct err *err);
 
 /*
- * Keywords: all that `ssh -G` of OpenSSH 8.5 to 10.2 prints (ssh_config(5)), and what dlrun makes
- * of each. One that is not here is newer, or of a patch: what it says may decide whether `ssh`
- * would log in.
+ * Keywords that `ssh -G` of OpenSSH 8.5 to 10.2 prints (ssh_config(5)), and what dlrun makes of
+ * each, but for those that decide nothing here. One that dlrun does not know is newer, or of a
+ * patch: what it says may decide whether `ssh` would log in.
  */
 struct ssh_keyword {
 	const char *name; /* in lower case */
-	enum ssh_keyword_rule {
-		SSH_RULE_KEPT,   /* libssh2's transport does what it says */
-		SSH_RULE_CLIENT, /* only the OpenSSH client does, where it is not in harmless */
-		SSH_RULE_IDLE,   /* decides nothing here */
-	} rule;
 	/* Where the value goes in struct ssh_config; SSH_VALUE_NONE: nowhere. */
 	enum ssh_value {
 		SSH_VALUE_NONE,
@@ -106,11 +101,10 @@ struct ssh_keyword {
 		SSH_VALUE_PRESENT,
 	} value;
 	size_t offset;
-	/* Of CLIENT: what libssh2's transport does anyway, with commas between; "" is such a value
-	 * always. */
+	/* NULL: libssh2's transport does what it says; else only the OpenSSH client does, but for
+	 * these values, with commas between; "" is such a value always. */
 	const char *harmless;
-	/* Of CLIENT: why, behind "because"; of IDLE: why it decides nothing. */
-	const char *why;
+	const char *why; /* it is left to the OpenSSH client, behind "because" */
 };
 
 /* In the order of their names. */

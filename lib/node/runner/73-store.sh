@@ -40,7 +40,7 @@ store_make() {
 	for store_file in "$store_place"/* "$store_place"/.[!.]*; do
 		[ -e "$store_file" ] || [ -L "$store_file" ] || continue
 		case ${store_file##*/} in
-		lost+found | .snapshot | .dlrun) ;;
+		lost+found | .snapshot | .dlrun | .dlrun-gone-*) ;;
 		*)
 			printf '%s\n' "${store_file##*/}" >&2
 			exit 41
@@ -75,7 +75,7 @@ store_mend() {
 			mv "$store_id" ".gone-$store_id-$$"
 		fi
 	done
-	for store_file in .gone-*; do
+	for store_file in .gone-* ../.dlrun-gone-*; do
 		[ ! -e "$store_file" ] || store_remove "$store_file"
 	done
 	# Transfers that nobody has gone on with.
@@ -313,6 +313,7 @@ store_commit() {
 		[ ! -f "$store_base.list" ] ||
 			[ -z "$(find "$store_part" -type f -links +1 -newer "$store_base.list" | head -c 1)" ] || exit 45
 		sync -f . 2>/dev/null || sync
+		[ -f "$store_in/own" ] || exit 46
 		# The list comes after that: with a directory beside it, it is a version (store_mend).
 		[ -z "$store_old" ] || { mv "$1" ".gone-$1-$$" && rm -f "$1.list"; } || exit 47
 		touch "$store_in/list" && mv -f "$store_in/list" ".$1.list" || exit 47
@@ -321,6 +322,11 @@ store_commit() {
 		rm -rf "$1/$store_part"
 		store_close "$1"
 		mv -f ".$1.list" "$1.list" || [ -f "$1.list" ] || exit 47
+		# A removal meanwhile either finds the list, or has taken away before what is looked for here.
+		[ -d "$1" ] && [ -f "$store_in/own" ] || {
+			rm -f "$1.list"
+			exit 46
+		}
 	fi
 	store_use "$1"
 	# What belongs to another user goes when that one pushes again.
@@ -332,8 +338,14 @@ store_commit() {
 store_rm() {
 	store_enter
 	if [ $# -eq 0 ]; then
-		rm -f current d-*.list part-*.in/own && store_open . && cd .. || exit 47
-		rm -rf .dlrun || echo rest
+		rm -f part-*.in/own || exit 47
+		rm -f current d-*.list .d-*.list && cd .. || exit 47
+		# Away at once: a push that begins now has a directory of its own.
+		store_gone=.dlrun-gone-$$
+		mv .dlrun "$store_gone" 2>/dev/null || store_gone=.dlrun
+		store_remove "$store_gone" && return
+		[ -d .dlrun ] || mv "$store_gone" .dlrun 2>/dev/null
+		echo rest
 		return
 	fi
 	[ -f "$1.list" ] || exit 44
@@ -342,6 +354,6 @@ store_rm() {
 		if [ "$store_next" ]; then store_use "$store_next"; else rm -f current; fi
 	fi
 	rm -f "$1.list" || exit 47
-	mv "$1" ".gone-$1-$$" && { store_remove ".gone-$1-$$" || echo rest; }
+	mv "$1" ".gone-$1-$$" && rm -f "$1.list" && { store_remove ".gone-$1-$$" || echo rest; }
 	[ ! -d "$1" ] || exit 47
 }

@@ -144,9 +144,8 @@ static const char *kube_adopt_study_of(const struct json *object)
 void kube_record_read(const struct json *objects, enum kube_kind kind, const char *id,
 	const struct kube_record_place *place, struct run_list *ret)
 {
-	const struct json *items = json_get(objects, "items");
-
-	for (const struct json *at = items ? json_first(items) : NULL; at; at = json_next(at)) {
+	for (const struct json *at = json_first(json_get(objects, "items")); at;
+		at = json_next(at)) {
 		struct kube_handle handle;
 
 		if (!read_handle(at, kind, place, &handle) || (id && !str_eq(id, handle.run_id)) ||
@@ -163,9 +162,7 @@ void kube_record_read(const struct json *objects, enum kube_kind kind, const cha
 
 static const struct json *kube_adopt_find_config(const struct json *configs, const char *study)
 {
-	const struct json *items = json_get(configs, "items");
-
-	for (const struct json *at = items ? json_first(items) : NULL; at; at = json_next(at))
+	for (const struct json *at = json_first(json_get(configs, "items")); at; at = json_next(at))
 		if (str_eq(json_get_str(json_get(at, "metadata"), "name"), study) &&
 			str_eq(kube_adopt_study_of(at), study))
 			return at;
@@ -246,9 +243,7 @@ static void kube_adopt_read_study(const struct json *job, const struct json *con
 void kube_record_read_studies(const struct json *jobs, const struct json *configs, const char *id,
 	const struct kube_record_place *place, struct run_list *ret)
 {
-	const struct json *items = json_get(jobs, "items");
-
-	for (const struct json *at = items ? json_first(items) : NULL; at; at = json_next(at)) {
+	for (const struct json *at = json_first(json_get(jobs, "items")); at; at = json_next(at)) {
 		const char *study = kube_adopt_study_of(at);
 		const struct json *config = study ? kube_adopt_find_config(configs, study) : NULL;
 
@@ -342,7 +337,7 @@ static bool kube_adopt_has_study(const struct adoption *adoption)
 {
 	const struct json *items = json_get(adoption->objects[KUBE_KIND_JOB], "items");
 
-	for (const struct json *at = items ? json_first(items) : NULL; at; at = json_next(at))
+	for (const struct json *at = json_first(items); at; at = json_next(at))
 		if (kube_adopt_study_of(at))
 			return true;
 	return false;
@@ -361,23 +356,6 @@ static int kube_adopt_on_configs(void *ctx, struct kube_response *response, stru
 	return 0;
 }
 
-static void kube_adopt_query_configs(struct adoption *adoption)
-{
-	char study[RUN_ID_SIZE];
-	int index;
-	bool is_one = adoption->id && kube_member_study(adoption->id, study, &index);
-	AUTO_FREE char *path =
-		kube_path("/api/v1/namespaces/%s/configmaps", adoption->kube->kube_namespace);
-	AUTO_FREE char *selector =
-		is_one ? mem_printf(KUBE_LABEL_STUDY "=%s", study) : mem_strdup(KUBE_LABEL_STUDY);
-	const char *const query[] = {"labelSelector", selector, NULL};
-
-	adoption->has_configs = true;
-	adoption->n_open++;
-	adoption->configs_call = kube_list(adoption->kube->cluster->client, path, query, JOBS_MAX,
-		adoption->call->deadline_ms, kube_adopt_on_configs, adoption);
-}
-
 static void kube_adopt_answered(struct adoption *adoption)
 {
 	AUTO_ERR struct err error = {0};
@@ -386,7 +364,18 @@ static void kube_adopt_answered(struct adoption *adoption)
 	if (--adoption->n_open > 0)
 		return;
 	if (!adoption->has_configs && kube_adopt_has_study(adoption)) {
-		kube_adopt_query_configs(adoption);
+		char study[RUN_ID_SIZE];
+		int index;
+		bool is_one = adoption->id && kube_member_study(adoption->id, study, &index);
+		AUTO_FREE char *path = kube_path(
+			"/api/v1/namespaces/%s/configmaps", adoption->kube->kube_namespace);
+		AUTO_FREE char *selector = is_one ? mem_printf(KUBE_LABEL_STUDY "=%s", study)
+						  : mem_strdup(KUBE_LABEL_STUDY);
+		const char *const query[] = {"labelSelector", selector, NULL};
+		adoption->has_configs = true;
+		adoption->n_open++;
+		adoption->configs_call = kube_list(adoption->kube->cluster->client, path, query,
+			JOBS_MAX, adoption->call->deadline_ms, kube_adopt_on_configs, adoption);
 		return;
 	}
 	if (err_is_set(&adoption->error))

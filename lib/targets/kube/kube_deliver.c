@@ -497,8 +497,7 @@ int kube_deliver(struct target *target, const struct target_job *job,
 		delivery_drop(&delivery->work);
 		return r;
 	}
-	for (const struct json *item = layers ? json_first(layers) : NULL; item;
-		item = json_next(item)) {
+	for (const struct json *item = json_first(layers); item; item = json_next(item)) {
 		const char *digest = json_get_str(item, "digest");
 		if (!digest || str_eq(json_get_str(item, "role"), "base"))
 			continue;

@@ -471,29 +471,6 @@ static void kube_fetch_on_released(
 	release_next(fetching);
 }
 
-static int start_release(struct fetching *fetching, struct err *err)
-{
-	AUTO_STRV struct strv words = {0};
-	const struct kube_rank_pod *pod = &fetching->ranks.v[fetching->at];
-
-	strv_add(&words, "/bin/sh");
-	strv_add(&words, "-c");
-	strv_add(&words, KUBE_RELEASE);
-	const struct pod_output_request request = {
-		.loop = fetching->kube->target.loop,
-		.client = fetching->kube->cluster->client,
-		.kube_namespace = fetching->handle.kube_namespace,
-		.pod = pod->name,
-		.container = pod->container,
-		.command = &words,
-		.stdin_fd = -1,
-		.data = ignore_data,
-		.done = kube_fetch_on_released,
-		.ctx = fetching,
-	};
-	return pod_output_start(&request, &fetching->release, err);
-}
-
 /* Releases the pods that wait for their results to be read, one after the other. */
 static void release_next(struct fetching *fetching)
 {
@@ -502,8 +479,26 @@ static void release_next(struct fetching *fetching)
 
 	while (fetching->at < fetching->ranks.n && !fetching->ranks.v[fetching->at].lingers)
 		fetching->at++;
-	if (fetching->at < fetching->ranks.n)
-		r = start_release(fetching, &error);
+	if (fetching->at < fetching->ranks.n) {
+		AUTO_STRV struct strv words = {0};
+		const struct kube_rank_pod *pod = &fetching->ranks.v[fetching->at];
+		strv_add(&words, "/bin/sh");
+		strv_add(&words, "-c");
+		strv_add(&words, KUBE_RELEASE);
+		const struct pod_output_request request = {
+			.loop = fetching->kube->target.loop,
+			.client = fetching->kube->cluster->client,
+			.kube_namespace = fetching->handle.kube_namespace,
+			.pod = pod->name,
+			.container = pod->container,
+			.command = &words,
+			.stdin_fd = -1,
+			.data = ignore_data,
+			.done = kube_fetch_on_released,
+			.ctx = fetching,
+		};
+		r = pod_output_start(&request, &fetching->release, &error);
+	}
 	if (r < 0 || fetching->at == fetching->ranks.n)
 		kube_fetch_finish(fetching, r, &error);
 }
@@ -584,9 +579,8 @@ static void kube_fetch_read_next(struct fetching *fetching)
 
 static const char *waiting_reason(const struct json *status)
 {
-	const struct json *list = json_get(status, "containerStatuses");
-	const struct json *waiting =
-		json_get(json_get(list ? json_first(list) : NULL, "state"), "waiting");
+	const struct json *waiting = json_get(
+		json_get(json_first(json_get(status, "containerStatuses")), "state"), "waiting");
 	const char *message = json_get_str(waiting, "message");
 
 	return message ? message : json_get_str(waiting, "reason");
@@ -596,10 +590,9 @@ static const char *waiting_reason(const struct json *status)
 static const char *pod_reason(const struct json *pod)
 {
 	const struct json *status = json_get(pod, "status");
-	const struct json *list = json_get(status, "conditions");
 	const char *reason = waiting_reason(status);
 
-	for (const struct json *item = list ? json_first(list) : NULL; !reason && item;
+	for (const struct json *item = json_first(json_get(status, "conditions")); !reason && item;
 		item = json_next(item))
 		if (str_eq(json_get_str(item, "type"), "PodScheduled") &&
 			str_eq(json_get_str(item, "status"), "False"))
@@ -759,7 +752,7 @@ static int find_tree(struct fetching *fetching, struct err *err)
 
 	if (text && json_parse(text, strlen(text), SPEC_MAX, "spec", &spec, NULL) == 0)
 		cwd = json_get_str(spec, "cwd");
-	for (const struct json *item = list ? json_first(list) : NULL; item; item = json_next(item))
+	for (const struct json *item = json_first(list); item; item = json_next(item))
 		if (str_eq(json_get_str(item, "name"), KUBE_CONTAINER))
 			dir = json_get_str(item, "workingDir");
 	if (!dir || *dir != '/')

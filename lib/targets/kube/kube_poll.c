@@ -232,8 +232,7 @@ static void take_classes(
 	const struct json *items =
 		response->status == 200 ? json_get(response->object, "items") : NULL;
 
-	for (const struct json *item = items ? json_first(items) : NULL; item;
-		item = json_next(item)) {
+	for (const struct json *item = json_first(items); item; item = json_next(item)) {
 		const struct json *metadata = json_get(item, "metadata");
 		const char *is_default = json_get_str(json_get(metadata, "annotations"),
 			"storageclass.kubernetes.io/is-default-class");
@@ -294,29 +293,24 @@ static void kube_poll_query_verb(struct view *view, int right, const char *verb,
 	kube_poll_query(view, mem_strdup(KUBE_MAY_PATH), body, take)->right = right;
 }
 
-static void query_right(struct view *view, int right)
-{
-	const char *at = rights[right].verbs;
-
-	while (*at) {
-		size_t len = strcspn(at, " ");
-		AUTO_FREE char *verb = mem_strndup(at, len);
-
-		kube_poll_query_verb(view, right, verb, take_right);
-		at += len + (at[len] == ' ');
-	}
-	if (rights[right].is_upgrade)
-		kube_poll_query_verb(view, right, "create", take_create);
-}
-
 static void kube_poll_query_all(struct view *view)
 {
 	const struct kube_poll *poll = view->poll;
 	const char *space = poll->cluster->access.kube_namespace;
 
 	kube_poll_query(view, mem_strdup("/version"), NULL, kube_poll_take_version);
-	for (int i = 0; i < KUBE_RIGHTS; i++)
-		query_right(view, i);
+	for (int i = 0; i < KUBE_RIGHTS; i++) {
+		const char *at = rights[i].verbs;
+		while (*at) {
+			size_t len = strcspn(at, " ");
+			AUTO_FREE char *verb = mem_strndup(at, len);
+
+			kube_poll_query_verb(view, i, verb, take_right);
+			at += len + (at[len] == ' ');
+		}
+		if (rights[i].is_upgrade)
+			kube_poll_query_verb(view, i, "create", take_create);
+	}
 	kube_poll_query(
 		view, kube_path("/api/v1/namespaces/%s", space), NULL, kube_poll_take_namespace);
 	if (poll->who) {

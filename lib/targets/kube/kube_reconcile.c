@@ -194,8 +194,7 @@ enum kube_arrival kube_arrival(const struct target_kube *kube, const struct kube
  * Requests
  */
 
-/* done and ctx are the caller's to set. */
-static struct kube_request kube_reconcile_change(
+struct kube_request kube_reconcile_change(
 	const char *method, const char *path, const struct json *body, int64_t deadline_ms)
 {
 	return (struct kube_request){
@@ -208,14 +207,14 @@ static struct kube_request kube_reconcile_change(
 	};
 }
 
-/* DeleteOptions. The caller frees. */
-static struct json *kube_reconcile_removal(const char *policy)
+struct json *kube_reconcile_removal(const char *policy)
 {
 	struct json *body = json_object();
 
 	json_set_str(body, "apiVersion", "v1");
 	json_set_str(body, "kind", "DeleteOptions");
-	json_set_str(body, "propagationPolicy", policy);
+	if (policy)
+		json_set_str(body, "propagationPolicy", policy);
 	return body;
 }
 
@@ -537,7 +536,7 @@ static struct json *stop_allowance(const struct kube_stop *stop)
 	struct json *body = json_object();
 	int64_t n = 0;
 
-	for (item = item ? json_first(item) : NULL; item; item = json_next(item)) {
+	for (item = json_first(item); item; item = json_next(item)) {
 		bool is_cancel = str_starts(json_key(item), KUBE_STUDY_CANCEL);
 		int64_t index = is_cancel ? kube_number(json_key(item) + prefix, -1) : -1;
 		if (index >= 0 && index < stop->n)
@@ -686,19 +685,6 @@ static int stop_on_pods(void *ctx, struct kube_response *response, struct err *e
 	return 0;
 }
 
-static void stop_list_pods(struct kube_stop *stop)
-{
-	const struct kube_handle *handle = &stop->handle;
-	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", handle->kube_namespace);
-	AUTO_FREE char *selector =
-		stop->list.n == 1 ? kube_handle_pods(handle) : kube_handle_jobs(handle);
-	const char *const query[] = {"labelSelector", selector, "fieldSelector",
-		"status.phase!=Succeeded,status.phase!=Failed", NULL};
-
-	stop->call = kube_list(stop->kube->cluster->client, path, query, PODS_MAX,
-		stop->deadline_ms, stop_on_pods, stop);
-}
-
 static int stop_on_marked(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct kube_stop *stop = ctx;
@@ -707,7 +693,14 @@ static int stop_on_marked(void *ctx, struct kube_response *response, struct err 
 		return stop_on_last(ctx, response, err);
 	stop->call = NULL;
 	stop->config = TAKE(response->object);
-	stop_list_pods(stop);
+	const struct kube_handle *handle = &stop->handle;
+	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", handle->kube_namespace);
+	AUTO_FREE char *selector =
+		stop->list.n == 1 ? kube_handle_pods(handle) : kube_handle_jobs(handle);
+	const char *const query[] = {"labelSelector", selector, "fieldSelector",
+		"status.phase!=Succeeded,status.phase!=Failed", NULL};
+	stop->call = kube_list(stop->kube->cluster->client, path, query, PODS_MAX,
+		stop->deadline_ms, stop_on_pods, stop);
 	return 0;
 }
 

@@ -93,4 +93,10 @@ enum kube_arrival kube_arrival(const struct target_kube *kube, const struct kube
 /* Whether it was submitted by this state directory, so that it is ours to mend. */
 bool kube_is_own(const struct target_kube *kube, const struct kube_handle *handle);
 
+/* A request that changes something and may be repeated; done and ctx are the caller's to set. */
+struct kube_request kube_reconcile_change(
+	const char *method, const char *path, const struct json *body, int64_t deadline_ms);
+/* DeleteOptions; policy: propagationPolicy, or NULL. The caller frees. */
+struct json *kube_reconcile_removal(const char *policy);
+
 #endif

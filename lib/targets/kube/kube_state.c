@@ -25,9 +25,7 @@
 
 static const struct json *kube_state_first_item(const struct json *list)
 {
-	const struct json *items = json_get(list, "items");
-
-	return items ? json_first(items) : NULL;
+	return json_first(json_get(list, "items"));
 }
 
 /* The one of that name in a list; or NULL. */
@@ -143,12 +141,6 @@ static void pick_events(
 	}
 }
 
-static void pick_all(const struct json *list, struct kube_objects_list *ret)
-{
-	for (const struct json *item = kube_state_first_item(list); item; item = json_next(item))
-		*vec_push(ret) = item;
-}
-
 static const struct json *workload_of(const struct json *list, const struct json *made)
 {
 	const char *uid = json_get_str(json_get(made, "metadata"), "uid");
@@ -156,8 +148,7 @@ static const struct json *workload_of(const struct json *list, const struct json
 	for (const struct json *item = kube_state_first_item(list); uid && item;
 		item = json_next(item)) {
 		const struct json *owners = json_get(json_get(item, "metadata"), "ownerReferences");
-		for (const struct json *owner = owners ? json_first(owners) : NULL; owner;
-			owner = json_next(owner))
+		for (const struct json *owner = json_first(owners); owner; owner = json_next(owner))
 			if (str_eq(json_get_str(owner, "uid"), uid))
 				return item;
 	}
@@ -189,7 +180,9 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 	pick_events(lists[KUBE_FACTS_EVENTS], handle, &ret->events);
 	if (handle->is_member)
 		ret->job = kube_member_job(job, handle->index, kube_state_waits_for_node(pods));
-	pick_all(lists[KUBE_FACTS_NODES], &ret->nodes);
+	const struct json *list = lists[KUBE_FACTS_NODES];
+	for (const struct json *item = kube_state_first_item(list); item; item = json_next(item))
+		*vec_push(&ret->nodes) = item;
 	ret->facts = (struct kube_facts){
 		.run_id = handle->run_id,
 		.job_name = handle->name,
@@ -215,9 +208,8 @@ void kube_facts_store_done(struct kube_facts_store *store)
 
 static bool has_condition(const struct json *status, const char *type, const char *is)
 {
-	const struct json *list = json_get(status, "conditions");
-
-	for (const struct json *item = list ? json_first(list) : NULL; item; item = json_next(item))
+	for (const struct json *item = json_first(json_get(status, "conditions")); item;
+		item = json_next(item))
 		if (str_eq(json_get_str(item, "type"), type) &&
 			str_eq(json_get_str(item, "status"), is))
 			return true;
@@ -1332,7 +1324,7 @@ static void kube_state_add_pods(struct kube_batch *batch, struct json *items, st
 		err_move(&batch->pods_error, error);
 	if (!batch->pod_items)
 		batch->pod_items = TAKE(items);
-	for (const struct json *pod = items ? json_first(items) : NULL; pod; pod = json_next(pod))
+	for (const struct json *pod = json_first(items); pod; pod = json_next(pod))
 		json_add(batch->pod_items, json_clone(pod));
 	json_free(items);
 	batch->n_open--;
@@ -1417,14 +1409,6 @@ static void kube_state_query_others(struct kube_batch *batch)
 		PODS_MAX, kube_state_deadline_of(batch), kube_state_on_other_pods, batch);
 }
 
-static void kube_state_query_priced_pods(struct kube_batch *batch)
-{
-	batch->has_priced_pods = true;
-	kube_pod_index_done(&batch->pods);
-	batch->has_index = false;
-	kube_state_query_others(batch);
-}
-
 static void kube_state_query_pods(struct kube_batch *batch)
 {
 	bool has_others = false;
@@ -1494,8 +1478,12 @@ static bool kube_state_query_cost(struct kube_batch *batch)
 		kube_state_query_growth(
 			batch, now_ms + (left_ms < PRICES_MS ? left_ms : PRICES_MS));
 	else if (wants_pods && cluster->growth && batch->n_questions > 1 &&
-		 !batch->responses[KUBE_FACTS_PODS] && !batch->has_priced_pods)
-		kube_state_query_priced_pods(batch);
+		 !batch->responses[KUBE_FACTS_PODS] && !batch->has_priced_pods) {
+		batch->has_priced_pods = true;
+		kube_pod_index_done(&batch->pods);
+		batch->has_index = false;
+		kube_state_query_others(batch);
+	}
 	batch->has_prices = true;
 	return batch->n_open > 0;
 }

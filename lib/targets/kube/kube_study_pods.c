@@ -89,7 +89,7 @@ static void study_pods_trim(struct json *pod)
 	json_remove(json_sub(pod, "metadata"), "managedFields");
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
 		const struct json *list = json_get(spec, lists[i]);
-		for (const struct json *at = list ? json_first(list) : NULL; at; at = json_next(at))
+		for (const struct json *at = json_first(list); at; at = json_next(at))
 			for (size_t k = 0; k < ARRAY_LEN(members); k++)
 				json_remove((struct json *)(uintptr_t)at, members[k]);
 	}

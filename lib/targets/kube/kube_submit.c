@@ -39,19 +39,6 @@ struct kube_plan_role {
 	struct strv command, env, variables;
 };
 
-static void kube_submit_roles_done(struct kube_plan *plan)
-{
-	for (size_t i = 0; i < plan->n_roles; i++) {
-		struct kube_plan_role *words = &plan->role_words[i];
-		spec_done(&words->spec);
-		strv_done(&words->command);
-		strv_done(&words->env);
-		strv_done(&words->variables);
-	}
-	free(plan->role_words);
-	free(plan->roles);
-}
-
 void kube_plan_done(struct kube_plan *plan)
 {
 	if (!plan)
@@ -75,7 +62,15 @@ void kube_plan_done(struct kube_plan *plan)
 	free(plan->member_commands);
 	free(plan->member_env);
 	free(plan->members);
-	kube_submit_roles_done(plan);
+	for (size_t i = 0; i < plan->n_roles; i++) {
+		struct kube_plan_role *words = &plan->role_words[i];
+		spec_done(&words->spec);
+		strv_done(&words->command);
+		strv_done(&words->env);
+		strv_done(&words->variables);
+	}
+	free(plan->role_words);
+	free(plan->roles);
 	for (size_t i = 0; plan->code_data && i < plan->run.n_code; i++)
 		buf_done(&plan->code_data[i]);
 	free(plan->code_data);
@@ -196,8 +191,7 @@ static int set_volumes(struct kube_plan *plan, const struct json *definition, st
 			(struct kube_mount){.path = TARGET_CACHES_DIR, .is_shared = true};
 		r = read_place(plan, caches, &plan->volumes[n++].place, err);
 	}
-	for (const struct json *item = list ? json_first(list) : NULL; r == 0 && item;
-		item = json_next(item)) {
+	for (const struct json *item = json_first(list); r == 0 && item; item = json_next(item)) {
 		plan->volumes[n] = (struct kube_mount){.path = json_get_str(item, "path")};
 		r = read_place(plan, item, &plan->volumes[n++].place, err);
 	}
@@ -270,25 +264,6 @@ static void kube_submit_set_image(struct kube_plan *plan, const struct target_jo
 	run->arch = facts->arch;
 }
 
-/* Layers that go in objects are read. */
-static int kube_submit_read_code(
-	struct kube_plan *plan, const struct target_job *job, struct err *err)
-{
-	int r = 0;
-
-	if (!job->layout || !kube_code_fits(&plan->run))
-		return 0;
-	plan->code_data = mem_alloc(plan->run.n_code + 1, sizeof(*plan->code_data));
-	for (size_t i = 0; r == 0 && i < plan->run.n_code; i++) {
-		struct descriptor blob = {.size = plan->code[i].size};
-		snprintf(blob.digest, sizeof(blob.digest), "%s", plan->code[i].digest);
-		buf_init(&plan->code_data[i], blob.size + 1);
-		r = layout_read_blob(job->layout, &blob, blob.size, &plan->code_data[i], err);
-		plan->code[i].data = plan->code_data[i].data;
-	}
-	return r;
-}
-
 /* Where the image does not have it: dlrun's own layers, as the record has them. */
 static int kube_submit_set_code(
 	struct kube_plan *plan, const struct target_job *job, struct err *err)
@@ -307,7 +282,19 @@ static int kube_submit_set_code(
 				.digest = digest, .size = (uint64_t)json_get_int(item, "size", 0)};
 	}
 	run->code = plan->code;
-	return kube_submit_read_code(plan, job, err);
+	/* Layers that go in objects are read. */
+	int r = 0;
+	if (!job->layout || !kube_code_fits(&plan->run))
+		return 0;
+	plan->code_data = mem_alloc(plan->run.n_code + 1, sizeof(*plan->code_data));
+	for (size_t i = 0; r == 0 && i < plan->run.n_code; i++) {
+		struct descriptor blob = {.size = plan->code[i].size};
+		snprintf(blob.digest, sizeof(blob.digest), "%s", plan->code[i].digest);
+		buf_init(&plan->code_data[i], blob.size + 1);
+		r = layout_read_blob(job->layout, &blob, blob.size, &plan->code_data[i], err);
+		plan->code[i].data = plan->code_data[i].data;
+	}
+	return r;
 }
 
 static const struct strv *place_words(const struct strv *words, const char *tree, struct strv *ret)
@@ -379,8 +366,7 @@ static int kube_submit_fail_type(const struct json *types, const char *name, str
 	AUTO_STRV struct strv names = {0};
 	const char *near;
 
-	for (const struct json *item = types ? json_first(types) : NULL; item;
-		item = json_next(item))
+	for (const struct json *item = json_first(types); item; item = json_next(item))
 		strv_add(&names, json_key(item));
 	near = str_suggest(name, (const char *const *)names.v, names.n);
 	err_set(err, E_CONFIG, "the target has no GPU type '%s'", shown);

@@ -73,17 +73,11 @@ static int withdraw_fail(struct withdrawing *withdrawing, struct err *error)
 static void withdraw_send(struct withdrawing *withdrawing, const char *method, const char *path,
 	const struct json *body, kube_done_fn *done)
 {
-	const struct kube_request request = {
-		.method = method,
-		.path = path,
-		.body = body,
-		.content_type = str_eq(method, "PATCH") ? "application/merge-patch+json" : NULL,
-		.is_idempotent = true,
-		.deadline_ms = withdrawing->call->deadline_ms,
-		.done = done,
-		.ctx = withdrawing,
-	};
+	struct kube_request request =
+		kube_reconcile_change(method, path, body, withdrawing->call->deadline_ms);
 
+	request.done = done;
+	request.ctx = withdrawing;
 	withdrawing->request = kube_start(withdrawing->kube->cluster->client, &request);
 }
 
@@ -223,8 +217,7 @@ static int withdraw_look(void *ctx, struct err *err);
 static int withdraw_on_left(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct withdrawing *withdrawing = ctx;
-	const struct json *pods = json_get(response->object, "items");
-	const struct json *pod = pods ? json_first(pods) : NULL;
+	const struct json *pod = json_first(json_get(response->object, "items"));
 
 	withdrawing->request = NULL;
 	if (err_is_set(&response->error))
@@ -266,15 +259,12 @@ static int withdraw_on_removed(void *ctx, struct kube_response *response, struct
 static int withdraw_go(struct withdrawing *withdrawing)
 {
 	AUTO_FREE char *path = withdraw_job_path(withdrawing);
-	AUTO_JSON struct json *body = json_object();
+	AUTO_JSON struct json *body = kube_reconcile_removal("Background");
 	struct json *as_read = json_sub(body, "preconditions");
 	AUTO_ERR struct err error = {0};
 
 	if (kube_annotation_gone(withdrawing->kube, &withdrawing->handle, &error) < 0)
 		return withdraw_fail(withdrawing, &error);
-	json_set_str(body, "apiVersion", "v1");
-	json_set_str(body, "kind", "DeleteOptions");
-	json_set_str(body, "propagationPolicy", "Background");
 	json_set_str(as_read, "uid", withdraw_meta(withdrawing->job, "uid"));
 	json_set_str(
 		as_read, "resourceVersion", withdraw_meta(withdrawing->job, "resourceVersion"));
@@ -317,8 +307,7 @@ static bool withdraw_may_have_begun(const struct json *job)
 static int withdraw_on_pods(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct withdrawing *withdrawing = ctx;
-	const struct json *pods = json_get(response->object, "items");
-	const struct json *pod = pods ? json_first(pods) : NULL;
+	const struct json *pod = json_first(json_get(response->object, "items"));
 
 	withdrawing->request = NULL;
 	if (err_is_set(&response->error))
@@ -358,13 +347,11 @@ static int withdraw_on_gate(void *ctx, struct kube_response *response, struct er
 {
 	struct withdrawing *withdrawing = ctx;
 	AUTO_FREE char *path = withdraw_gate_path(withdrawing);
-	AUTO_JSON struct json *body = json_object();
+	AUTO_JSON struct json *body = kube_reconcile_removal(NULL);
 
 	withdrawing->request = NULL;
 	if (err_is_set(&response->error))
 		return withdraw_on_closed(withdrawing, response, err);
-	json_set_str(body, "apiVersion", "v1");
-	json_set_str(body, "kind", "DeleteOptions");
 	json_set_str(
 		json_sub(body, "preconditions"), "uid", withdraw_meta(response->object, "uid"));
 	withdraw_send(withdrawing, "DELETE", path, body, withdraw_on_closed);

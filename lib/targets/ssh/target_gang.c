@@ -23,33 +23,6 @@
 
 enum { GANG_HOLD_MS = 15 * 60 * 1000, ROLES_TEXT_MAX = 4096 };
 
-/* The hosts of a run, which are asked together. */
-struct gang;
-struct gang_place {
-	struct gang *gang;
-	struct node_host *host; /* the session's */
-	struct node_call *requested;
-	struct node_attempts found;
-	struct err error; /* of the last question; not set: answered */
-	bool is_answered;
-	enum node_withdrawn withdrawn;
-};
-struct gang {
-	struct target_node *node;
-	struct node_handle handle; /* its host: all of them */
-	struct strv hosts, names;
-	struct strv ranks_called;  /* as hosts, of a run with roles; else empty */
-	struct gang_place *places; /* as many as hosts */
-	size_t ends_first, ends_n; /* as of gang_view */
-	size_t n_open;
-	/* All have answered; not from within the call that asked. */
-	void (*done)(struct gang *gang);
-	/* As of gang_query. */
-	struct gang_view view;
-	struct gang_rank *ranks;
-	enum gang_step *steps;
-};
-
 /*
  * The hosts of a run: queries and requests to all at once.
  */
@@ -139,10 +112,11 @@ static void gang_forget_rank(struct gang *gang, size_t i)
 		.name = gang->ranks_called.n ? gang->ranks_called.v[i] : NULL};
 }
 
-/* Zeroed before. gang_close forgets what is asked, and accepts one that was not opened. */
-static int gang_open(struct target *target, const char *handle, struct gang *gang, struct err *err)
+int gang_open(struct target *target, const char *handle, bool may_lack, struct gang *gang,
+	struct err *err)
 {
 	gang->node = target_node_of(target);
+	gang->settle_ms = -1;
 	int r = node_handle_parse(handle, &gang->handle, err);
 	if (r < 0)
 		return r;
@@ -154,8 +128,9 @@ static int gang_open(struct target *target, const char *handle, struct gang *gan
 	for (size_t i = 0; r == 0 && i < gang->hosts.n; i++) {
 		gang->places[i] = (struct gang_place){.gang = gang};
 		gang_forget_rank(gang, i);
-		r = node_open(gang->node->session, gang->hosts.v[i], gang->node->root,
-			&gang->places[i].host, err);
+		int opened = node_open(gang->node->session, gang->hosts.v[i], gang->node->root,
+			&gang->places[i].host, may_lack ? &gang->places[i].error : err);
+		r = may_lack ? 0 : opened;
 	}
 	return r;
 }
@@ -167,7 +142,8 @@ static void forget_responses(struct gang *gang)
 		node_cancel(place->requested);
 		place->requested = NULL;
 		node_attempts_done(&place->found);
-		err_done(&place->error);
+		if (place->host)
+			err_done(&place->error);
 		place->is_answered = false;
 	}
 	gang->n_open = 0;
@@ -181,12 +157,16 @@ static void forget_ranks(struct gang *gang)
 	}
 }
 
-static void gang_close(struct gang *gang)
+void gang_close(struct gang *gang)
 {
+	if (gang->node)
+		loop_remove_timer(gang->node->target.loop, gang->timer);
 	if (gang->places) {
 		forget_responses(gang);
 		forget_ranks(gang);
 	}
+	for (size_t i = 0; gang->places && i < gang->hosts.n; i++)
+		err_done(&gang->places[i].error);
 	node_handle_done(&gang->handle);
 	strv_done(&gang->hosts);
 	strv_done(&gang->names);
@@ -195,6 +175,69 @@ static void gang_close(struct gang *gang)
 	free(gang->ranks);
 	free(gang->steps);
 	*gang = (struct gang){0};
+}
+
+static int gang_on_time(void *ctx, struct err *err UNUSED)
+{
+	struct gang *gang = ctx;
+
+	gang->timer = NULL;
+	gang->late(gang);
+	return 0;
+}
+
+void gang_set_timer(struct gang *gang, int64_t at_ms, void (*late)(struct gang *gang))
+{
+	struct loop *loop = gang->node->target.loop;
+
+	loop_remove_timer(loop, gang->timer);
+	gang->late = late;
+	gang->timer = late ? loop_add_timer(loop, at_ms, gang_on_time, gang) : NULL;
+}
+
+/* Before the nodes are asked: then what they say is at least as new. */
+void gang_read_local(struct gang *gang)
+{
+	const struct dirs *dirs = &gang->node->session->dirs;
+	AUTO_FREE char *dir = dirs_attempt(dirs, gang->handle.run_id, gang->handle.attempt);
+	AUTO_FREE char *run_dir = dirs_run(dirs, gang->handle.run_id);
+	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
+	AUTO_FREE char *lock = fs_join(run_dir, RUN_SUBMIT_LOCK);
+
+	gang->view = (struct gang_view){
+		.is_submitting = fs_is_locked(lock),
+		.is_ours = access(run_dir, F_OK) == 0,
+		.was_accepted = access(accepted, F_OK) == 0,
+		.attempt = gang->handle.attempt,
+		.now_ms = clock_wall_ms(),
+	};
+}
+
+static void gang_drop_work(struct target_work *work)
+{
+	struct gang_work *own = (struct gang_work *)work;
+
+	gang_close(&own->gang);
+	target_status_done(&own->found);
+	err_done(&own->error);
+	free(own);
+}
+
+int gang_begin(struct target *target, const char *handle, bool may_lack, struct target_call *call,
+	struct gang_work **ret, struct err *err)
+{
+	struct gang_work *work = mem_alloc(1, sizeof(*work));
+
+	*work = (struct gang_work){.work = {gang_drop_work}, .call = call};
+	int r = gang_open(target, handle, may_lack, &work->gang, err);
+	if (r < 0) {
+		gang_drop_work(&work->work);
+		return r;
+	}
+	target_call_begin(call, &work->work);
+	gang_read_local(&work->gang);
+	*ret = work;
+	return 0;
 }
 
 /*
@@ -212,34 +255,20 @@ static int target_gang_on_response(void *ctx, int status, struct err *error, str
 		node_explain(place->host, error);
 		err_move(&place->error, error);
 	}
-	if (--gang->n_open == 0)
+	if (--gang->n_open == 0 || (gang->is_enough && gang->is_enough(place))) {
 		gang->done(gang);
+	} else if (place->is_answered && gang->settle_ms >= 0) {
+		gang_set_timer(gang, clock_ms() + gang->settle_ms, gang->done);
+		gang->settle_ms = -1;
+	}
 	return 0;
-}
-
-/* Before the nodes are asked: then what they say is at least as new. */
-static void target_gang_read_local(struct gang *gang)
-{
-	const struct dirs *dirs = &gang->node->session->dirs;
-	AUTO_FREE char *dir = dirs_attempt(dirs, gang->handle.run_id, gang->handle.attempt);
-	AUTO_FREE char *run_dir = dirs_run(dirs, gang->handle.run_id);
-	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
-	AUTO_FREE char *lock = fs_join(run_dir, RUN_SUBMIT_LOCK);
-
-	gang->view = (struct gang_view){
-		.is_submitting = fs_is_locked(lock),
-		.is_ours = access(run_dir, F_OK) == 0,
-		.was_accepted = access(accepted, F_OK) == 0,
-		.attempt = gang->handle.attempt,
-		.now_ms = clock_wall_ms(),
-	};
 }
 
 /* Asks all for their attempts; what is known here is read before. */
 static void gang_query(struct gang *gang, void (*done)(struct gang *gang))
 {
 	forget_responses(gang);
-	target_gang_read_local(gang);
+	gang_read_local(gang);
 	gang->done = done;
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		struct gang_place *place = &gang->places[i];
@@ -293,18 +322,15 @@ static bool gang_take(struct gang *gang)
 	return all;
 }
 
-/* The first place with an error, explained; NULL: none has. */
-static struct gang_place *gang_failed(struct gang *gang)
+struct err *gang_failed(struct gang *gang)
 {
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		struct gang_place *place = &gang->places[i];
-		if (err_is_set(&place->error))
-			return place;
-		if (place->requested) {
+		if (place->requested && !err_is_set(&place->error))
 			err_set(&place->error, E_TARGET_SILENT, "%s did not answer in time",
 				place->host->name);
-			return place;
-		}
+		if (err_is_set(&place->error))
+			return &place->error;
 	}
 	return NULL;
 }
@@ -330,19 +356,23 @@ static struct node_call *gang_request(struct gang_place *place, const char *verb
 	if (str_starts(verb, "forget"))
 		return node_forget(
 			node, run, attempt, str_ends(verb, "all"), target_gang_on_response, place);
+	if (str_eq(verb, "state"))
+		return node_state_as(node, run, attempt, place->host->name, &place->found,
+			target_gang_on_response, place);
 	return node_stop_for(node, run, attempt, verb, target_gang_on_response, place);
 }
 
-/* Sends verb to the hosts from first to before end; cancels requests that are open. verb: "stop",
- * "forget", "forget all", "drop", "go", "withdraw". */
-static void gang_tell(struct gang *gang, const char *verb, size_t first, size_t end,
+void gang_tell(struct gang *gang, const char *verb, size_t first, size_t end,
 	void (*done)(struct gang *gang))
 {
 	forget_responses(gang);
 	gang->done = done;
-	gang->n_open = end - first;
-	for (size_t i = first; i < end; i++)
+	for (size_t i = first; i < end; i++) {
+		if (!gang->places[i].host)
+			continue;
+		gang->n_open++;
 		gang->places[i].requested = gang_request(&gang->places[i], verb);
+	}
 }
 
 static void gang_broadcast(struct gang *gang, const char *verb, void (*done)(struct gang *gang))
@@ -380,28 +410,7 @@ enum { SETTLE_MS = 700 };
  * State
  */
 
-struct polling {
-	struct target_work work;
-	struct gang gang;
-	struct target_call *call;
-	struct target_status *ret, found;
-	struct loop_timer *timer;
-	struct err error; /* of a host that has not answered */
-};
-
-static void drop_polling(struct target_work *work)
-{
-	struct polling *polling = (struct polling *)work;
-
-	if (polling->gang.node)
-		loop_remove_timer(polling->gang.node->target.loop, polling->timer);
-	gang_close(&polling->gang);
-	target_status_done(&polling->found);
-	err_done(&polling->error);
-	free(polling);
-}
-
-static void end_polling(struct polling *polling)
+static void end_polling(struct gang_work *polling)
 {
 	AUTO_ERR struct err error = {0};
 	int r = 0;
@@ -415,25 +424,16 @@ static void end_polling(struct polling *polling)
 	target_call_end(polling->call, r, &error);
 }
 
-static struct polling *polling_of(struct gang *gang)
-{
-	return CONTAINER_OF(gang, struct polling, gang);
-}
-
 /* The outcome of the steps shows at the next poll. A final state is an error until all hosts have
  * been told of it: a run that has ended is not polled again. */
-static void end_steps(struct polling *polling)
+static void end_steps(struct gang *gang)
 {
-	const struct gang_place *failed = gang_failed(&polling->gang);
+	struct gang_work *polling = gang_work_of(gang);
+	const struct err *failed = gang_failed(gang);
 
 	if (failed && run_state_is_final(polling->found.state) && !err_is_set(&polling->error))
-		err_copy(&polling->error, &failed->error);
+		err_copy(&polling->error, failed);
 	end_polling(polling);
-}
-
-static void on_steps(struct gang *gang)
-{
-	end_steps(polling_of(gang));
 }
 
 /* Whether it has begun may be known only to one that has not answered. */
@@ -442,14 +442,14 @@ static bool may_evaluate(const struct gang *gang, bool all)
 	return all || gang->view.was_accepted || gang_is_going(gang->ranks, gang->hosts.n);
 }
 
-static void target_gang_evaluate(struct polling *polling)
+static void target_gang_evaluate(struct gang *gang)
 {
-	struct gang *gang = &polling->gang;
+	struct gang_work *polling = gang_work_of(gang);
 	bool all = gang_take(gang);
-	struct gang_place *failed = gang_failed(gang);
+	struct err *failed = gang_failed(gang);
 
 	if (failed)
-		err_copy(&polling->error, &failed->error);
+		err_copy(&polling->error, failed);
 	if (!may_evaluate(gang, all)) {
 		end_polling(polling);
 		return;
@@ -457,52 +457,33 @@ static void target_gang_evaluate(struct polling *polling)
 	gang->view.ends_first = gang->ends_first;
 	gang->view.ends_n = gang->ends_n;
 	gang_evaluate(gang->ranks, gang->hosts.n, &gang->view, &polling->found, gang->steps);
-	if (!gang_take_steps(gang, on_steps))
+	if (!gang_take_steps(gang, end_steps))
 		end_polling(polling);
 }
 
-static void on_requested(struct gang *gang)
-{
-	target_gang_evaluate(polling_of(gang));
-}
-
-static int target_gang_on_deadline(void *ctx, struct err *err UNUSED)
-{
-	struct polling *polling = ctx;
-
-	polling->timer = NULL;
-	end_steps(polling);
-	return 0;
-}
-
 /* The others are not kept waiting by one that is silent. */
-static int target_gang_on_settle(void *ctx, struct err *err UNUSED)
+static void target_gang_on_settle(struct gang *gang)
 {
-	struct polling *polling = ctx;
+	struct gang_work *polling = gang_work_of(gang);
 
-	polling->timer = loop_add_timer(polling->gang.node->target.loop, polling->call->deadline_ms,
-		target_gang_on_deadline, polling);
+	gang_set_timer(gang, polling->call->deadline_ms, end_steps);
 	if (!polling->found.ranks)
-		target_gang_evaluate(polling);
-	return 0;
+		target_gang_evaluate(gang);
 }
 
 int target_gang_state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err)
 {
-	struct polling *polling = mem_alloc(1, sizeof(*polling));
+	struct gang_work *polling;
 
-	*polling = (struct polling){.work = {drop_polling}, .call = call, .ret = ret};
-	int r = gang_open(target, handle, &polling->gang, err);
-	if (r < 0) {
-		drop_polling(&polling->work);
+	int r = gang_begin(target, handle, false, call, &polling, err);
+	if (r < 0)
 		return r;
-	}
-	target_call_begin(call, &polling->work);
+	polling->ret = ret;
 	if (call->deadline_ms)
-		polling->timer = loop_add_timer(target->loop, call->deadline_ms - SETTLE_MS,
-			target_gang_on_settle, polling);
-	gang_query(&polling->gang, on_requested);
+		gang_set_timer(
+			&polling->gang, call->deadline_ms - SETTLE_MS, target_gang_on_settle);
+	gang_query(&polling->gang, target_gang_evaluate);
 	return 0;
 }
 
@@ -510,31 +491,13 @@ int target_gang_state(struct target *target, const char *handle, struct target_s
  * Requests to all hosts
  */
 
-struct broadcast {
-	struct target_work work;
-	struct gang gang;
-	struct target_call *call;
-	struct loop_timer *timer;
-	bool is_stop;
-};
-
-static void drop_broadcast(struct target_work *work)
-{
-	struct broadcast *broadcast = (struct broadcast *)work;
-
-	if (broadcast->gang.node)
-		loop_remove_timer(broadcast->gang.node->target.loop, broadcast->timer);
-	gang_close(&broadcast->gang);
-	free(broadcast);
-}
-
 /* Where the attempt never came to there is nothing to be stopped, as long as somebody heard it. */
-static bool was_heard(const struct broadcast *broadcast)
+static bool was_heard(const struct gang *gang)
 {
 	bool heard = false;
 
-	for (size_t i = 0; i < broadcast->gang.hosts.n; i++) {
-		const struct gang_place *place = &broadcast->gang.places[i];
+	for (size_t i = 0; i < gang->hosts.n; i++) {
+		const struct gang_place *place = &gang->places[i];
 		heard |= place->is_answered;
 		if (!place->is_answered && place->error.id != E_RUN_NOT_FOUND)
 			return false;
@@ -542,48 +505,30 @@ static bool was_heard(const struct broadcast *broadcast)
 	return heard;
 }
 
-static void end_broadcast(struct broadcast *broadcast)
+static void end_broadcast(struct gang *gang)
 {
 	AUTO_ERR struct err error = {0};
-	struct gang_place *failed = gang_failed(&broadcast->gang);
+	const struct gang_work *broadcast = gang_work_of(gang);
+	struct err *failed = gang_failed(gang);
 	int r = 0;
 
-	if (failed && !(broadcast->is_stop && was_heard(broadcast)))
-		r = err_move(&error, &failed->error);
+	if (failed && !(broadcast->is_stop && was_heard(gang)))
+		r = err_move(&error, failed);
 	target_call_end(broadcast->call, r, &error);
-}
-
-static void on_broadcast(struct gang *gang)
-{
-	end_broadcast(CONTAINER_OF(gang, struct broadcast, gang));
-}
-
-static int target_gang_on_late(void *ctx, struct err *err UNUSED)
-{
-	struct broadcast *broadcast = ctx;
-
-	broadcast->timer = NULL;
-	end_broadcast(broadcast);
-	return 0;
 }
 
 int target_gang_broadcast(struct target *target, const char *handle, const char *verb,
 	struct target_call *call, struct err *err)
 {
-	struct broadcast *broadcast = mem_alloc(1, sizeof(*broadcast));
+	struct gang_work *broadcast;
 
-	*broadcast = (struct broadcast){
-		.work = {drop_broadcast}, .call = call, .is_stop = str_eq(verb, "stop")};
-	int r = gang_open(target, handle, &broadcast->gang, err);
-	if (r < 0) {
-		drop_broadcast(&broadcast->work);
+	int r = gang_begin(target, handle, false, call, &broadcast, err);
+	if (r < 0)
 		return r;
-	}
-	target_call_begin(call, &broadcast->work);
+	broadcast->is_stop = str_eq(verb, "stop");
 	if (call->deadline_ms)
-		broadcast->timer = loop_add_timer(
-			target->loop, call->deadline_ms, target_gang_on_late, broadcast);
-	gang_broadcast(&broadcast->gang, verb, on_broadcast);
+		gang_set_timer(&broadcast->gang, call->deadline_ms, end_broadcast);
+	gang_broadcast(&broadcast->gang, verb, end_broadcast);
 	return 0;
 }
 
@@ -591,24 +536,6 @@ int target_gang_broadcast(struct target *target, const char *handle, const char 
  * Taking back: the first rank decides for all. It is told to go before any other, and they are told
  * when it has answered: when it never goes, none does.
  */
-
-struct retreat {
-	struct target_work work;
-	struct gang gang;
-	struct target_call *call;
-	struct loop_timer *timer;
-	bool *ret_taken;
-};
-
-static void drop_retreat(struct target_work *work)
-{
-	struct retreat *retreat = (struct retreat *)work;
-
-	if (retreat->gang.node)
-		loop_remove_timer(retreat->gang.node->target.loop, retreat->timer);
-	gang_close(&retreat->gang);
-	free(retreat);
-}
 
 /* A host may be another machine by now, which knows nothing of the rank. */
 static void gang_check_machines(struct gang *gang)
@@ -632,27 +559,22 @@ static bool gang_is_withdrawn(const struct gang_place *place)
 	return place->withdrawn != NODE_HAS_BEGUN && !place->gang->view.was_accepted;
 }
 
-static void end_retreat(struct retreat *retreat)
+static void end_retreat(struct gang *gang)
 {
 	AUTO_ERR struct err error = {0};
-	struct gang *gang = &retreat->gang;
+	const struct gang_work *retreat = gang_work_of(gang);
 	bool is_taken = true;
 	int r = 0;
 
 	gang_check_machines(gang);
-	struct gang_place *failed = gang_failed(gang);
+	struct err *failed = gang_failed(gang);
 	if (failed)
-		r = err_move(&error, &failed->error);
+		r = err_move(&error, failed);
 	for (size_t i = 0; i < gang->hosts.n; i++)
 		is_taken &= gang_is_withdrawn(&gang->places[i]);
 	if (r == 0)
 		*retreat->ret_taken = is_taken;
 	target_call_end(retreat->call, r, &error);
-}
-
-static void on_retreated(struct gang *gang)
-{
-	end_retreat(CONTAINER_OF(gang, struct retreat, gang));
 }
 
 static void on_first_retreated(struct gang *gang)
@@ -661,36 +583,22 @@ static void on_first_retreated(struct gang *gang)
 
 	gang_check_machines(gang);
 	if (is_taken && !err_is_set(&gang->places[0].error))
-		gang_tell(gang, "withdraw", 1, gang->hosts.n, on_retreated);
+		gang_tell(gang, "withdraw", 1, gang->hosts.n, end_retreat);
 	else
-		on_retreated(gang);
-}
-
-static int target_gang_on_retreat_late(void *ctx, struct err *err UNUSED)
-{
-	struct retreat *retreat = ctx;
-
-	retreat->timer = NULL;
-	end_retreat(retreat);
-	return 0;
+		end_retreat(gang);
 }
 
 int target_gang_withdraw(struct target *target, const char *handle, bool *ret_taken,
 	struct target_call *call, struct err *err)
 {
-	struct retreat *retreat = mem_alloc(1, sizeof(*retreat));
+	struct gang_work *retreat;
 
-	*retreat = (struct retreat){.work = {drop_retreat}, .call = call, .ret_taken = ret_taken};
-	int r = gang_open(target, handle, &retreat->gang, err);
-	if (r < 0) {
-		drop_retreat(&retreat->work);
+	int r = gang_begin(target, handle, false, call, &retreat, err);
+	if (r < 0)
 		return r;
-	}
-	target_call_begin(call, &retreat->work);
+	retreat->ret_taken = ret_taken;
 	if (call->deadline_ms)
-		retreat->timer = loop_add_timer(
-			target->loop, call->deadline_ms, target_gang_on_retreat_late, retreat);
-	target_gang_read_local(&retreat->gang);
+		gang_set_timer(&retreat->gang, call->deadline_ms, end_retreat);
 	gang_tell(&retreat->gang, "withdraw", 0, 1, on_first_retreated);
 	return 0;
 }
@@ -1095,8 +1003,7 @@ struct starting {
 	struct strv addresses;
 	struct rank_start *starts; /* as many as hosts */
 	size_t n_open;
-	int64_t sent_ms; /* when all had been sent */
-	struct loop_timer *timer;
+	int64_t sent_ms;  /* when all had been sent */
 	struct err error; /* why all are taken back */
 };
 
@@ -1115,20 +1022,10 @@ static void drop_starts(struct starting *starting)
 	starting->n_open = 0;
 }
 
-static void target_gang_set_timer(struct starting *starting, int64_t ms, loop_timer_fn *fn)
-{
-	struct loop *loop = starting->gang.node->target.loop;
-
-	loop_remove_timer(loop, starting->timer);
-	starting->timer = fn ? loop_add_timer(loop, clock_ms() + ms, fn, starting) : NULL;
-}
-
-static void target_gang_drop_work(struct target_work *work)
+static void target_gang_drop_start(struct target_work *work)
 {
 	struct starting *starting = (struct starting *)work;
 
-	if (starting->gang.node)
-		target_gang_set_timer(starting, 0, NULL);
 	drop_starts(starting);
 	for (size_t i = 0; starting->starts && i < starting->gang.hosts.n; i++)
 		free(starting->starts[i].handle);
@@ -1139,8 +1036,9 @@ static void target_gang_drop_work(struct target_work *work)
 	free(starting);
 }
 
-static void target_gang_end(struct starting *starting)
+static void target_gang_end(struct gang *gang)
 {
+	struct starting *starting = starting_of(gang);
 	AUTO_ERR struct err error = {0};
 	int r = err_is_set(&starting->error) ? err_move(&error, &starting->error) : 0;
 
@@ -1151,26 +1049,12 @@ static void target_gang_end(struct starting *starting)
  * Taking back
  */
 
-static int on_drop_late(void *ctx, struct err *err UNUSED)
-{
-	struct starting *starting = ctx;
-
-	starting->timer = NULL;
-	target_gang_end(starting);
-	return 0;
-}
-
-static void on_dropped(struct gang *gang)
-{
-	target_gang_end(starting_of(gang));
-}
-
 /* The error is set. */
-static void target_gang_take_back(struct starting *starting)
+static void target_gang_take_back(struct gang *gang)
 {
-	drop_starts(starting);
-	target_gang_set_timer(starting, DROP_MS, on_drop_late);
-	gang_broadcast(&starting->gang, "drop", on_dropped);
+	drop_starts(starting_of(gang));
+	gang_set_timer(gang, clock_ms() + DROP_MS, target_gang_end);
+	gang_broadcast(gang, "drop", target_gang_end);
 }
 
 /*
@@ -1180,14 +1064,14 @@ static void target_gang_take_back(struct starting *starting)
 static void target_gang_on_gone(struct gang *gang)
 {
 	struct starting *starting = starting_of(gang);
-	struct gang_place *failed = gang_failed(gang);
+	struct err *failed = gang_failed(gang);
 
 	/* Some may have begun: how that goes on is told by its state. */
 	if (failed)
-		err_move(&starting->error, &failed->error);
+		err_move(&starting->error, failed);
 	else
 		node_note_accepted(gang->node, &gang->handle);
-	target_gang_end(starting);
+	target_gang_end(gang);
 }
 
 static void target_gang_on_first_gone(struct gang *gang)
@@ -1203,7 +1087,7 @@ static void go(struct starting *starting)
 {
 	const struct run *run = starting->job->run;
 
-	target_gang_set_timer(starting, 0, NULL);
+	gang_set_timer(&starting->gang, 0, NULL);
 	if (run && json_get(run->doc, RUN_PLACES))
 		gang_tell(&starting->gang, "go", 0, 1, target_gang_on_first_gone);
 	else
@@ -1254,24 +1138,24 @@ static int check_rank(struct starting *starting, size_t i)
 	return rank->is_held;
 }
 
-static int target_gang_on_start_timer(void *ctx, struct err *err);
+static void target_gang_poll_start(struct gang *gang);
 
 static void target_gang_on_start_polled(struct gang *gang)
 {
 	struct starting *starting = starting_of(gang);
 	bool all = gang_take(gang);
-	struct gang_place *failed = gang_failed(gang);
+	struct err *failed = gang_failed(gang);
 	size_t n_ready = 0;
 
 	if (!all && failed) {
-		err_move(&starting->error, &failed->error);
-		target_gang_take_back(starting);
+		err_move(&starting->error, failed);
+		target_gang_take_back(gang);
 		return;
 	}
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		int r = check_rank(starting, i);
 		if (r < 0) {
-			target_gang_take_back(starting);
+			target_gang_take_back(gang);
 			return;
 		}
 		n_ready += (size_t)r;
@@ -1279,30 +1163,17 @@ static void target_gang_on_start_polled(struct gang *gang)
 	if (n_ready == gang->hosts.n)
 		go(starting);
 	else
-		target_gang_set_timer(starting, START_POLL_MS, target_gang_on_start_timer);
+		gang_set_timer(gang, clock_ms() + START_POLL_MS, target_gang_poll_start);
 }
 
-static int target_gang_on_start_timer(void *ctx, struct err *err UNUSED)
+static void target_gang_poll_start(struct gang *gang)
 {
-	struct starting *starting = ctx;
-
-	starting->timer = NULL;
-	gang_query(&starting->gang, target_gang_on_start_polled);
-	return 0;
+	gang_query(gang, target_gang_on_start_polled);
 }
 
 /*
  * Sending
  */
-
-static int on_sent_late(void *ctx, struct err *err UNUSED)
-{
-	struct starting *starting = ctx;
-
-	starting->timer = NULL;
-	target_gang_take_back(starting);
-	return 0;
-}
 
 /* A submit that was still on its way could not be taken back yet. */
 static void on_sent(struct target_call *call, int status, struct err *err)
@@ -1314,13 +1185,13 @@ static void on_sent(struct target_call *call, int status, struct err *err)
 	starting->n_open--;
 	if (status < 0 && !err_is_set(&starting->error)) {
 		err_move(&starting->error, err);
-		target_gang_set_timer(starting, SENT_MS, on_sent_late);
+		gang_set_timer(&starting->gang, clock_ms() + SENT_MS, target_gang_take_back);
 	}
 	if (starting->n_open > 0)
 		return;
 	starting->sent_ms = clock_ms();
 	if (err_is_set(&starting->error))
-		target_gang_take_back(starting);
+		target_gang_take_back(&starting->gang);
 	else
 		gang_query(&starting->gang, target_gang_on_start_polled);
 }
@@ -1363,15 +1234,15 @@ static void gang_submit_on_requested(struct gang *gang)
 {
 	struct starting *starting = starting_of(gang);
 	bool all = gang_take(gang);
-	struct gang_place *failed = gang_failed(gang);
+	struct err *failed = gang_failed(gang);
 
 	if (!all && failed) {
-		err_move(&starting->error, &failed->error);
-		target_gang_end(starting);
+		err_move(&starting->error, failed);
+		target_gang_end(gang);
 	} else if (gang_is_going(gang->ranks, gang->hosts.n)) {
 		go(starting);
 	} else if (send_all(starting, &starting->error) < 0) {
-		target_gang_take_back(starting);
+		target_gang_take_back(gang);
 	}
 }
 
@@ -1380,10 +1251,10 @@ int target_gang_submit(struct target *target, const struct target_job *job,
 {
 	struct starting *starting = mem_alloc(1, sizeof(*starting));
 
-	*starting = (struct starting){.work = {target_gang_drop_work}, .call = call, .job = job};
-	int r = gang_open(target, job->handle, &starting->gang, err);
+	*starting = (struct starting){.work = {target_gang_drop_start}, .call = call, .job = job};
+	int r = gang_open(target, job->handle, false, &starting->gang, err);
 	if (r < 0) {
-		target_gang_drop_work(&starting->work);
+		target_gang_drop_start(&starting->work);
 		return r;
 	}
 	if (job->spec->roles.list.n) {

@@ -17,6 +17,71 @@ void node_handle_split(const char *hosts, struct strv *ret);
  * such rank. */
 int node_handle_rank(const char *handle, int rank, char **ret, struct err *err);
 
+/* The hosts of an attempt, ranks or those that it waits on (target_pool.h), which are asked
+ * together. */
+struct gang;
+struct gang_place {
+	struct gang *gang;
+	struct node_host *host; /* the session's; NULL: see gang_open */
+	struct node_call *requested;
+	struct node_attempts found;
+	struct err error; /* of the last question; not set: answered */
+	bool is_answered;
+	enum node_withdrawn withdrawn;
+};
+struct gang {
+	struct target_node *node;
+	struct node_handle handle; /* its host: all of them */
+	struct strv hosts, names;
+	struct strv ranks_called;  /* as hosts, of a run with roles; else empty */
+	struct gang_place *places; /* as many as hosts */
+	size_t ends_first, ends_n; /* as of gang_view */
+	size_t n_open;
+	/* All have answered; not from within the call that asked. */
+	void (*done)(struct gang *gang);
+	bool (*is_enough)(const struct gang_place *place); /* done after this one; or NULL */
+	int64_t settle_ms; /* how long the others are waited for after the first; -1: no limit */
+	struct loop_timer *timer;
+	void (*late)(struct gang *gang);
+	struct gang_view view; /* of gang_read_local */
+	struct gang_rank *ranks;
+	enum gang_step *steps;
+};
+
+/* Zeroed before. may_lack: one whose name is of no use any more has an error, and hides no other.
+ * gang_close forgets what is asked, and accepts one that was not opened. */
+int gang_open(struct target *target, const char *handle, bool may_lack, struct gang *gang,
+	struct err *err);
+void gang_close(struct gang *gang);
+/* What is known here, before the nodes are asked: what they say is at least as new. */
+void gang_read_local(struct gang *gang);
+/* Instead of the one that is set; clock_ms(). late NULL: none. */
+void gang_set_timer(struct gang *gang, int64_t at_ms, void (*late)(struct gang *gang));
+/* Sends verb to the hosts from first to before end; cancels requests that are open. verb: "stop",
+ * "forget", "forget all", "drop", "go", "withdraw", "state". */
+void gang_tell(struct gang *gang, const char *verb, size_t first, size_t end,
+	void (*done)(struct gang *gang));
+/* The first error, explained, or of a host that has not answered; NULL: none has failed. */
+struct err *gang_failed(struct gang *gang);
+
+/* An operation on all of them. */
+struct gang_work {
+	struct target_work work;
+	struct gang gang;
+	struct target_call *call;
+	bool is_stop;
+	bool *ret_taken;                  /* of withdraw */
+	struct target_status *ret, found; /* of state */
+	struct err error;                 /* of state: of a host that has not answered */
+};
+static inline struct gang_work *gang_work_of(struct gang *gang)
+{
+	return CONTAINER_OF(gang, struct gang_work, gang);
+}
+/* The call has begun, and what is known here is read. */
+int gang_begin(struct target *target, const char *handle, bool may_lack, struct target_call *call,
+	struct gang_work **ret, struct err *err);
+
 /* target_ops, for handles of several hosts */
 int target_gang_state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err);

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/os/fs.h"
 #include "base/util/auto.h"
@@ -42,177 +41,30 @@ void target_pool_set_host(
 	json_set(ret->where, "hosts", hosts);
 }
 
-/*
- * Requests to all hosts of an attempt
- */
-
-enum pool_verb { POOL_STATE, POOL_CANCEL, POOL_WITHDRAW, POOL_FORGET, POOL_FORGET_ALL };
-
-struct pool;
-struct pool_place {
-	struct pool *pool;
-	struct node_host *host; /* the session's */
-	struct node_call *requested;
-	struct node_attempts found;
-	struct err error;
-	bool is_answered;
-	enum node_withdrawn withdrawn;
-};
-
-struct pool {
-	struct target_node *node;
-	struct node_handle handle; /* its host: all of them */
-	struct strv hosts;
-	struct pool_place *places;
-	size_t n_open;
-	enum pool_verb verb;
-	struct loop_timer *timer;
-	int64_t settle_ms; /* after the first answer; -1: no limit */
-	/* All have answered, or what came is enough. Not from within the call that asked. */
-	void (*done)(struct pool *pool);
-};
-
-static void pool_close(struct pool *pool)
-{
-	if (pool->node)
-		loop_remove_timer(pool->node->target.loop, pool->timer);
-	for (size_t i = 0; pool->places && i < pool->hosts.n; i++) {
-		node_cancel(pool->places[i].requested);
-		node_attempts_done(&pool->places[i].found);
-		err_done(&pool->places[i].error);
-	}
-	node_handle_done(&pool->handle);
-	strv_done(&pool->hosts);
-	free(pool->places);
-	*pool = (struct pool){0};
-}
-
-/* Zeroed before. pool_close accepts one that was not opened. */
-static int pool_open(struct target *target, const char *handle, struct pool *pool, struct err *err)
-{
-	pool->node = target_node_of(target);
-	pool->settle_ms = -1;
-	int r = node_handle_parse(handle, &pool->handle, err);
-	if (r < 0)
-		return r;
-	node_handle_split(pool->handle.host, &pool->hosts);
-	pool->places = mem_alloc(pool->hosts.n + 1, sizeof(*pool->places));
-	for (size_t i = 0; i < pool->hosts.n; i++) {
-		struct pool_place *place = &pool->places[i];
-
-		*place = (struct pool_place){.pool = pool};
-		/* A host whose name is of no use any more does not hide the others. */
-		(void)node_open(pool->node->session, pool->hosts.v[i], pool->node->root,
-			&place->host, &place->error);
-	}
-	return 0;
-}
-
-static void pool_finish(struct pool *pool)
-{
-	loop_remove_timer(pool->node->target.loop, pool->timer);
-	pool->timer = NULL;
-	pool->done(pool);
-}
-
-static int pool_on_time(void *ctx, struct err *err UNUSED)
-{
-	struct pool *pool = ctx;
-
-	pool->timer = NULL;
-	pool->done(pool);
-	return 0;
-}
-
-static void pool_limit(struct pool *pool, int64_t at_ms)
-{
-	struct loop *loop = pool->node->target.loop;
-
-	loop_remove_timer(loop, pool->timer);
-	pool->timer = loop_add_timer(loop, at_ms, pool_on_time, pool);
-}
-
 /* The attempt on the host itself; NULL: it is not there, or the host has not answered. */
-static const struct node_attempt *pool_attempt(const struct pool_place *place)
+static const struct node_attempt *pool_attempt(const struct gang_place *place)
 {
 	const struct node_attempt *attempt = place->found.n ? &place->found.v[0] : NULL;
 
 	return attempt && place->is_answered && !str_eq(attempt->state, "absent") ? attempt : NULL;
 }
 
-static bool pool_is_there(const struct pool_place *place)
+static bool pool_is_there(const struct gang_place *place)
 {
 	const struct node_attempt *attempt = pool_attempt(place);
 
 	return attempt && !node_attempt_get(attempt, "pool");
 }
 
-static int pool_on_response(void *ctx, int status, struct err *error, struct err *err UNUSED)
+/* From host `first` on. deadline_ms: clock_ms(); 0: none. */
+static void pool_ask(struct gang *pool, const char *verb, size_t first, int64_t deadline_ms,
+	void (*done)(struct gang *pool))
 {
-	struct pool_place *place = ctx;
-	struct pool *pool = place->pool;
-
-	place->requested = NULL;
-	place->is_answered = status == 0;
-	if (status < 0) {
-		node_explain(place->host, error);
-		err_move(&place->error, error);
-	}
-	if (--pool->n_open == 0 || (pool->verb == POOL_STATE && pool_is_there(place))) {
-		pool_finish(pool);
-	} else if (place->is_answered && pool->settle_ms >= 0) {
-		pool_limit(pool, clock_ms() + pool->settle_ms);
-		pool->settle_ms = -1;
-	}
-	return 0;
-}
-
-static struct node_call *pool_request(struct pool_place *place)
-{
-	const struct node_handle *handle = &place->pool->handle;
-	struct node *node = place->host->node;
-
-	switch (place->pool->verb) {
-	case POOL_CANCEL:
-		return node_stop(node, handle->run_id, handle->attempt, pool_on_response, place);
-	case POOL_WITHDRAW:
-		return node_withdraw(node, handle->run_id, handle->attempt, &place->withdrawn,
-			pool_on_response, place);
-	case POOL_FORGET:
-	case POOL_FORGET_ALL:
-		return node_forget(node, handle->run_id, handle->attempt,
-			place->pool->verb == POOL_FORGET_ALL, pool_on_response, place);
-	case POOL_STATE:
-		break;
-	}
-	return node_state_as(node, handle->run_id, handle->attempt, place->host->name,
-		&place->found, pool_on_response, place);
-}
-
-/* From place `first` on. deadline_ms: clock_ms(); 0: none. */
-static void pool_ask(struct pool *pool, size_t first, int64_t deadline_ms)
-{
-	for (size_t i = first; i < pool->hosts.n; i++) {
-		struct pool_place *place = &pool->places[i];
-
-		if (!place->host)
-			continue;
-		pool->n_open++;
-		place->requested = pool_request(place);
-	}
+	gang_tell(pool, verb, first, pool->hosts.n, done);
 	if (pool->n_open == 0)
-		pool_limit(pool, 0);
+		gang_set_timer(pool, 0, done);
 	else if (deadline_ms)
-		pool_limit(pool, deadline_ms);
-}
-
-static bool pool_was_accepted(const struct pool *pool)
-{
-	const struct dirs *dirs = &pool->node->session->dirs;
-	AUTO_FREE char *dir = dirs_attempt(dirs, pool->handle.run_id, pool->handle.attempt);
-	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
-
-	return access(accepted, F_OK) == 0;
+		gang_set_timer(pool, deadline_ms, done);
 }
 
 /* "gpu1, gpu2 and 3 more"; the caller frees. */
@@ -236,40 +88,9 @@ static char *pool_names(const struct strv *hosts)
  * State
  */
 
-struct pool_polling {
-	struct target_work work;
-	struct pool pool;
-	struct target_call *call;
-	struct target_status *ret;
-	bool was_accepted, is_ours; /* read before the hosts are asked */
-};
-
-static void pool_drop_polling(struct target_work *work)
+static void pool_there(struct gang_work *polling, struct gang_place *place)
 {
-	struct pool_polling *polling = (struct pool_polling *)work;
-
-	pool_close(&polling->pool);
-	free(polling);
-}
-
-/* The first error, or of a host that has not answered; NULL: none has failed. */
-static struct err *pool_failed(struct pool *pool)
-{
-	for (size_t i = 0; i < pool->hosts.n; i++) {
-		struct pool_place *place = &pool->places[i];
-
-		if (place->requested && !err_is_set(&place->error))
-			err_set(&place->error, E_TARGET_SILENT, "%s did not answer in time",
-				place->host->name);
-		if (err_is_set(&place->error))
-			return &place->error;
-	}
-	return NULL;
-}
-
-static void pool_there(struct pool_polling *polling, struct pool_place *place)
-{
-	const struct node_handle *handle = &polling->pool.handle;
+	const struct node_handle *handle = &polling->gang.handle;
 	const struct node_attempt *attempt = pool_attempt(place);
 	int64_t next = node_attempt_int(attempt, "next", 0);
 
@@ -278,7 +99,7 @@ static void pool_there(struct pool_polling *polling, struct pool_place *place)
 	if (polling->ret->state != RUN_RUNNING && !run_state_is_final(polling->ret->state))
 		return;
 	target_pool_set_host(handle, place->host->name, polling->ret);
-	node_machine_note(&polling->pool.node->session->dirs, handle->run_id, place->host->name,
+	node_machine_note(&polling->gang.node->session->dirs, handle->run_id, place->host->name,
 		node_facts(place->host->node));
 	if (polling->ret->state == RUN_FAILED && next > handle->attempt && next < INT32_MAX)
 		polling->ret->next_handle =
@@ -286,9 +107,9 @@ static void pool_there(struct pool_polling *polling, struct pool_place *place)
 }
 
 /* An attempt that waits, was taken by a host that says nothing of it yet, or has ended before. */
-static void pool_waits(struct pool_polling *polling, const struct pool_place *place)
+static void pool_waits(struct gang_work *polling, const struct gang_place *place)
 {
-	struct pool *pool = &polling->pool;
+	struct gang *pool = &polling->gang;
 	const struct node_attempt *attempt = pool_attempt(place);
 	const char *claimed = node_attempt_get(attempt, "claimed");
 	struct target_status *ret = polling->ret;
@@ -311,16 +132,16 @@ static void pool_waits(struct pool_polling *polling, const struct pool_place *pl
 		text ? text : "");
 }
 
-static void pool_absent(struct pool_polling *polling)
+static void pool_absent(struct gang_work *polling)
 {
-	const struct dirs *dirs = &polling->pool.node->session->dirs;
-	AUTO_FREE char *run_dir = dirs_run(dirs, polling->pool.handle.run_id);
+	const struct dirs *dirs = &polling->gang.node->session->dirs;
+	AUTO_FREE char *run_dir = dirs_run(dirs, polling->gang.handle.run_id);
 	AUTO_FREE char *lock = fs_join(run_dir, RUN_SUBMIT_LOCK);
 
 	*polling->ret = (struct target_status){.state = RUN_PREPARING};
 	if (fs_is_locked(lock))
 		return;
-	if (polling->was_accepted || !polling->is_ours)
+	if (polling->gang.view.was_accepted || !polling->gang.view.is_ours)
 		attempt_set_end(polling->ret, RUN_LOST, POOL_EXIT_OURS, 0, "dlrun", "Lost",
 			"its hosts no longer know of it");
 	else
@@ -330,9 +151,9 @@ static void pool_absent(struct pool_polling *polling)
 }
 
 /* The place that tells most: that has the attempt, knows who has it, or lets it wait. */
-static struct pool_place *pool_best(struct pool *pool)
+static struct gang_place *pool_best(struct gang *pool)
 {
-	struct pool_place *best = NULL;
+	struct gang_place *best = NULL;
 	int best_rank = 0;
 
 	for (size_t i = 0; i < pool->hosts.n; i++) {
@@ -350,12 +171,12 @@ static struct pool_place *pool_best(struct pool *pool)
 	return best;
 }
 
-static void pool_on_states(struct pool *pool)
+static void pool_on_states(struct gang *pool)
 {
-	struct pool_polling *polling = CONTAINER_OF(pool, struct pool_polling, pool);
-	struct pool_place *best = pool_best(pool);
+	struct gang_work *polling = gang_work_of(pool);
+	struct gang_place *best = pool_best(pool);
 	AUTO_ERR struct err error = {0};
-	struct err *failed = best ? NULL : pool_failed(pool);
+	struct err *failed = best ? NULL : gang_failed(pool);
 	int r = 0;
 
 	if (failed)
@@ -369,31 +190,18 @@ static void pool_on_states(struct pool *pool)
 	target_call_end(polling->call, r, &error);
 }
 
-static void pool_read_local(struct pool_polling *polling)
-{
-	const struct dirs *dirs = &polling->pool.node->session->dirs;
-	AUTO_FREE char *run_dir = dirs_run(dirs, polling->pool.handle.run_id);
-
-	polling->is_ours = access(run_dir, F_OK) == 0;
-	polling->was_accepted = pool_was_accepted(&polling->pool);
-}
-
 int target_pool_state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err)
 {
-	struct pool_polling *polling = mem_alloc(1, sizeof(*polling));
+	struct gang_work *polling;
 
-	*polling = (struct pool_polling){.work = {pool_drop_polling}, .call = call, .ret = ret};
-	int r = pool_open(target, handle, &polling->pool, err);
-	if (r < 0) {
-		pool_drop_polling(&polling->work);
+	int r = gang_begin(target, handle, true, call, &polling, err);
+	if (r < 0)
 		return r;
-	}
-	target_call_begin(call, &polling->work);
-	pool_read_local(polling);
-	polling->pool.done = pool_on_states;
-	polling->pool.settle_ms = POOL_SETTLE_MS;
-	pool_ask(&polling->pool, 0, call->deadline_ms);
+	polling->ret = ret;
+	polling->gang.is_enough = pool_is_there;
+	polling->gang.settle_ms = POOL_SETTLE_MS;
+	pool_ask(&polling->gang, "state", 0, call->deadline_ms, pool_on_states);
 	return 0;
 }
 
@@ -401,28 +209,12 @@ int target_pool_state(struct target *target, const char *handle, struct target_s
  * Cancel and forget
  */
 
-struct pool_telling {
-	struct target_work work;
-	struct pool pool;
-	struct target_call *call;
-	bool *ret_taken; /* of withdraw */
-	bool was_accepted;
-};
-
-static void pool_drop_telling(struct target_work *work)
-{
-	struct pool_telling *telling = (struct pool_telling *)work;
-
-	pool_close(&telling->pool);
-	free(telling);
-}
-
 /* A host that says "done" has done it: the attempt is there, or is nobody's any more. */
-static void pool_on_told(struct pool *pool)
+static void pool_on_told(struct gang *pool)
 {
-	struct pool_telling *telling = CONTAINER_OF(pool, struct pool_telling, pool);
+	const struct gang_work *telling = gang_work_of(pool);
 	AUTO_ERR struct err error = {0};
-	struct err *failed = pool_failed(pool);
+	struct err *failed = gang_failed(pool);
 	bool is_done = false;
 
 	for (size_t i = 0; i < pool->hosts.n; i++)
@@ -431,16 +223,16 @@ static void pool_on_told(struct pool *pool)
 }
 
 /* Taken back by whoever says so; where nobody has heard of it, by all of them. */
-static void pool_on_withdrawn(struct pool *pool)
+static void pool_on_withdrawn(struct gang *pool)
 {
-	struct pool_telling *telling = CONTAINER_OF(pool, struct pool_telling, pool);
+	const struct gang_work *telling = gang_work_of(pool);
 	AUTO_ERR struct err error = {0};
-	struct err *failed = pool_failed(pool);
+	struct err *failed = gang_failed(pool);
 	bool is_taken = false, has_begun = false;
 	int r = 0;
 
 	for (size_t i = 0; i < pool->hosts.n; i++) {
-		const struct pool_place *place = &pool->places[i];
+		const struct gang_place *place = &pool->places[i];
 
 		is_taken |= place->is_answered && place->withdrawn == NODE_WITHDRAWN;
 		has_begun |= place->is_answered && place->withdrawn == NODE_HAS_BEGUN;
@@ -450,49 +242,43 @@ static void pool_on_withdrawn(struct pool *pool)
 	else if (failed)
 		r = err_move(&error, failed);
 	else
-		*telling->ret_taken = !telling->was_accepted;
+		*telling->ret_taken = !pool->view.was_accepted;
 	target_call_end(telling->call, r, &error);
 }
 
-/* ret_taken: of POOL_WITHDRAW. */
-static int pool_tell(struct target *target, const char *handle, enum pool_verb verb,
-	bool *ret_taken, struct target_call *call, struct err *err)
+/* ret_taken: of "withdraw". */
+static int pool_tell(struct target *target, const char *handle, const char *verb, bool *ret_taken,
+	struct target_call *call, struct err *err)
 {
-	struct pool_telling *telling = mem_alloc(1, sizeof(*telling));
+	struct gang_work *telling;
 
-	*telling = (struct pool_telling){
-		.work = {pool_drop_telling}, .call = call, .ret_taken = ret_taken};
-	int r = pool_open(target, handle, &telling->pool, err);
-	if (r < 0) {
-		pool_drop_telling(&telling->work);
+	int r = gang_begin(target, handle, true, call, &telling, err);
+	if (r < 0)
 		return r;
-	}
-	target_call_begin(call, &telling->work);
-	telling->was_accepted = pool_was_accepted(&telling->pool);
-	telling->pool.verb = verb;
-	telling->pool.done = ret_taken ? pool_on_withdrawn : pool_on_told;
+	telling->ret_taken = ret_taken;
 	/* Only the host that has it can say that it has begun. */
-	telling->pool.settle_ms = ret_taken ? -1 : POOL_SETTLE_MS;
-	pool_ask(&telling->pool, 0, call->deadline_ms);
+	telling->gang.settle_ms = ret_taken ? -1 : POOL_SETTLE_MS;
+	pool_ask(&telling->gang, verb, 0, call->deadline_ms,
+		ret_taken ? pool_on_withdrawn : pool_on_told);
 	return 0;
 }
 
 int target_pool_cancel(
 	struct target *target, const char *handle, struct target_call *call, struct err *err)
 {
-	return pool_tell(target, handle, POOL_CANCEL, NULL, call, err);
+	return pool_tell(target, handle, "stop", NULL, call, err);
 }
 
 int target_pool_withdraw(struct target *target, const char *handle, bool *ret_taken,
 	struct target_call *call, struct err *err)
 {
-	return pool_tell(target, handle, POOL_WITHDRAW, ret_taken, call, err);
+	return pool_tell(target, handle, "withdraw", ret_taken, call, err);
 }
 
 int target_pool_forget(struct target *target, const char *handle, bool all,
 	struct target_call *call, struct err *err)
 {
-	return pool_tell(target, handle, all ? POOL_FORGET_ALL : POOL_FORGET, NULL, call, err);
+	return pool_tell(target, handle, all ? "forget all" : "forget", NULL, call, err);
 }
 
 /*
@@ -501,7 +287,7 @@ int target_pool_forget(struct target *target, const char *handle, bool all,
 
 struct pool_submit {
 	struct target_work work;
-	struct pool pool;
+	struct gang pool;
 	struct target_call *call, inner;
 	struct target_job job;
 	char *handle; /* of the first host */
@@ -514,13 +300,13 @@ static void pool_drop_submit(struct target_work *work)
 
 	if (submit->is_open)
 		target_call_cancel(&submit->inner);
-	pool_close(&submit->pool);
+	gang_close(&submit->pool);
 	free(submit->handle);
 	free(submit);
 }
 
 /* Prints one sentence, and one about each host that has no part in it. */
-static void pool_print(struct pool *pool)
+static void pool_print(struct gang *pool)
 {
 	const struct session_env *env = &pool->node->session->env;
 	AUTO_STRV struct strv joined = {0};
@@ -528,7 +314,7 @@ static void pool_print(struct pool *pool)
 	if (!env->print)
 		return;
 	for (size_t i = 0; i < pool->hosts.n; i++) {
-		struct pool_place *place = &pool->places[i];
+		struct gang_place *place = &pool->places[i];
 
 		if (i == 0 || pool_attempt(place)) {
 			strv_add(&joined, pool->hosts.v[i]);
@@ -549,7 +335,7 @@ static void pool_print(struct pool *pool)
 	env->print(env->print_ctx, text);
 }
 
-static void pool_on_joined(struct pool *pool)
+static void pool_on_joined(struct gang *pool)
 {
 	struct pool_submit *submit = CONTAINER_OF(pool, struct pool_submit, pool);
 
@@ -566,8 +352,7 @@ static void pool_on_submitted(struct target_call *call, int status, struct err *
 		target_call_end(submit->call, status, err);
 		return;
 	}
-	submit->pool.done = pool_on_joined;
-	pool_ask(&submit->pool, 1, clock_ms() + POOL_JOIN_MS);
+	pool_ask(&submit->pool, "state", 1, clock_ms() + POOL_JOIN_MS, pool_on_joined);
 }
 
 int target_pool_submit(struct target *target, const struct target_job *job,
@@ -579,7 +364,8 @@ int target_pool_submit(struct target *target, const struct target_job *job,
 		.call = call,
 		.inner = {.deadline_ms = call->deadline_ms, .done = pool_on_submitted},
 		.job = *job};
-	int r = pool_open(target, job->handle, &submit->pool, err);
+	submit->pool.is_enough = pool_is_there;
+	int r = gang_open(target, job->handle, true, &submit->pool, err);
 	if (r == 0) {
 		const struct node_handle *handle = &submit->pool.handle;
 		submit->handle =

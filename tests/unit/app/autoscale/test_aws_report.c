@@ -43,12 +43,10 @@ static struct aws_group *group_new(struct aws_groups *groups)
 	return group;
 }
 
-static void know_type(struct aws_facts *facts, const char *name, int64_t cpus, int64_t memory_mib,
-	int64_t gpus, const char *arch)
+static void know_type(struct aws_facts *facts, const char *region, const char *name, int64_t cpus,
+	int64_t memory_mib, int64_t gpus, const char *arch)
 {
-	struct aws_type *type = mem_alloc(1, sizeof(*type));
-
-	*type = (struct aws_type){.name = mem_strdup(name),
+	struct aws_type type = {.name = mem_strdup(name),
 		.arch = mem_strdup(arch),
 		.gpu = mem_strdup(gpus ? "NVIDIA" : NULL),
 		.cpus = cpus,
@@ -56,7 +54,8 @@ static void know_type(struct aws_facts *facts, const char *name, int64_t cpus, i
 		.gpus = gpus,
 		.interfaces = 4,
 		.addresses = 15};
-	map_put(&facts->types, name, type);
+
+	aws_facts_add_type(facts, region, &type);
 }
 
 static void know_template(struct aws_facts *facts, const char *key, const char *type, bool is_spot)
@@ -95,7 +94,9 @@ static void test_by_type(void **state)
 	struct aws_group *raw = group_new(&groups);
 
 	know_template(&facts, "us-east-1/lt-1/$Default", "g5.2xlarge", true);
-	know_type(&facts, "g5.2xlarge", 8, 32768, 1, "x86_64");
+	know_type(&facts, "us-west-2", "g5.2xlarge", 0, 0, 0, NULL);
+	know_type(&facts, "us-east-1", "g5.2xlarge", 8, 32768, 1, "x86_64");
+	know_type(&facts, "us-east-1", "g5.2xlarge", 4, 1024, 0, "arm64");
 	instance(raw, "i-1", "InService", "g5.2xlarge");
 	instance(raw, "i-2", "Pending:Wait", "g5.2xlarge");
 	instance(raw, "i-3", "Terminating", "g5.2xlarge");
@@ -168,8 +169,8 @@ static void test_mixed(void **state)
 	AUTO_SCALE_MODEL struct scale_model partly = {0};
 	struct aws_group *raw = group_new(&groups);
 
-	know_type(&facts, "big", 16, 65536, 0, "arm64");
-	know_type(&facts, "small", 4, 32768, 0, "x86_64");
+	know_type(&facts, "us-east-1", "big", 16, 65536, 0, "arm64");
+	know_type(&facts, "us-east-1", "small", 4, 32768, 0, "x86_64");
 	strv_add(&raw->types, "big");
 	strv_add(&raw->types, "small");
 	raw->is_mixed = true;
@@ -181,7 +182,7 @@ static void test_mixed(void **state)
 	assert_null(label(group, "kubernetes.io/arch"));
 	assert_null(label(group, "node.kubernetes.io/instance-type"));
 	strv_add(&raw->types, "unknown");
-	know_type(&facts, "unknown", 0, 0, 0, NULL);
+	know_type(&facts, "us-east-1", "unknown", 0, 0, 0, NULL);
 	raw->on_demand_percent = 0;
 	read_back(&facts, raw, NULL, NULL, &partly);
 	assert_true(partly.groups.v[0].is_spot);
@@ -228,6 +229,49 @@ static void test_refused(void **state)
 	assert_non_null(strstr(aws_group_refused(&groups.v[0]), "Cluster Autoscaler"));
 }
 
+static void assert_remarks(const struct aws_groups *groups, const char *const want[])
+{
+	AUTO_JSON struct json *list = json_array();
+	size_t n = 0;
+
+	aws_groups_remarks("lab", "r", groups, list);
+	for (const struct json *m = json_first(list); m; m = json_next(m)) {
+		if (!want[n] || !str_starts(json_str(m), want[n]))
+			fail_msg("%s", json_str(m));
+		n++;
+	}
+	assert_null(want[n]);
+}
+
+static void test_remarks(void **state)
+{
+	(void)state;
+	AUTO(aws_groups_done) struct aws_groups groups = {0};
+
+	for (int i = 0; i < 6; i++) {
+		struct aws_group *group = group_new(&groups);
+
+		group->name[0] = (char)('a' + i);
+		group->is_protected = true;
+		tag(group, AWS_CLUSTER_TAG, i == 5 ? "other" : "lab");
+	}
+	assert_remarks(&groups, (const char *const[]){NULL});
+	for (size_t i = 0; i < 5; i++)
+		groups.v[i].is_protected = false;
+	groups.v[5].is_protected = false;
+	groups.v[1].has_policy = groups.v[2].has_policy = true;
+	strv_add(&groups.v[2].suspended, "AlarmNotification");
+	assert_remarks(&groups,
+		(const char *const[]){"bpu@a@r: a scaling policy",
+			"apu@a@r, bpu@a@r, cpu@a@r and 2 more: AWS may end new machines", NULL});
+	/* Of one that is not changed the rest is of no matter; one that goes is no news. */
+	strv_add(&groups.v[1].suspended, "Launch");
+	groups.v[0].status = mem_strdup("Delete in progress");
+	assert_remarks(
+		&groups, (const char *const[]){"bpu@a@r: not changed, its process Launch",
+				 "cpu@a@r, dpu@a@r, epu@a@r: AWS may end new machines", NULL});
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -236,6 +280,7 @@ int main(void)
 		cmocka_unit_test(test_mixed),
 		cmocka_unit_test(test_unknown),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_remarks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -270,6 +270,32 @@ static void test_nodes(void **state UNUSED)
 	assert_null(node[0].kept);
 }
 
+/* A machine and its node are one also where they have each other's name, or the annotation of Cluster
+ * API. */
+static void test_ids_of_nodes(void **state UNUSED)
+{
+	static const char *const ids[] = {"x://z/1", "named", "machine:m-3", "z/4"};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	read_objects(
+		"{'groups': [{'id': 'g', 'provider': 'p', 'min': 0, 'max': 9, 'desired': 4,"
+		" 'instances': [{'id': 'x://z/1'}, {'id': 'named'}, {'id': 'machine:m-3'},"
+		" {'id': 'z/4'}, {'id': '5'}]}], 'nodes': ["
+		"{'metadata': {'name': 'a'}, 'spec': {'providerID': 'x://z/1'}},"
+		"{'metadata': {'name': 'named'}},"
+		"{'metadata': {'name': 'c', 'annotations': {'cluster.x-k8s.io/machine': 'm-3'}},"
+		" 'spec': {'providerID': 'x://z/3'}},"
+		"{'metadata': {'name': 'named-2'}, 'spec': {'providerID': 'x://z/4'}},"
+		"{'metadata': {'name': 'e'}, 'spec': {'providerID': 'x://z/5'}}]}",
+		&model);
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		assert_string_equal(model.nodes.v[i].instance, ids[i]);
+		assert_int_equal(model.nodes.v[i].group, 0);
+	}
+	assert_string_equal(model.nodes.v[4].instance, "z/5");
+	assert_int_equal(model.nodes.v[4].group, -1);
+}
+
 static void test_a_group_is_like_its_nodes(void **state UNUSED)
 {
 	AUTO_SCALE_MODEL struct scale_model model;
@@ -508,6 +534,7 @@ int main(void)
 		cmocka_unit_test(test_affinity_and_marks),
 		cmocka_unit_test(test_pods_share_shapes),
 		cmocka_unit_test(test_nodes),
+		cmocka_unit_test(test_ids_of_nodes),
 		cmocka_unit_test(test_a_group_is_like_its_nodes),
 		cmocka_unit_test(test_nodes_with_many_resources),
 		cmocka_unit_test(test_gangs_of_dlrun),

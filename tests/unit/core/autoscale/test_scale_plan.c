@@ -156,6 +156,8 @@ static const struct plan_case {
 	{"nameless-node",
 		"a machine is not given back while it may be a node's whose machine is not known",
 		"", 0, ""},
+	{"deleted-node", "a machine that may have been a node is not ended because it is none", "",
+		0, ""},
 	{"minimum-of-nodes", "late machines do not count for the minimum",
 		"terminate i-x, uncordon n3", 0, ""},
 	{"dead-node-at-the-minimum", "a dead node goes though its group has its least number",
@@ -417,8 +419,9 @@ static void any_groups(struct scale_model *model)
 		for (int64_t late = any(4) ? 0 : any(3); late > 0; late--) {
 			group->desired++;
 			group->max += group->max < group->desired;
-			*vec_push(&group->instances) = (struct scale_instance){
-				mem_strdup(""), SCALE_PENDING, model->now_ms - any(2) * HOURS_MS};
+			*vec_push(&group->instances) = (struct scale_instance){.id = mem_strdup(""),
+				.state = SCALE_PENDING,
+				.since_ms = model->now_ms - any(2) * HOURS_MS};
 		}
 	}
 }
@@ -443,8 +446,10 @@ static void any_nodes(struct scale_model *model)
 		struct scale_group *group = &model->groups.v[node->group];
 		group->desired++;
 		group->max += group->max < group->desired;
-		*vec_push(&group->instances) = (struct scale_instance){
-			mem_strdup(node->instance), SCALE_RUNNING, model->now_ms - 9 * HOURS_MS};
+		*vec_push(&group->instances) =
+			(struct scale_instance){.id = mem_strdup(node->instance),
+				.state = SCALE_RUNNING,
+				.since_ms = model->now_ms - 9 * HOURS_MS};
 	}
 }
 
@@ -611,6 +616,32 @@ static bool gives_back(const struct scale_model *model, const struct scale_plan 
 	return false;
 }
 
+static void test_what_is_left_alone_is_told(void **state UNUSED)
+{
+	static const struct {
+		const char *name, *remark;
+	} told[] = {
+		{"deleted-node", "group a: its machine i-9 is late, and is not ended because it "
+				 "may have been a node (so are 1 more)"},
+		{"nameless-node",
+			"group a: its machine i-1 may be node n by another id: both count"},
+		{"fault-12-late-machines", ""}};
+
+	for (size_t i = 0; i < ARRAY_LEN(told); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_SCALE_PLAN struct scale_plan plan = {0};
+		AUTO_BUF struct buf text = buf_with(1 << 20);
+		read_snapshot(told[i].name, &model);
+		scale_plan_make(&model, &plan);
+		assert_int_equal(plan.remarks.n, *told[i].remark != '\0');
+		if (!plan.remarks.n)
+			continue;
+		assert_string_equal(plan.remarks.v[0], told[i].remark);
+		plan_text(&model, &plan, &text);
+		assert_non_null(strstr(text.data, told[i].remark));
+	}
+}
+
 static void test_any_model(void **state UNUSED)
 {
 	for (uint64_t i = 1; i <= 4000; i++) {
@@ -745,6 +776,7 @@ int main(void)
 		cmocka_unit_test(test_a_snapshot_is_written_as_it_was_read),
 		cmocka_unit_test(test_what_is_no_snapshot),
 		cmocka_unit_test(test_the_largest_snapshot),
+		cmocka_unit_test(test_what_is_left_alone_is_told),
 		cmocka_unit_test(test_any_model),
 		cmocka_unit_test(test_little_is_wasted),
 		cmocka_unit_test(test_the_last_place_is_found),

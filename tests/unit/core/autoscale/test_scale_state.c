@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/autoscale/snapshot.h"
@@ -190,11 +192,114 @@ static void test_grows_that_are_dropped(void **state UNUSED)
 	assert_null(scale_state_find(&s, "gpu-a"));
 }
 
+static void look(struct scale_state *s, struct scale_model *model, int minutes, const char *awaited)
+{
+	AUTO_BUF struct buf found = buf_with(100);
+	AUTO_FREE char *text = NULL;
+
+	model->now_ms += minutes * MINUTE;
+	scale_state_settle(s, model);
+	/* As the next process finds it. */
+	text = written(s);
+	scale_state_done(s);
+	read_text(text, s);
+	scale_state_apply(s, model);
+	vec_foreach (const struct scale_instance, instance, &model->groups.v[0].instances)
+		if (instance->is_awaited && instance->state != SCALE_STOPPING)
+			buf_addf(&found, "%s ", instance->id);
+	assert_string_equal(found.data ? found.data : "", awaited);
+}
+
+static void set_node(struct scale_model *model, const char *instance)
+{
+	struct scale_node *node = &model->nodes.v[0];
+
+	REPLACE(node->instance, mem_strdup(instance));
+	node->group = instance ? 0 : -1;
+}
+
+/* Of machines that were bought it is known which never were nodes; who deletes the object of a node
+ * does not make its machine new. */
+static void test_machines_that_were_nodes(void **state UNUSED)
+{
+	static const struct {
+		const char *id;
+		int64_t since_ms;
+	} machines[] = {{"old", NOW - 60 * MINUTE}, {"i-1", NOW + 1}, {"i-2", NOW + 1},
+		{"i-3", NOW + 1}, {"?", 0}};
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	model_with("gpu-a", 1, &model);
+	set_node(&model, NULL);
+	scale_state_settle(&s, &model);
+	model.groups.v[0].desired = 4;
+	scale_state_ask(&s, "gpu-a", 4, "one", NOW);
+	/* The provider tells of one; the others are found. */
+	scale_state_bought(&s, "gpu-a", "i-1");
+	scale_state_bought(&s, "gpu-a", "i-1");
+	scale_state_answer(&s, "gpu-a");
+	for (size_t i = 0; i < ARRAY_LEN(machines); i++)
+		*vec_push(&model.groups.v[0].instances) =
+			(struct scale_instance){.id = mem_strdup(machines[i].id),
+				.state = SCALE_RUNNING,
+				.since_ms = machines[i].since_ms};
+	look(&s, &model, 1, "i-1 i-2 i-3 ");
+	set_node(&model, "i-1");
+	look(&s, &model, 1, "i-2 i-3 ");
+	set_node(&model, NULL);
+	look(&s, &model, 1, "i-2 i-3 ");
+	/* One that ends is over, and the failure of the group tells nothing of the others. */
+	model.groups.v[0].instances.v[2].state = SCALE_STOPPING;
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", model.now_ms);
+	look(&s, &model, 1, "i-3 ");
+	/* For a while more may come of the grow. */
+	model.groups.v[0].instances.v[4].since_ms = model.now_ms;
+	look(&s, &model, 1, "i-3 ? ");
+	set_node(&model, "?");
+	look(&s, &model, 1, "i-3 ");
+	set_node(&model, NULL);
+	look(&s, &model, 1, "i-3 ");
+	model.groups.v[0].instances.v[2].since_ms = model.now_ms;
+	model.groups.v[0].instances.v[2].state = SCALE_RUNNING;
+	look(&s, &model, 9, "i-3 ");
+	/* Nobody has looked for a while. */
+	look(&s, &model, 12, "");
+	look(&s, &model, 1, "");
+}
+
+/* What is remembered of machines is bounded, and so is the time for which. */
+static void test_many_machines(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+	char id[128];
+
+	model_with("gpu-a", 0, &model);
+	scale_state_settle(&s, &model);
+	scale_state_ask(&s, "gpu-a", 1, "one", NOW);
+	for (int i = 0; i < 5000; i++) {
+		snprintf(id, sizeof(id), "%0100d", i);
+		scale_state_bought(&s, "gpu-a", id);
+	}
+	scale_state_bought(&s, "gpu-a", "a\nb");
+	AUTO_FREE char *text = written(&s);
+	assert_in_range(strlen(text), 200 << 10, 700 << 10);
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", NOW);
+	scale_state_settle(&s, &model);
+	assert_true(s.groups.v[0].machines.n > 2000);
+	model.now_ms += 3 * MINUTE;
+	scale_state_settle(&s, &model);
+	assert_int_equal(s.groups.v[0].machines.n, 0); /* the provider lists none of them */
+}
+
 static void test_read_and_written(void **state UNUSED)
 {
 	static const char text[] =
-		"{\"version\":1,\"groups\":{\"a\":{\"failure\":\"capacity\",\"text\":\"no "
-		"p4d\",\"failures\":2,\"wait_until\":\"2026-11-27T05:00:00.000Z\"},\"b\":{\"grow\":{"
+		"{\"version\":1,\"looked\":\"2026-11-27T05:00:00.000Z\","
+		"\"groups\":{\"a\":{\"failure\":\"capacity\",\"text\":\"no "
+		"p4d\",\"failures\":2,\"wait_until\":\"2026-11-27T05:00:00.000Z\","
+		"\"awaited\":[\"i-1\",\"i-3\"],\"joined\":[\"i-2\"]},\"b\":{\"grow\":{"
 		"\"token\":\"t\",\"to\":9,\"asked\":\"2026-11-27T05:00:00.000Z\","
 		"\"due_to\":8,\"due\":\"2026-11-27T04:00:00.000Z\",\"answered\":true}}}}";
 	AUTO_SCALE_STATE struct scale_state s = {0};
@@ -250,6 +355,8 @@ int main(void)
 		cmocka_unit_test(test_what_is_over_is_forgotten),
 		cmocka_unit_test(test_machines_that_do_not_come),
 		cmocka_unit_test(test_grows_that_are_dropped),
+		cmocka_unit_test(test_machines_that_were_nodes),
+		cmocka_unit_test(test_many_machines),
 		cmocka_unit_test(test_read_and_written),
 		cmocka_unit_test(test_what_is_no_state),
 		cmocka_unit_test(test_long_texts),

@@ -129,6 +129,10 @@ static void test_groups(void **state)
 	assert_int_equal(
 		read_groups(GROUPS_BEGIN
 			"<member><AutoScalingGroupName>a</AutoScalingGroupName>" SIZES
+			"<NewInstancesProtectedFromScaleIn>true</NewInstancesProtectedFromScaleIn>"
+			"<CapacityRebalance>true</CapacityRebalance><MaxInstanceLifetime>86400"
+			"</MaxInstanceLifetime><HealthCheckType>EC2,ELB</HealthCheckType>"
+			"<WarmPoolConfiguration><MinSize>1</MinSize></WarmPoolConfiguration>"
 			"<LaunchTemplate><LaunchTemplateId>lt-1</LaunchTemplateId>"
 			"<Version>3</Version></LaunchTemplate><AvailabilityZones>"
 			"<member>z1</member></AvailabilityZones><Instances><member>"
@@ -177,6 +181,10 @@ static void test_groups(void **state)
 	assert_string_equal(aws_group_tag(a, "empty"), "");
 	assert_null(aws_group_tag(a, "none"));
 	assert_false(a->is_mixed);
+	assert_true(a->is_protected && a->is_rebalanced && a->has_lifetime && a->is_watched &&
+		    a->has_warm_pool);
+	assert_false(b->is_protected || b->is_rebalanced || b->has_lifetime || b->is_watched ||
+		     b->has_warm_pool);
 	assert_string_equal(b->template_id, "lt-2");
 	assert_true(b->is_mixed && b->is_weighted && b->has_requirements);
 	assert_int_equal(b->types.n, 1);
@@ -252,6 +260,32 @@ static void test_limits(void **state)
 	buf_adds(&text, "</Tags></member>" GROUPS_END);
 	assert_true(aws_read_groups(&groups, text.data, text.len, &next, &err) < 0);
 	assert_int_equal(groups.n, 0);
+}
+
+#define POLICIES(text)                                                                             \
+	"<DescribePoliciesResponse><DescribePoliciesResult><ScalingPolicies>" text                 \
+	"</ScalingPolicies></DescribePoliciesResult></DescribePoliciesResponse>"
+#define POLICY(name, enabled)                                                                      \
+	"<member><AutoScalingGroupName>" name "</AutoScalingGroupName><Alarms><member><AlarmName>" \
+	"a</AlarmName></member></Alarms>" enabled "</member>"
+
+static void test_policies(void **state)
+{
+	(void)state;
+	static const char text[] = POLICIES(POLICY("a", "<Enabled>true</Enabled>")
+			POLICY("b", "<Enabled>false</Enabled>") POLICY("c", ""));
+	static const char bad[] = "<DescribePoliciesResponse><DescribePoliciesResult>"
+				  "<ScalingPolicies>" POLICY("d", "");
+	AUTO_STRV struct strv names = {0};
+	AUTO_ERR struct err err = {0};
+	AUTO_FREE char *next = NULL;
+
+	assert_int_equal(aws_read_policies(&names, text, strlen(text), &next, &err), 0);
+	assert_int_equal(names.n, 2);
+	assert_string_equal(names.v[0], "a");
+	assert_string_equal(names.v[1], "c");
+	assert_true(aws_read_policies(&names, bad, strlen(bad), &next, &err) < 0);
+	assert_int_equal(names.n, 2);
 }
 
 #define ACTIVITIES(text)                                                                           \
@@ -408,6 +442,7 @@ int main(void)
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_bad_groups),
 		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_policies),
 		cmocka_unit_test(test_activities),
 		cmocka_unit_test(test_template),
 		cmocka_unit_test(test_types),

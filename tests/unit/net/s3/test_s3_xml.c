@@ -23,6 +23,9 @@ static void test_error(void **state)
 	assert_string_equal(message, "a <b> & AB");
 	assert_string_equal(empty, "");
 	assert_null(s3_xml_find(text, sizeof(text) - 1, "Error/Region"));
+	assert_null(s3_xml_find(text, sizeof(text) - 1, "*"));
+	AUTO_FREE char *same = s3_xml_find(text, sizeof(text) - 1, "*/Code");
+	assert_string_equal(same, code);
 }
 
 static const char page[] =

@@ -287,12 +287,8 @@ static char escape_of(const char *text, size_t len)
 	return '\\';
 }
 
-char *init_docker_base(const char *text, size_t len)
+static void docker_read(struct docker *docker, const char *text, size_t len)
 {
-	struct docker docker = {.escape = escape_of(text, len)};
-	char *base = NULL;
-
-	buf_init(&docker.line, LINE_MAX_BYTES);
 	struct lines lines = {text, text + len};
 	const char *line;
 	size_t n;
@@ -302,15 +298,24 @@ char *init_docker_base(const char *text, size_t len)
 		/* Comments and empty lines do not end an instruction. */
 		if (n == 0 || *line == '#')
 			continue;
-		bool goes_on = line[n - 1] == docker.escape;
-		buf_add(&docker.line, line, n - goes_on);
-		buf_addc(&docker.line, ' ');
+		bool goes_on = line[n - 1] == docker->escape;
+		buf_add(&docker->line, line, n - goes_on);
+		buf_addc(&docker->line, ' ');
 		if (goes_on)
 			continue;
-		on_instruction(&docker);
-		buf_reset(&docker.line);
+		on_instruction(docker);
+		buf_reset(&docker->line);
 	}
-	on_instruction(&docker);
+	on_instruction(docker);
+}
+
+char *init_docker_base(const char *text, size_t len)
+{
+	struct docker docker = {.escape = escape_of(text, len)};
+	char *base = NULL;
+
+	buf_init(&docker.line, LINE_MAX_BYTES);
+	docker_read(&docker, text, len);
 	if (docker.stages.n)
 		base = init_parse_take_text(docker.stages.v[docker.stages.n - 1],
 			strlen(docker.stages.v[docker.stages.n - 1]));

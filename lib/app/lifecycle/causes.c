@@ -176,6 +176,27 @@ static void causes_on_done(void *ctx, size_t i, int status, struct err *err UNUS
 	target_free(TAKE(log->target));
 }
 
+static void causes_read(struct session *session, struct causes_logs *all)
+{
+	const struct calls calls = {.n = all->runs.n,
+		.timeout_ms = LOG_MS,
+		.start = causes_start,
+		.done = causes_on_done,
+		.ctx = all};
+
+	all->session = session;
+	all->logs = mem_alloc(CALLS_AT_ONCE, sizeof(*all->logs));
+	all->tails = mem_alloc(all->runs.n + 1, sizeof(*all->tails));
+	all->lens = mem_alloc(all->runs.n + 1, sizeof(*all->lens));
+	calls_run(session_loop(session), &calls, NULL);
+	/* Where the loop has failed. */
+	for (size_t i = 0; i < CALLS_AT_ONCE; i++) {
+		buf_done(&all->logs[i].tail);
+		target_free(all->logs[i].target);
+	}
+	free(all->logs);
+}
+
 void runs_causes(struct session *session, const struct run_list *runs, struct causes *ret)
 {
 	struct causes_logs all = {0};
@@ -184,23 +205,7 @@ void runs_causes(struct session *session, const struct run_list *runs, struct ca
 	vec_foreach (struct run *, run, runs)
 		if (run_why_reads(*run) && all.runs.n < LOGS_MAX)
 			*vec_push(&all.runs) = *run;
-	const struct calls calls = {.n = all.runs.n,
-		.timeout_ms = LOG_MS,
-		.start = causes_start,
-		.done = causes_on_done,
-		.ctx = &all};
-
-	all.session = session;
-	all.logs = mem_alloc(CALLS_AT_ONCE, sizeof(*all.logs));
-	all.tails = mem_alloc(all.runs.n + 1, sizeof(*all.tails));
-	all.lens = mem_alloc(all.runs.n + 1, sizeof(*all.lens));
-	calls_run(session_loop(session), &calls, NULL);
-	/* Where the loop has failed. */
-	for (size_t i = 0; i < CALLS_AT_ONCE; i++) {
-		buf_done(&all.logs[i].tail);
-		target_free(all.logs[i].target);
-	}
-	free(all.logs);
+	causes_read(session, &all);
 	vec_foreach (struct run *, run, runs) {
 		bool is_read = at < all.runs.n && all.runs.v[at] == *run;
 		const char *tail = is_read ? all.tails[at] : NULL;

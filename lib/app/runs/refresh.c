@@ -568,6 +568,27 @@ static void check_unsubmitted(struct refresh *refresh, struct run *run)
 	target_status_done(&status);
 }
 
+static void refresh_query_all(struct refresh *refresh, struct run_list *runs, int64_t deadline_ms)
+{
+	refresh->queries = mem_alloc(runs->n + 1, sizeof(*refresh->queries));
+	vec_foreach (struct run *, run, runs) {
+		/* The store knows what became of a held run: another process sends it. */
+		if (run_is_held(*run) || run_is_moving(*run))
+			run_read_row(refresh->session, *run, NULL);
+		if (run_is_unsent(*run))
+			continue;
+		if (run_state_is_final(run_state(*run)) && !taken_wait_ms(*run))
+			continue;
+		if (!run_handle(*run)) {
+			check_unsubmitted(refresh, *run);
+			continue;
+		}
+		struct query *query = &refresh->queries[refresh->n_queries++];
+		*query = (struct query){.refresh = refresh, .run = *run};
+		start_query(refresh, query, deadline_ms);
+	}
+}
+
 /* Merge once more: a submit that finishes after the first merge, but before the store knows of the
  * end, leaves its final facts to us. */
 static int write_late(struct refresh *refresh, struct store *store, struct err *err)
@@ -634,23 +655,7 @@ struct refresh *refresh_start(struct session *session, struct run_list *runs, in
 	if (!os_machine_id(refresh->machine))
 		refresh->machine[0] = '\0';
 	held_kick(session);
-	refresh->queries = mem_alloc(runs->n + 1, sizeof(*refresh->queries));
-	vec_foreach (struct run *, run, runs) {
-		/* The store knows what became of a held run: another process sends it. */
-		if (run_is_held(*run) || run_is_moving(*run))
-			run_read_row(refresh->session, *run, NULL);
-		if (run_is_unsent(*run))
-			continue;
-		if (run_state_is_final(run_state(*run)) && !taken_wait_ms(*run))
-			continue;
-		if (!run_handle(*run)) {
-			check_unsubmitted(refresh, *run);
-			continue;
-		}
-		struct query *query = &refresh->queries[refresh->n_queries++];
-		*query = (struct query){.refresh = refresh, .run = *run};
-		start_query(refresh, query, deadline_ms);
-	}
+	refresh_query_all(refresh, runs, deadline_ms);
 	refresh_end_at(refresh, refresh->n_open > 0 ? deadline_ms : 0);
 	return refresh;
 }

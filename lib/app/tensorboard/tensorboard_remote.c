@@ -317,6 +317,28 @@ void tensorboard_remote_free(struct tensorboard_remote *remote)
 	free(remote);
 }
 
+static int fail_over(struct tensorboard_remote *remote, struct err *err)
+{
+	const char *id = run_id(remote->options.run);
+	AUTO_FREE char *install = mem_printf("dlrun exec %s -- python3 -m pip install", id);
+	AUTO_FREE char *path = mem_printf("inside %s", id);
+	const struct tensorboard_who who = {
+		.path = path, .version = remote->version, .install = install, .plot = id};
+
+	if (err_is_set(&remote->started.error))
+		return err_move(err, &remote->started.error);
+	tensorboard_output_drain(&remote->output);
+	if (!remote->has_responded)
+		return tensorboard_explain(
+			remote->output.said.data, remote->output.said.len, &who, err);
+	AUTO_FREE char *last =
+		tensorboard_last_line(remote->output.said.data, remote->output.said.len);
+	err_set(err, E_TENSORBOARD_ENDED, "TensorBoard in %s has ended", id);
+	if (last)
+		err_evidence(err, "%s", last);
+	return err_hint(err, "dlrun tensorboard %s   # here, without --remote", id);
+}
+
 static void tensorboard_remote_on_probed(void *ctx, const char *version)
 {
 	struct tensorboard_remote *remote = ctx;
@@ -347,26 +369,8 @@ int tensorboard_remote_poll(struct tensorboard_remote *remote, struct err *err)
 
 		return r < 0 ? r : 0;
 	}
-	if (remote->started.is_over) {
-		const char *id = run_id(remote->options.run);
-		AUTO_FREE char *install = mem_printf("dlrun exec %s -- python3 -m pip install", id);
-		AUTO_FREE char *path = mem_printf("inside %s", id);
-		const struct tensorboard_who who = {
-			.path = path, .version = remote->version, .install = install, .plot = id};
-
-		if (err_is_set(&remote->started.error))
-			return err_move(err, &remote->started.error);
-		tensorboard_output_drain(&remote->output);
-		if (!remote->has_responded)
-			return tensorboard_explain(
-				remote->output.said.data, remote->output.said.len, &who, err);
-		AUTO_FREE char *last =
-			tensorboard_last_line(remote->output.said.data, remote->output.said.len);
-		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard in %s has ended", id);
-		if (last)
-			err_evidence(err, "%s", last);
-		return err_hint(err, "dlrun tensorboard %s   # here, without --remote", id);
-	}
+	if (remote->started.is_over)
+		return fail_over(remote, err);
 	if (!remote->has_responded)
 		tensorboard_remote_probe(remote);
 	return remote->has_responded;

@@ -331,6 +331,34 @@ static void collect_check_known(struct listing_dirs *all, const struct buf *befo
 	}
 }
 
+static void list_tree(int fd, const struct buf *before, struct buf *ret)
+{
+	struct listing_dirs *all = mem_alloc(1, sizeof(*all));
+	struct timespec now;
+	struct stat st;
+
+	BUG_ON(par_width() > WORKERS_MAX);
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	all->tree_fd = fd;
+	all->now_ns = ns_of(&now);
+	if (fstat(fd, &st) == 0) {
+		all->dev = st.st_dev;
+		collect_check_known(all, before);
+		par_queue_run_apart(collect_list_dir, all, mem_strdup(""), fd);
+	}
+	for (size_t i = 0; i < WORKERS_MAX; i++) {
+		struct lister *lister = &all->listers[i];
+
+		if (lister->names)
+			buf_add(ret, lister->text.data, lister->text.len);
+		buf_done(&lister->text);
+		free(lister->names);
+	}
+	map_done(&all->known);
+	strv_done(&all->changed);
+	free(all);
+}
+
 void collect_list_dirs(const char *dir)
 {
 	AUTO_FREE char *path = fs_join(dir, COLLECT_DIRS);
@@ -340,32 +368,8 @@ void collect_list_dirs(const char *dir)
 
 	buf_init(&text, DIRS_BYTES_MAX);
 	fs_read(path, DIRS_BYTES_MAX, &before, NULL, NULL);
-	if (fd >= 0) {
-		struct listing_dirs *all = mem_alloc(1, sizeof(*all));
-		struct timespec now;
-		struct stat st;
-
-		BUG_ON(par_width() > WORKERS_MAX);
-		clock_gettime(CLOCK_REALTIME_COARSE, &now);
-		all->tree_fd = fd;
-		all->now_ns = ns_of(&now);
-		if (fstat(fd, &st) == 0) {
-			all->dev = st.st_dev;
-			collect_check_known(all, &before);
-			par_queue_run_apart(collect_list_dir, all, mem_strdup(""), fd);
-		}
-		for (size_t i = 0; i < WORKERS_MAX; i++) {
-			struct lister *lister = &all->listers[i];
-
-			if (lister->names)
-				buf_add(&text, lister->text.data, lister->text.len);
-			buf_done(&lister->text);
-			free(lister->names);
-		}
-		map_done(&all->known);
-		strv_done(&all->changed);
-		free(all);
-	}
+	if (fd >= 0)
+		list_tree(fd, &before, &text);
 	if (buf_check(&text, path, NULL) < 0 ||
 		fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL) < 0)
 		unlink(path);

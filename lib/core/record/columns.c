@@ -565,6 +565,27 @@ void columns_done(struct columns *columns)
 	vec_done(columns);
 }
 
+static int columns_fail_unknown(const char *name, const char *first, struct err *err)
+{
+	const char *candidates[ARRAY_LEN(column_kinds) + ARRAY_LEN(roots)], *near;
+	const char *rest = name + strlen(first);
+	AUTO_FREE char *shown = str_shown(name);
+	size_t n = 0;
+
+	/* Suggest columns only without a dot: the name in front of a dot is a member. */
+	for (size_t i = 0; !*rest && i < column_kinds_n; i++)
+		candidates[n++] = column_kinds[i].name;
+	for (size_t i = 0; i < ARRAY_LEN(roots); i++)
+		candidates[n++] = roots[i];
+	near = str_suggest(first, candidates, n);
+	err_set(err, E_USAGE, "there is no column '%s'", shown);
+	if (!near)
+		return err_hint(err, "dlrun help ps");
+	AUTO_FREE char *meant = mem_printf("%s%s", near, rest);
+	AUTO_FREE char *clean = str_shown(meant);
+	return err_hint(err, "did you mean %s?", clean);
+}
+
 static int add_column(const char *name, struct columns *ret, struct err *err)
 {
 	const struct column_kind *kind = columns_find_kind(name);
@@ -580,25 +601,8 @@ static int add_column(const char *name, struct columns *ret, struct err *err)
 		err_set(err, E_USAGE, "the name of a column is empty");
 		return err_hint(err, "-o " COLUMNS_DEFAULT);
 	}
-	if (!kind && !is_root(first)) {
-		const char *candidates[ARRAY_LEN(column_kinds) + ARRAY_LEN(roots)], *near;
-		const char *rest = name + strlen(first);
-		AUTO_FREE char *shown = str_shown(name);
-		size_t n = 0;
-
-		/* Suggest columns only without a dot: the name in front of a dot is a member. */
-		for (size_t i = 0; !*rest && i < column_kinds_n; i++)
-			candidates[n++] = column_kinds[i].name;
-		for (size_t i = 0; i < ARRAY_LEN(roots); i++)
-			candidates[n++] = roots[i];
-		near = str_suggest(first, candidates, n);
-		err_set(err, E_USAGE, "there is no column '%s'", shown);
-		if (!near)
-			return err_hint(err, "dlrun help ps");
-		AUTO_FREE char *meant = mem_printf("%s%s", near, rest);
-		AUTO_FREE char *clean = str_shown(meant);
-		return err_hint(err, "did you mean %s?", clean);
-	}
+	if (!kind && !is_root(first))
+		return columns_fail_unknown(name, first, err);
 	*vec_push(ret) = (struct column){mem_strdup(name), kind};
 	return 0;
 }

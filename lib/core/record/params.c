@@ -275,6 +275,29 @@ static struct read_file params_take_file(struct params *params, const char *path
 	return (struct read_file){.path = mem_strdup(path)};
 }
 
+/* Walk breadth-first, so that files near to the top are found before deep ones. */
+static void params_find_files(struct params *params, int root)
+{
+	const struct outputs_file *chosen[PARAMS_FILES] = {0};
+	struct read_file read[PARAMS_FILES] = {0};
+	struct outputs_files files = {0};
+	struct walk walk = {.files = &files};
+
+	strv_add(&walk.dirs, "");
+	for (size_t i = 0; i < walk.dirs.n && walk.entries < PARAMS_ENTRIES; i++) {
+		AUTO_FREE char *dir = mem_strdup(walk.dirs.v[i]);
+		params_read_dir(&walk, root, dir);
+	}
+	size_t n = params_choose(&files, chosen);
+	for (size_t i = 0; i < n; i++)
+		read[i] = params_take_file(params, chosen[i]->path);
+	forget_files(params->read, params->n);
+	memcpy(params->read, read, n * sizeof(read[0]));
+	params->n = n;
+	strv_done(&walk.dirs);
+	outputs_files_done(&files);
+}
+
 static bool params_is_same(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
@@ -314,27 +337,8 @@ void params_poll(struct params *params, bool all)
 
 	if (root < 0)
 		return;
-	if (all || is_power_of_two(++params->n_polls)) {
-		/* Walk breadth-first, so that files near to the top are found before deep ones. */
-		const struct outputs_file *chosen[PARAMS_FILES] = {0};
-		struct read_file read[PARAMS_FILES] = {0};
-		struct outputs_files files = {0};
-		struct walk walk = {.files = &files};
-
-		strv_add(&walk.dirs, "");
-		for (size_t i = 0; i < walk.dirs.n && walk.entries < PARAMS_ENTRIES; i++) {
-			AUTO_FREE char *dir = mem_strdup(walk.dirs.v[i]);
-			params_read_dir(&walk, root, dir);
-		}
-		size_t n = params_choose(&files, chosen);
-		for (size_t i = 0; i < n; i++)
-			read[i] = params_take_file(params, chosen[i]->path);
-		forget_files(params->read, params->n);
-		memcpy(params->read, read, n * sizeof(read[0]));
-		params->n = n;
-		strv_done(&walk.dirs);
-		outputs_files_done(&files);
-	}
+	if (all || is_power_of_two(++params->n_polls))
+		params_find_files(params, root);
 	for (size_t i = 0; i < params->n; i++)
 		is_new |= read_changed(&params->read[i], root);
 	if (!is_new)

@@ -267,6 +267,30 @@ static int migrate(struct store *store, struct err *err)
 	return store_end(store, r, err);
 }
 
+/* A file that others wrote is only data: no code of its schema runs. */
+static int harden(struct store *store, struct err *err)
+{
+	static const struct {
+		int what, value;
+	} settings[] = {
+		{SQLITE_DBCONFIG_DEFENSIVE, 1},
+		{SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
+		{SQLITE_DBCONFIG_ENABLE_TRIGGER, 0},
+		{SQLITE_DBCONFIG_ENABLE_VIEW, 0},
+		{SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(settings); i++)
+		sqlite3_db_config(store->db, settings[i].what, settings[i].value, NULL);
+	sqlite3_limit(store->db, SQLITE_LIMIT_LENGTH, VALUE_MAX);
+	sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 0);
+	sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
+	return run_sql(store,
+		"PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY;"
+		"PRAGMA journal_mode = DELETE",
+		err);
+}
+
 /* SQLite would make it readable for the group. Closed again before SQLite opens it, because closing
  * any descriptor of a file drops the process's locks on it. */
 static int store_make_file(struct store *store, bool *ret_lockable, struct err *err)
@@ -313,28 +337,8 @@ int store_open(const char *dir, struct store **ret, struct err *err)
 
 	store->path = mem_printf("%s/runs.db", dir);
 	int r = store_open_file(store, err);
-	if (r == 0) {
-		/* A file that others wrote is only data: no code of its schema runs. */
-		static const struct {
-			int what, value;
-		} settings[] = {
-			{SQLITE_DBCONFIG_DEFENSIVE, 1},
-			{SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
-			{SQLITE_DBCONFIG_ENABLE_TRIGGER, 0},
-			{SQLITE_DBCONFIG_ENABLE_VIEW, 0},
-			{SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0},
-		};
-
-		for (size_t i = 0; i < ARRAY_LEN(settings); i++)
-			sqlite3_db_config(store->db, settings[i].what, settings[i].value, NULL);
-		sqlite3_limit(store->db, SQLITE_LIMIT_LENGTH, VALUE_MAX);
-		sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 0);
-		sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
-		r = run_sql(store,
-			"PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY;"
-			"PRAGMA journal_mode = DELETE",
-			err);
-	}
+	if (r == 0)
+		r = harden(store, err);
 	if (r == 0)
 		r = migrate(store, err);
 	if (r < 0)

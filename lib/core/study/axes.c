@@ -308,6 +308,28 @@ static int axes_check_twice(const struct axis *axis, uint64_t seed, struct err *
 	return r;
 }
 
+static int axes_check(const struct axes *axes, const struct cases_options *options,
+	uint64_t *ret_total, struct err *err)
+{
+	int r = 0;
+
+	if (!axes->n) {
+		err_set(err, E_USAGE, "a study needs an axis");
+		return err_hint(err, "dlrun sweep --over lr=0.1,0.03 …");
+	}
+	if (options->zip)
+		r = axes_check_lengths(axes, ret_total, err);
+	else
+		*ret_total = axes_product(axes);
+	if (r == 0)
+		r = options->sample ? axes_check_sample(axes, options, *ret_total, err)
+				    : axes_check_all(axes, *ret_total, err);
+	vec_foreach (const struct axis, axis, axes)
+		if (r == 0 && !options->zip && axis->n <= CASES_MAX)
+			r = axes_check_twice(axis, options->seed, err);
+	return r;
+}
+
 /*
  * A sample
  */
@@ -384,22 +406,7 @@ int cases_make(const struct axes *axes, const struct cases_options *options, str
 	AUTO_FREE uint64_t *sample = NULL;
 	struct cases cases = {0};
 	uint64_t total = 0;
-	int r = 0;
-
-	if (!axes->n) {
-		err_set(err, E_USAGE, "a study needs an axis");
-		return err_hint(err, "dlrun sweep --over lr=0.1,0.03 …");
-	}
-	if (options->zip)
-		r = axes_check_lengths(axes, &total, err);
-	else
-		total = axes_product(axes);
-	if (r == 0)
-		r = options->sample ? axes_check_sample(axes, options, total, err)
-				    : axes_check_all(axes, total, err);
-	vec_foreach (const struct axis, axis, axes)
-		if (r == 0 && !options->zip && axis->n <= CASES_MAX)
-			r = axes_check_twice(axis, options->seed, err);
+	int r = axes_check(axes, options, &total, err);
 
 	if (r < 0)
 		return r;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of the Kubernetes API for the tests: one request, one answer, all errors as ApiError."""
 
+import contextlib
 import http.client
 import json
 import ssl
@@ -85,7 +86,11 @@ def fake_node(api, name, labels, taints, room, **spec):
             "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": {
                 "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name, **(labels or {})}},
             "spec": {"taints": taints, **spec}}
-    api("PATCH", f"/api/v1/nodes/{name}", node, kind="application/apply-patch+yaml", fieldManager="tests", force="true")
     capacity = {k: str(v) for k, v in {"pods": 110, **room}.items()}
+    # As a kubelet registers: pods are never scheduled by the room that kwok gives to who says none.
+    with contextlib.suppress(ApiError, OSError):
+        api("POST", "/api/v1/nodes", {**node, "status": {"capacity": capacity, "allocatable": capacity}})
+        return
+    api("PATCH", f"/api/v1/nodes/{name}", node, kind="application/apply-patch+yaml", fieldManager="tests", force="true")
     api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"capacity": capacity, "allocatable": capacity}},
         kind="application/merge-patch+json")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of the Kubernetes API for the tests: one request, one answer, all errors as ApiError."""
 
-import contextlib
 import http.client
 import json
 import ssl

@@ -261,6 +261,22 @@ def test_a_cut_goes_on_where_it_was(w):
         gone(s)
 
 
+def test_who_takes_it_is_killed_and_the_next_takes_it(w):
+    """Nobody reads what is sent to the one that was killed."""
+    line = "mkdir .venv && head -c 20000000 /dev/urandom >.venv/big && sha256sum .venv/big >.venv/sum"
+    with place(w, keys={"setup": {"run": line, "key": ["wanted.txt"]}}) as s, FaultProxy(s.cluster.address) as api:
+        w.env["KUBECONFIG"] = config_through(s, api.address)
+        api.fault("stall", "response", after=8 * 1000 * 1000, times=1)
+        process = started(w)
+        wait_for(lambda: api.faults[0].fired, "some of it", 90)
+        process.kill()
+        process.wait()
+        api.cut_all()
+        run = s.submit("--", "sha256sum", "-c", ".venv/sum", timeout=300)
+        assert "environment env-" in s.said and s.ended(run)["state"] == "succeeded", (s.said, s.why(run))
+        gone(s)
+
+
 # It goes on when the first that waits to take what it makes has ended.
 FIRST_ENDS = """takes() {
   for p in /proc/[0-9]*; do

@@ -904,8 +904,11 @@ static int bucket_end(const struct bucket_push *push, const char *mark, struct e
 	AUTO_ERR struct err error = {0};
 	struct bucket_one get = {.key = mark, .out = &text};
 
-	if (bucket_do(place, push->address, &get, &error) == 0)
-		return bucket_delete(place, push->address, mark, err);
+	if (bucket_do(place, push->address, &get, &error) == 0) {
+		int r = bucket_delete(place, push->address, mark, &error);
+		/* A login that may not delete leaves the mark: it keeps nobody from anything. */
+		return r < 0 && error.id != E_S3_DENIED ? err_move(err, &error) : 0;
+	}
 	if (error.id != E_S3_NOT_FOUND)
 		return err_move(err, &error);
 	int r = bucket_remove_list(place, push->address, push->put->id, err);

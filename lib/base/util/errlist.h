@@ -518,7 +518,8 @@
 	  "Not every kind of target offers every operation; the message says which one was asked for.") \
 	/* autoscaling */ \
 	X(E_SCALE_LEASE, "the autoscaler may not act now", \
-	  "One autoscaler acts on a cluster at a time, on what it saw a moment ago. `dlrun autoscale run` tries again by itself.") \
+	  "One autoscaler acts on a cluster at a time, on what it saw a moment ago. `dlrun autoscale run` tries again " \
+	  "by itself; with `--once` it gives up after a while, and says who holds the Lease.") \
 	X(E_SCALE_PROVIDER, "a provider of machines failed", \
 	  "The message is the provider's. `dlrun autoscale plan` shows which groups wait, and how long.") \
 	X(E_SCALE_SETTINGS, "the settings of the autoscaler are not valid", \

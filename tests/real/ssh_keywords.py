@@ -99,6 +99,8 @@ def test_the_table_is_whole(w):
         assert known_to_the_client(s) <= names, known_to_the_client(s) - names
     source = (Path(__file__).resolve().parents[2] / "lib/net/ssh/ssh_config.c").read_text()
     rows = set(re.findall(r'^\t(?:\{|[A-Z_]+\()"(\w+)"', source, re.M))
+    idle = source.partition("idle[] = {")[2].partition("};")[0]
+    rows |= {name for words in re.findall(r'"([\w,]+)"', idle) for name in words.split(",") if name}
     old = {"challengeresponseauthentication", "hostbasedkeytypes", "pubkeyacceptedkeytypes", "rsaminsize", "usekeychain"}
     assert rows == names | old, rows ^ (names | old)
 

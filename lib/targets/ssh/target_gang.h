@@ -53,7 +53,7 @@ struct gang {
 int gang_open(struct target *target, const char *handle, bool may_lack, struct gang *gang,
 	struct err *err);
 void gang_close(struct gang *gang);
-/* What is known here, before the nodes are asked: what they say is at least as new. */
+/* Reads what is known here before the nodes are asked: what they say is at least as new. */
 void gang_read_local(struct gang *gang);
 /* Instead of the one that is set; clock_ms(). late NULL: none. */
 void gang_set_timer(struct gang *gang, int64_t at_ms, void (*late)(struct gang *gang));

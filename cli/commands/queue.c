@@ -440,10 +440,6 @@ static int queue_install(struct app *app, struct err *err)
 	return 0;
 }
 
-/*
- * All of it
- */
-
 static int queue_run(struct app *app, void *values_ptr, struct strv *words UNUSED)
 {
 	const struct queue_values *values = values_ptr;

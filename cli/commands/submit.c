@@ -13,7 +13,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "cli/runs/runs.h"
-#include "cli/commands/sweep.h"
+#include "cli/commands/cmds.h"
 #include "cli/runs/preview.h"
 #include "cli/runs/transfer.h"
 #include "cli/term/app.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/commands/sweep.h"
+#include "cli/commands/cmds.h"
 
 #include <poll.h>
 #include <stdlib.h>

@@ -29,44 +29,18 @@ ALLOWED = ["delete nodes", "patch nodes", "list pods", "list jobs", f"update con
 
 @contextlib.contextmanager
 def applied(here, image=None):
-    """As it is printed, or without an image all of it but the Deployment, and the path of the whole; the namespace stays for others."""
-    whole, apart = here.w.dir / "manifest.yaml", here.w.dir / "apart.yaml"
-    name = image or "registry.example/dlrun:1"
-    whole.write_text(here.w.ok("autoscale", "manifest", "--image", name, "--settings", "autoscale.yaml").out)
-    documents = [d for d in whole.read_text().split("---\n") if image or "\nkind: Deployment\n" not in d]
-    apart.write_text("---\n".join(documents))
+    """As it is printed, or without an image all of it but the Deployment; the namespace stays for others."""
+    path = here.w.dir / "manifest.yaml"
+    text = here.w.ok("autoscale", "manifest", "--image", image or "none", "--settings", "autoscale.yaml").out
+    documents = [d for d in text.split("---\n") if image or "\nkind: Deployment\n" not in d]
+    path.write_text(text if image else "---\n".join(documents))
     try:
-        here.c.kubectl("apply", "-f", whole if image else apart)
-        yield whole
+        here.c.kubectl("apply", "-f", path)
+        yield
     finally:
-        apart.write_text("---\n".join(d for d in documents if "\nkind: Namespace\n" not in d))
-        here.c.kubectl("delete", "--ignore-not-found", "-f", apart)
+        path.write_text("---\n".join(d for d in documents if "\nkind: Namespace\n" not in d))
+        here.c.kubectl("delete", "--ignore-not-found", "-f", path)
         here.c.wait(lambda: not autoscalers(here), "the end of the pod", POD_S)
-
-
-def as_the_account(here):
-    """dlrun has the rights of the manifest from now on."""
-    token = here.c.kubectl("-n", SYSTEM, "create", "token", ACCOUNT).strip()
-    here.w.env["KUBECONFIG"] = str(here.c.kubeconfig(here.s.user, here.w.dir / "account", how="none", credentials={"token": token}))
-
-
-def test_the_rights_of_the_manifest_are_enough(w):
-    with lab(w, a=8) as here, applied(here) as whole:
-        # A pod that the level of the namespace refuses would be a warning.
-        tried = subprocess.run(here.c.kubectl_argv("apply", "--dry-run=server", "-f", whole), stdin=subprocess.DEVNULL,
-                               capture_output=True, text=True, timeout=60, check=False)
-        assert f"deployment.apps/{ACCOUNT} created (server dry run)" in tried.stdout, tried
-        assert tried.returncode == 0 and not tried.stderr, tried
-        as_the_account(here)
-        here.add_gang("g", RANKS)
-        loop = here.start()
-        here.c.wait(lambda: len(here.bound()) == RANKS, "the gang on its machines", SOON_S)
-        here.remove_pods()
-        here.c.wait(lambda: not here.nodes(), "the end of all machines", SOON_S)
-        loop.terminate()
-        assert loop.wait(30) == 0, here.said()
-        assert "forbidden" not in here.said(), here.said()
-        assert here.c.get("ConfigMap", "dlrun-autoscale-state", SYSTEM)["data"]["state"]
 
 
 # --- the pod
@@ -215,8 +189,9 @@ def without(here, group, resource, verb):
 def test_a_right_that_is_missing_is_named(w):
     """For each of the manifest's: the API server's words for it are printed, and no other Role is proposed."""
     with lab(w, a=8) as here, applied(here):
-        as_the_account(here)
-        named, core, wanted = set(), "", rights(here)
+        token = here.c.kubectl("-n", SYSTEM, "create", "token", ACCOUNT).strip()
+        here.w.env["KUBECONFIG"] = str(here.c.kubeconfig(here.s.user, here.w.dir / "account", how="none", credentials={"token": token}))
+        named, wanted = set(), rights(here)
 
         def told_without(group, resource, verb):
             def said():
@@ -239,10 +214,10 @@ def test_a_right_that_is_missing_is_named(w):
         # A node that goes: it is marked and cordoned, looked at, and deleted.
         here.c.wait(lambda: here.turn() is not None and here.bound(), "a pod on a machine", SOON_S)
         here.remove_pods()
-        told_without(core, "nodes", "patch")
+        told_without("", "nodes", "patch")
         here.c.wait(lambda: done(here.turn(), "cordon"), "a cordoned node", SOON_S)
-        told_without(core, "nodes", "get")
-        told_without(core, "nodes", "delete")
+        told_without("", "nodes", "get")
+        told_without("", "nodes", "delete")
         here.c.wait(lambda: here.turn() is not None and not here.nodes(), "the end of all machines", SOON_S)
         assert named == wanted, wanted - named
 

@@ -14,9 +14,9 @@ import threading
 
 from cluster_away import Relay, config_through
 from harness import *  # noqa: F403
-from kube_api import fake_node
+from kube_api import ApiError, fake_node
 from kubesite import site
-from kwok_provider import Machines
+from kwok_provider import Machines, machine_node
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fake"))
 
@@ -34,7 +34,7 @@ CELLS = [(v, t) for v in ("groups", "grow", "status", "shrink") for t in ("befor
 AWAY_S = 60 if ALL else 15
 # The whole of it: pods without a gang, and gangs of so many machines.
 PODS, GANGS, WIDE = (2000, 16, 64) if ALL else (40, 3, 4)
-WHOLE_S = 1200 if ALL else 120
+WHOLE_S, LOOK_S = (1200, 5) if ALL else (120, 0.5)
 # For what takes a few turns, on a machine that has a lot else to do.
 SOON_S = 60
 RULES = [
@@ -68,9 +68,9 @@ class Lab:
     def id(self, name):
         return f"{self.tag}-{name}"
 
-    def settings(self, **limits):
+    def settings(self, every="1s", **limits):
         self.w.write("autoscale.yaml", json.dumps({
-            "cluster": "lab", "every": "1s", "limits": {"idle": "2s", **limits},
+            "cluster": "lab", "every": every, "limits": {"idle": "2s", **limits},
             "providers": [{"exec": self.machines.exec}]}), base=self.w.tree)
 
     def words(self, *more):
@@ -139,7 +139,7 @@ class Lab:
         def judged():
             pods = self.pods()
             return len(pods) >= n and all(p["spec"].get("nodeName") or p.get("status", {}).get("conditions") for p in pods)
-        self.c.wait(judged, "the scheduler", seconds)
+        self.c.wait(judged, "the scheduler", seconds, least=LOOK_S)
 
     def remove_pods(self):
         for path, query in ((f"/apis/batch/v1/namespaces/{self.tag}/jobs", {"propagationPolicy": "Background"}),
@@ -245,6 +245,34 @@ def peak(child):
     return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) >> 10, sum(map(int, ticks[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
+class Boots:
+    """Machines become nodes by themselves, not in a call of their provider."""
+
+    def __init__(self, here):
+        self.here, self.over, self.thread = here, threading.Event(), threading.Thread(target=self.run)
+        here.machines.faults(boot={g["id"]: -1 for g in here.groups})
+
+    def run(self):
+        made = set()
+
+        def make(group, name):
+            with contextlib.suppress(ApiError, OSError):  # It is tried again.
+                machine_node(self.here.c.api, group["template"], name)
+                made.add(name)
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            while not self.over.wait(0.2):
+                for group in self.here.groups:
+                    new = {m["id"] for m in self.here.machines.machines(group["id"])} - made
+                    list(threads.map(lambda name, group=group: make(group, name), new))
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+
 def by_group(names):
     return collections.Counter(n.rpartition("-")[0] for n in names)
 
@@ -253,7 +281,8 @@ def test_the_whole_of_it(w):
     """Small pods and gangs that one group has not enough machines for: what a plan says is what is bought and what the scheduler then
     places. No machine is there for a part of a gang. DLRUN_TESTS=all: 2,000 pods and 16 gangs of 64 machines of 8 GPUs."""
     most = GANGS * WIDE
-    with lab(w, small=PODS, a=most * 3 // 4, b=most, settings={"step": 10000, "removals": 1000}) as here:
+    with lab(w, small=PODS, a=most * 3 // 4, b=most, settings={"step": 10000, "idle": "20m", "every": "10s" if ALL else "1s"}) as here, \
+            Boots(here):
         with concurrent.futures.ThreadPoolExecutor(8) as threads:
             list(threads.map(here.add_small, range(PODS)))
         for i in range(GANGS):
@@ -268,12 +297,12 @@ def test_the_whole_of_it(w):
         planned = collections.Counter({p["group"]: 0 for p in plan["placements"] if p.get("group")})
         for p in plan["placements"]:
             planned[p.get("group")] += p["pods"] if p.get("group") else 0
-        del planned[None]
+        planned.pop(None, None)
         begin = time.monotonic()
         loop = here.start("--json")
-        here.c.wait(lambda: len(here.nodes()) >= plan["bound"]["nodes"], "the machines of the plan", WHOLE_S, least=1)
+        here.c.wait(lambda: len(here.nodes()) >= plan["bound"]["nodes"], "the machines of the plan", WHOLE_S, least=LOOK_S)
         nodes_s = time.monotonic() - begin
-        here.c.wait(lambda: len(here.bound()) == whole, "all pods on machines", WHOLE_S, least=2)
+        here.c.wait(lambda: len(here.bound()) == whole, "all pods on machines", WHOLE_S, least=LOOK_S)
         placed_s = time.monotonic() - begin
         pods, sizes = here.bound(), {here.id(g): n for g, n in here.sizes().items()}
         assert by_group(p["spec"]["nodeName"] for p in pods) == planned, (by_group(p["spec"]["nodeName"] for p in pods), planned)
@@ -295,7 +324,6 @@ def test_the_whole_of_it(w):
         idle = Usage(here, *here.words("--once", "-v"))
         notes = [line for line in idle.done.err.splitlines() if "turn:" in line]
         print(f"a turn in which nothing is to be done: {idle}; {notes}", flush=True)
-        assert "problem\":true" not in here.said(), here.said()[-4000:]
 
 
 def test_a_group_that_has_none_is_replaced_in_the_same_turn(w):

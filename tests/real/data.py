@@ -108,6 +108,25 @@ def test_versions_share_what_they_have_in_common(w):
     w.refused("data", "rm", "data/set", id="data.version", rc=5)
 
 
+def test_one_byte_of_a_large_file(w):
+    if os.environ.get("DLRUN_TESTS") != "all":
+        raise Skip("2 GiB, with DLRUN_TESTS=all")
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    blocks = [random.Random(n).randbytes(MIB) for n in range(64)]
+    (w.tree / "data/set").mkdir(parents=True)
+    with open(w.tree / "data/set/large", "wb") as out:
+        for n in range(2048):
+            out.write(n.to_bytes(8, "big") + blocks[n * 7919 % 64][8:])
+    push(w)
+    with open(w.tree / "data/set/large", "r+b") as out:
+        out.seek(1 << 30)
+        out.write(b"!")
+    done = push(w)
+    assert 0 < done["bytes_sent"] <= 4 * MIB, done
+    check(w, place)
+
+
 def test_inserted_bytes_do_not_move_the_rest(w):
     w.repo({".gitignore": "data/\n"})
     place = here(w)
@@ -738,6 +757,39 @@ def test_a_transfer_that_was_cut_goes_on(w):
         assert done["bytes_sent"] < done["bytes"] - 4 * MIB or not list(place.glob(".dlrun/part-*")), done
         check(w, place)
         assert not list(place.glob(".dlrun/part-*"))
+
+
+def test_killed_on_the_way_to_a_host(w):
+    """Behind so many bytes each time: what has arrived, but for the last file, does not travel again."""
+    with site(w, files={".gitignore": "data/\n"}) as s, s.wire("gpu1") as relay:
+        here(w, {"lab": {"kind": "ssh", "hosts": ["gpu1"], "data": {"data/set": "~/sets"}}})
+        place = s["gpu1"].home / "sets"
+        large(w, size=32 * MIB)
+        for number in range(60):
+            w.write(f"data/set/small/{number}", random.Random(number).randbytes(MIB))
+        total, rng = 92 * MIB, random.Random(3)
+
+        def arrived():
+            return sum(p.stat().st_size for p in place.rglob(".dlrun/part-*/**/*") if p.is_file() and ".in" not in str(p.parent.name))
+
+        have = kills = 0
+        while kills < KILLS:
+            child = subprocess.Popen([w.dlrun, "data", "push", "data/set", "-t", "lab", "-q"], cwd=w.tree, env=w.env,
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            until = relay.up + rng.randrange(0, 2 * total // KILLS)
+            wait_for(lambda: relay.up >= until or child.poll() is not None, "the next point", 120)
+            child.kill()
+            child.wait()
+            kills += 1
+            if list(place.glob(".dlrun/d-*.list")):
+                break
+            now = arrived()
+            assert now >= have - MIB, (kills, have, now)
+            have = max(have, now)
+        done = push(w, "-t", "lab")
+        check(w, place)
+        assert done["was_there"] or done["bytes_sent"] <= total - have + MIB, (done, have)
+        assert relay.up <= total + (kills + 1) * 3 * MIB, (relay.up / MIB, kills)
 
 
 def test_on_a_host(w):

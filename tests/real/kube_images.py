@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +26,11 @@ PASSWD = b"root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/
 GROUP = b"root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"
 NOT_NEEDED = re.compile(r"/(tests?|idlelib|lib2to3|pydoc_data|ensurepip|tkinter|turtledemo|__pycache__|config-[^/]*|"
                         r"(site|dist)-packages)/|_tkinter")
+COMPILE = """import py_compile, sys
+sys.pycache_prefix = sys.argv[1]
+for path in sys.stdin.read().split("\\n"):
+    py_compile.compile(path, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+"""
 ENV = ["PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"]
 
 
@@ -52,6 +58,13 @@ def libraries(programs):
     return sorted(set(re.findall(r"(/\S+) \(0x", said)))
 
 
+def byte_code(python3, files):
+    """What Python would make of these at each start of a pod; it takes it whatever the times of the files are."""
+    with tempfile.TemporaryDirectory() as made:
+        subprocess.run([python3, "-I", "-c", COMPILE, made], input="\n".join(files), text=True, check=True)
+        return {f"{p.parent.relative_to(made)}/__pycache__/{p.name}": p.read_bytes() for p in Path(made).rglob("*.pyc")}
+
+
 def python_files():
     """The system's own rather than one that somebody has built into a home directory."""
     python3 = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
@@ -59,7 +72,7 @@ def python_files():
     program, library = subprocess.run([python3, "-I", "-c", ask], check=True, capture_output=True, text=True).stdout.split("\n")[:2]
     files = [str(p) for p in Path(library).rglob("*") if p.is_file() and not NOT_NEEDED.search(str(p))]
     wanted = [program, *files, *libraries([program, *(f for f in files if f.endswith(".so"))])]
-    found = {path.lstrip("/"): Path(path).read_bytes() for path in wanted}
+    found = {path.lstrip("/"): Path(path).read_bytes() for path in wanted} | byte_code(python3, [f for f in files if f.endswith(".py")])
     for name in ("python3", "python"):
         found.setdefault(f"usr/bin/{name}", os.path.relpath(program, "/usr/bin"))
     return found

@@ -41,9 +41,6 @@ def held(path):
         new.rename(path)
 
 
-MAKE_S = 8  # So long in one call nodes are made; the next one makes more.
-
-
 class Machines:
     """The tests' side: groups as in a snapshot, their faults and what was asked of them. cluster: where machines are nodes."""
 
@@ -78,6 +75,11 @@ class Machines:
         with concurrent.futures.ThreadPoolExecutor(8) as threads:
             for about in json.loads((self.dir / "groups.json").read_text()):
                 list(threads.map(lambda machine: self.cluster.delete("Node", machine["id"]), self.machines(about["id"])))
+
+
+def machine_node(api, template, name):
+    """What becomes of a machine of a group."""
+    fake_node(api, name, template.get("labels"), template.get("taints", []), template.get("room", {}), providerID=f"kwok://{name}")
 
 
 class Failed(Exception):
@@ -137,15 +139,11 @@ class Provider:
             yield state
 
     def make_nodes(self, group, machines):
-        template, end = self.groups[group].get("template", {}), time.monotonic() + MAKE_S
-
-        def make(machine):
-            if time.monotonic() < end:
-                fake_node(self.api, machine["id"], template.get("labels"), template.get("taints", []), template.get("room", {}),
-                          providerID=f"kwok://{machine['id']}")
+        template = self.groups[group].get("template", {})
+        for machine in machines:
+            if self.api and machine["boot"] == 0 and not machine["node"]:
+                machine_node(self.api, template, machine["id"])
                 machine["node"] = True
-        with concurrent.futures.ThreadPoolExecutor(8) as threads:
-            list(threads.map(make, [m for m in machines if self.api and m["boot"] == 0 and not m["node"]]))
 
     def end(self, state, machine):
         state["machines"].remove(machine)

@@ -209,6 +209,41 @@ def test_files_that_change_while_they_are_sent(w):
         cutter.close()
 
 
+def test_what_has_arrived_is_not_sent_again(w):
+    puts = []
+
+    def spoil(request):
+        if found := re.match(rb"PUT (\S+)", request):
+            puts.append(found[1].decode())
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 40, spoil)
+        address = place(w, s3, cutter.endpoint)
+        for n in range(200):
+            w.write(f"data/set/many/{n}", random.Random(n).randbytes(20000))
+        path = large(w, size=40 * MIB)
+        old(w)
+        rng, parts = random.Random(9), set()
+        for _ in range(KILLS // 2):
+            there, before = {key for key in keys(s3) if "/many/" in key or key.endswith("/large")}, len(puts)
+            process = subprocess.Popen([w.dlrun, "data", "push", "data/set", "-q"], cwd=w.tree, env=w.env, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+            until = before + rng.randrange(1, 900 // KILLS)
+            wait_for(lambda: len(puts) >= until or process.poll() is not None, "the next point", 120)
+            process.kill()
+            process.wait()
+            again = [put for put in puts[before:] if any(put.endswith(key.partition("@")[2].partition("/")[2]) for key in there)]
+            assert not again, again
+            assert not parts & {part for put in puts[before:] for part in re.findall(r"partNumber=(\d+)", put)}, puts[before:]
+            notes = [json.loads(p.read_text().partition("\n")[2]) for p in w.dir.rglob("*.uploads/*")]
+            parts = {str(int(n) + 1) for note in notes for n in note["parts"]}
+        there = {key for key in keys(s3) if "/many/" in key}
+        done = push(w)
+        assert done["was_there"] or done["bytes_sent"] <= path.stat().st_size + (200 - len(there)) * 20000, (done, len(there))
+        check(w, s3, "pod", address)
+        cutter.close()
+
+
 def test_a_removal_beside_a_push(w):
     """What it counts on may be deleted: it makes no version, nor begins beside a removal."""
     removed = []

@@ -53,8 +53,8 @@ static struct json *node_acts_patch(const struct scale_model *model, const struc
 	bool is_cordon = act->kind == NODE_ACT_CORDON;
 	char now[CLOCK_TEXT_SIZE], idle[CLOCK_TEXT_SIZE];
 
-	/* A change that somebody has made meanwhile wins. */
-	if (node->version)
+	/* A change that somebody has made meanwhile wins; marks concern nobody else. */
+	if (node->version && act->kind != NODE_ACT_MARK)
 		json_set_str(metadata, "resourceVersion", node->version);
 	clock_format(model->now_ms, now);
 	clock_format(node->idle_since_ms, idle);
@@ -139,9 +139,7 @@ static void node_acts_judge_conflict(
 	if (node_acts_get(client, node, &object, &error) < 0)
 		return;
 	int now = objects_cordon(object);
-	int wanted = act->kind == NODE_ACT_CORDON     ? SCALE_CORDONED_BY_US
-		     : act->kind == NODE_ACT_UNCORDON ? SCALE_OPEN
-						      : (int)node->cordoned;
+	int wanted = act->kind == NODE_ACT_CORDON ? SCALE_CORDONED_BY_US : SCALE_OPEN;
 	if (act->kind != NODE_ACT_MARK && now == wanted) {
 		err_clear(&act->error);
 	} else if (now == (int)node->cordoned) {

@@ -804,9 +804,10 @@ static void bundle_script_file(
 		bundle_script_pieces(bundle, step, number, in);
 		bundle_word(bundle, bundle->part_name, entry->path);
 	} else {
+		unsigned long long offset = entry->size - step->bytes;
 		buf_adds(&bundle->script, "store_more");
-		bundle_word(bundle, bundle->part_name, entry->path);
-		buf_addf(&bundle->script, " %s/l-%zu", in, number);
+		bundle_word(bundle, ".", entry->path);
+		buf_addf(&bundle->script, " %llu", offset);
 	}
 	buf_addf(&bundle->script, " %o %s %lld\n", entry->mode, hex,
 		(long long)bundle_seconds(entry));
@@ -816,7 +817,10 @@ static int bundle_emit_pieces(
 	struct bundle *bundle, const struct bundle_step *step, size_t number, struct err *err)
 {
 	AUTO_FREE char *in = mem_printf("%s.in", bundle->part_name);
-	AUTO_FREE char *path = mem_printf("%s/l-%zu", in, number);
+	unsigned long long offset = step->entry->size - step->bytes;
+	AUTO_FREE char *path = step->kind == BUNDLE_REST ? mem_printf("%s/rest/%llu/%s", in, offset,
+								   step->entry->path)
+							 : mem_printf("%s/l-%zu", in, number);
 	AUTO_FREE char *full = fs_join(bundle->dir, step->entry->path);
 	const struct bundle_member member = {'0', path, NULL, 0600, step->bytes, 0};
 	AUTO_FD int fd = open(full, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);

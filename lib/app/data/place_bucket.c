@@ -83,7 +83,8 @@ struct bucket_slot {
 	bool has_notes, has_noted, is_whole;
 };
 
-/* Jobs 0 to n - 1, at_once (0: BUCKET_AT_ONCE) of them at the same time. start: 0 with slot->call set, or 1: there is nothing to be done for it. */
+/* Jobs 0 to n - 1, at_once (0: BUCKET_AT_ONCE) of them at the same time. start: 0 with slot->call
+ * set, or 1: there is nothing to be done for it. */
 struct bucket_batch {
 	struct s3 *s3;
 	struct s3_address address;
@@ -454,42 +455,51 @@ static int bucket_use_next(const struct data_place *place, const struct s3_addre
 	return str_eq(versions->current, id) ? bucket_use(place, address, next, err) : 0;
 }
 
-/* id: NULL: all of them, and what is left of transfers. */
-static int bucket_remove(const struct data_place *place, const struct s3_address *address,
+/* Of the version, or of all (id: NULL): pushes under way lose what they look for, then it is none.
+ * Returns how many there were. */
+static int bucket_unmake(const struct data_place *place, const struct s3_address *address,
 	const char *id, struct err *err)
 {
 	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
-	AUTO_FREE char *prefix =
-		id ? mem_printf("%s@%s/", address->key, id) : mem_printf("%s@d-", address->key);
-	AUTO_FREE char *pushes = id ? mem_printf("%s@%s.", address->key, id) : mem_strdup(prefix);
-	AUTO_FREE char *mark = mem_printf("%s@%s%srm", address->key, id ? id : "", id ? "." : "");
-	struct bucket_one begin = {.key = mark, .text = "", .len = 0};
-	size_t n = 0;
+	AUTO_FREE char *pushes = mem_printf("%s@%s%s", address->key, id ? id : "", id ? "." : "");
+	int n = 0;
 
-	int r = bucket_do(place, address, &begin, err);
-	if (r == 0)
-		r = bucket_find(place, address, &versions, err);
-	for (size_t i = 0; r == 0 && i < versions.pushes.n; i++) {
-		if (!str_starts(versions.pushes.v[i], pushes))
+	int r = bucket_find(place, address, &versions, err);
+	vec_foreach (char *, key, &versions.pushes) {
+		if (r < 0 || !str_starts(*key, pushes))
 			continue;
-		r = bucket_delete(place, address, versions.pushes.v[i], err);
+		r = bucket_delete(place, address, *key, err);
 		n++;
 	}
 	if (r == 0)
 		r = bucket_use_next(place, address, &versions, id, err);
-	for (size_t i = 0; r == 0 && i < versions.list.n; i++) {
-		if (id && !str_eq(versions.list.v[i].id, id))
+	vec_foreach (struct bucket_version, version, &versions.list) {
+		if (r < 0 || (id && !str_eq(version->id, id)))
 			continue;
-		r = bucket_remove_list(place, address, versions.list.v[i].id, err);
+		r = bucket_remove_list(place, address, version->id, err);
 		n++;
 	}
-	if (r == 0)
+	return r < 0 ? r : n;
+}
+
+/* id: NULL: all of them, and what is left of transfers. */
+static int bucket_remove(const struct data_place *place, const struct s3_address *address,
+	const char *id, struct err *err)
+{
+	AUTO_FREE char *prefix =
+		id ? mem_printf("%s@%s/", address->key, id) : mem_printf("%s@d-", address->key);
+	AUTO_FREE char *mark = mem_printf("%s@%s%srm", address->key, id ? id : "", id ? "." : "");
+	struct bucket_one begin = {.key = mark, .text = "", .len = 0};
+
+	int r = bucket_do(place, address, &begin, err);
+	int n = r < 0 ? r : bucket_unmake(place, address, id, err);
+	if (n >= 0)
 		r = bucket_empty(place, address, prefix, err);
-	if (r < 0)
-		return r;
-	n += r > 0;
+	if (n < 0 || r < 0)
+		return n < 0 ? n : r;
+	bool is_none = id && !n && !r;
 	r = bucket_delete(place, address, mark, err);
-	return r < 0 ? r : id && !n ? DATA_NO_VERSION : 0;
+	return r < 0 ? r : is_none ? DATA_NO_VERSION : 0;
 }
 
 int place_bucket_run(struct data_place *place, size_t i, const struct strv *words, struct buf *out,
@@ -753,7 +763,7 @@ static int bucket_check(void *ctx, const char *sha256, struct err *err)
 	return scan_check(slot->fd, full, entry, sha256, err);
 }
 
-/* What has arrived of a large file. The caller frees. */
+/* The file with what has arrived of a large one. The caller frees. */
 static char *bucket_notes_path(const struct bucket_slot *slot)
 {
 	const struct bucket_push *push = slot->batch->ctx;
@@ -904,6 +914,23 @@ static int bucket_end(const struct bucket_push *push, const char *mark, struct e
 			       place->paths.v[push->i], push->put->id);
 }
 
+/* 1: all of it is there. */
+static int bucket_look(
+	struct bucket_push *push, const char *prefix, const char *mark, struct err *err)
+{
+	int r = 0;
+
+	if (push->put->is_known) {
+		r = bucket_plan(push, prefix, err);
+		if (r < 0 || (!push->small.n && !push->large.n))
+			return r < 0 ? r : 1;
+		bucket_plan_forget(push);
+		push->total = push->put->n_sent = 0;
+	}
+	r = bucket_begin(push, mark, err);
+	return r < 0 ? r : bucket_plan(push, prefix, err);
+}
+
 int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put, struct err *err)
 {
 	AUTO_S3_ADDRESS struct s3_address address = {0};
@@ -917,16 +944,9 @@ int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put,
 	AUTO_FREE char *list = mem_printf("%s@%s.list", address.key, put->id);
 	AUTO_FREE char *mark = mem_printf("%s@%s.push-%s", address.key, put->id, put->key);
 	push.base_prefix = mem_printf("%s@%s/", address.key, put->base_id);
-	if (put->is_known) {
-		r = bucket_plan(&push, prefix, err);
-		if (r < 0 || (!push.small.n && !push.large.n))
-			return r < 0 ? r : 1;
-		bucket_plan_forget(&push);
-		push.total = put->n_sent = 0;
-	}
-	r = bucket_begin(&push, mark, err);
-	if (r == 0)
-		r = bucket_plan(&push, prefix, err);
+	r = bucket_look(&push, prefix, mark, err);
+	if (r != 0)
+		return r;
 	if (r == 0 && push.large.n)
 		r = fs_mkdirs(put->notes, 0700, err);
 	if (r == 0)

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "app/environment/tagged.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/digest.h"
@@ -16,6 +18,7 @@
 #include "base/util/str.h"
 #include "core/record/setup_key.h"
 #include "kube/api/kinds.h"
+#include "oci/layer/layer.h"
 
 extern const char bake_script[]; /* bake.sh */
 
@@ -36,6 +39,7 @@ enum {
 	TAIL_LINES = 12,
 	TAIL_BYTES = 16 << 10,
 	/* of bake.sh */
+	TAR_RECORD = 20, /* blocks */
 	EXIT_BUSY = 3,
 	EXIT_OTHER = 4,
 	TOKEN_BYTES = 8,
@@ -161,13 +165,11 @@ static int bake_pause(const struct bake *bake, int64_t ms, struct err *err)
 
 static void bake_report(struct bake *bake, const char *why)
 {
-	const struct submit_events *events = bake->submit->events;
-
-	if (str_empty(why) || str_eq(why, bake->why) || !events || !events->note)
+	if (str_empty(why) || str_eq(why, bake->why))
 		return;
 	REPLACE(bake->why, mem_strdup(why));
 	AUTO_FREE char *text = mem_printf("environment: %s", why);
-	events->note(events->ctx, text);
+	tagged_note(bake->submit, text);
 }
 
 /* Whether the state is known; false after a failure that may pass. The setup goes on without us. */
@@ -287,6 +289,36 @@ static int bake_take_failed(struct bake *bake, int status, struct err *err)
 		"what the setup has made cannot be read (tar ended with %d)", status);
 }
 
+/* API servers may lose the end of what a command has printed. */
+static bool bake_is_whole(int fd)
+{
+	static const char last[] = "whole/"; /* bake.sh: the last member, before zeros */
+	char block[LAYER_TAR_BLOCK];
+	off_t at = lseek(fd, 0, SEEK_END) - LAYER_TAR_BLOCK;
+
+	for (int i = 0; i < TAR_RECORD && at >= 0; i++, at -= LAYER_TAR_BLOCK) {
+		if (pread(fd, block, sizeof(block), at) != LAYER_TAR_BLOCK)
+			return false;
+		if (block[0])
+			return memcmp(block, last, sizeof(last)) == 0;
+	}
+	return false;
+}
+
+/* Go on behind what has come. */
+static int bake_cut(struct bake *bake, off_t from, struct err *error, struct err *err)
+{
+	if (error->id == E_CANCELED || error->id == E_KUBE_DENIED || bake->n_cuts++ == CUTS_MAX)
+		return err_move(err, error);
+	bake->at = lseek(bake->request->out_fd, 0, SEEK_END);
+	if (bake->at > from) {
+		bake->heard_ms = clock_ms();
+		bake->n_cuts = 0;
+	}
+	log_note("environment: cut after %lld bytes: %s", (long long)bake->at, error->message);
+	return bake->at < 0 ? fs_error(err, errno, "a file for the environment") : 0;
+}
+
 /* 1: by this process; 0: it has ended, or the connection was cut. */
 static int bake_take(struct bake *bake, enum bake_result *ret, struct err *err)
 {
@@ -304,19 +336,10 @@ static int bake_take(struct bake *bake, enum bake_result *ret, struct err *err)
 	bake->at = 0;
 	int r = target_exec(
 		bake->target, bake->handle, &request, &status, bake->request->interrupted, &error);
-	if (r < 0 &&
-		(error.id == E_CANCELED || error.id == E_KUBE_DENIED || bake->n_cuts++ == CUTS_MAX))
-		return err_move(err, &error);
-	if (r < 0) {
-		bake->at = lseek(fd, 0, SEEK_END);
-		if (bake->at > from) {
-			bake->heard_ms = clock_ms();
-			bake->n_cuts = 0;
-		}
-		log_note("environment: cut after %lld bytes: %s", (long long)bake->at,
-			error.message);
-		return bake->at < 0 ? fs_error(err, errno, "a file for the environment") : 0;
-	}
+	if (r == 0 && status == 0 && !bake_is_whole(fd))
+		r = err_set(&error, E_HTTP_CLOSED, "the end of what the pod has sent was lost");
+	if (r < 0)
+		return bake_cut(bake, from, &error, err);
 	if (status == EXIT_OTHER)
 		return 0;
 	*ret = status == EXIT_BUSY ? BAKE_BUSY : BAKE_DONE;

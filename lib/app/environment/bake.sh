@@ -98,10 +98,12 @@ bake_find_secret() {
 
 # For ten minutes in which nobody takes it.
 bake_stay() {
-	bake_left=120
+	bake_left=120 bake_before=
 	while [ "$bake_left" -gt 0 ]; do
 		sleep 5
-		bake_is_taken || bake_left=$((bake_left - 1))
+		bake_now=$(bake_sent)
+		bake_is_taken && [ "$bake_now" != "$bake_before" ] || bake_left=$((bake_left - 1))
+		bake_before=$bake_now
 	done
 }
 
@@ -121,22 +123,20 @@ bake_in() {
 	done
 }
 
-# A tar of the lists "tops", "gone" and "secrets", then one of the files for each 500 of them.
+# A tar of the lists "tops", "gone" and "secrets", one of the files for each 500 of them, and one of the directory "whole".
 bake_send() {
 	bake_plain=--no-unquote
 	tar "$bake_plain" --version >/dev/null 2>&1 || bake_plain=
-	tar -cf - -C "$bake_dir" tops gone secrets || return
+	mkdir -p "$bake_dir/whole" && tar -cf - -C "$bake_dir" tops gone secrets || return
 	[ ! -s "$bake_dir/files" ] ||
-		(cd / && sed 's,^/,./,' "$bake_dir/files" | tr '\n' '\0' | xargs -0 -n 500 tar $bake_plain -cf -)
+		(cd / && sed 's,^/,./,' "$bake_dir/files" | tr '\n' '\0' | xargs -0 -n 500 tar $bake_plain -cf -) || return
+	tar -cf - -C "$bake_dir" whole
 }
 
 # AT TOKEN: send it without the first AT bytes, which the client with that token has. The client that took it has a
 # minute, and more for much, until another may take it.
 bake_take() {
-	# Those of the same caller whose connection was cut, with their senders.
-	for bake_pid in /proc/[0-9]*; do
-		[ "$bake_pid" != /proc/$$ ] && bake_has "$bake_pid" -e "$2" >/dev/null && kill "${bake_pid#/proc/}" 2>/dev/null
-	done
+	bake_end "$2"
 	until [ -e "$bake_dir/made" ]; do sleep 0.2 2>/dev/null || sleep 1; done
 	if [ "$(cat "$bake_dir/taken/token" 2>/dev/null)" != "$2" ]; then
 		[ "$1" -eq 0 ] || exit 4
@@ -146,7 +146,7 @@ bake_take() {
 			if [ "$bake_until" ]; then
 				[ "$(date +%s)" -gt "$bake_until" ] || exit 3
 			else
-				[ -z "$bake_pid" ] || ! kill -0 "$bake_pid" 2>/dev/null || exit 3
+				[ -z "$bake_pid" ] || ! kill -0 "$bake_pid" 2>/dev/null || ! bake_flows || exit 3
 			fi
 		fi
 	fi
@@ -159,6 +159,31 @@ bake_take() {
 	echo $(($(date +%s) + 60 + $(wc -l <"$bake_dir/files") / 100)) >"$bake_dir/taken/until"
 }
 
+# TOKEN: end those of a caller whose connection was cut, with their senders.
+bake_end() {
+	for bake_process in /proc/[0-9]*; do
+		[ "$bake_process" != /proc/$$ ] && bake_has "$bake_process" -e "$1" >/dev/null && kill "${bake_process#/proc/}" 2>/dev/null
+	done
+}
+
+# 0 where what another sends arrives: of one that was killed nobody reads it, and its sender waits for ever.
+bake_flows() {
+	bake_before=$(bake_sent)
+	bake_left=10
+	while [ "$bake_left" -gt 0 ]; do
+		sleep 1
+		[ "$(bake_sent)" = "$bake_before" ] || return 0
+		bake_left=$((bake_left - 1))
+	done
+	return 1
+}
+
+bake_sent() {
+	for bake_process in /proc/[0-9]*; do
+		[ "$(bake_has "$bake_process" -e tail)" != tail ] || cat "$bake_process/io"
+	done 2>/dev/null
+}
+
 # PROCESS PATTERN...: which of its words they are.
 bake_has() {
 	bake_process=$1
@@ -166,8 +191,9 @@ bake_has() {
 	tr '\0' '\n' 2>/dev/null <"$bake_process/cmdline" | grep -x "$@"
 }
 
-# TOKEN: 0 where one without it waits to take it.
+# TOKEN: end its own, and 0 where one without it waits to take it.
 bake_wanted() {
+	bake_end "$1"
 	for bake_pid in /proc/[0-9]*; do
 		[ "$(bake_has "$bake_pid" -e take -e "$1")" != take ] || return 0
 	done

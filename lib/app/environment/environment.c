@@ -151,7 +151,6 @@ static char *environment_base(const struct environment *environment)
 static int environment_push_layer(
 	struct environment *environment, struct baked *baked, char **ret_digest, struct err *err)
 {
-	const struct submit *for_submit = environment->submit;
 	const struct pack_environment layer = {
 		.entries = &baked->entries,
 		.removed = &baked->removed,
@@ -159,26 +158,10 @@ static int environment_push_layer(
 		.key = environment->key,
 	};
 	AUTO_FREE char *base = environment_base(environment);
-	AUTO(submit_done)
-	struct submit submit = {.session = for_submit->session,
-		.events = for_submit->events,
-		.environment = &layer,
-		.begun_ms = clock_ms()};
+	AUTO_FREE char *tag = image_environment_tag(environment->key);
+	AUTO(submit_done) struct submit submit = {.environment = &layer};
 
-	int r = session_config(submit.session, &submit.config, err);
-	if (r == 0)
-		r = push_find_registry(&submit, for_submit->target->name, err);
-	if (r < 0)
-		return r;
-	submit.to.tag = image_environment_tag(environment->key);
-	r = pack_init(&submit.pack, submit.session, base, true, err);
-	submit.target = for_submit->target;
-	if (r == 0)
-		r = push_to_registry(&submit, err);
-	submit.target = NULL; /* the caller's */
-	if (r == 0)
-		*ret_digest = mem_strdup(submit.image.manifest.digest);
-	return r;
+	return tagged_push(environment->submit, &submit, base, tag, ret_digest, err);
 }
 
 static int environment_push_code(
@@ -367,20 +350,6 @@ static int environment_make_for_run(
 	return r;
 }
 
-/* Nothing where the target has no registry: submit_push says so. */
-static int environment_find_registry(
-	struct environment *environment, const char *target, struct err *err)
-{
-	AUTO(submit_done) struct submit own = {.config = environment->submit->config};
-	int r = push_find_registry(&own, target, err);
-
-	if (r > 0) {
-		environment->to = own.to;
-		own.to = (struct ref){0};
-	}
-	return r;
-}
-
 static int environment_use(struct environment *environment, struct err *err)
 {
 	struct submit *submit = environment->submit;
@@ -396,7 +365,7 @@ static int environment_use(struct environment *environment, struct err *err)
 			"depends on");
 		return 0;
 	}
-	int r = environment_find_registry(environment, submit->target->name, err);
+	int r = tagged_find_registry(submit->config, submit->target->name, &environment->to, err);
 	if (r == 0)
 		environment_warn_each_pod(submit, "the target has no registry");
 	if (r <= 0)
@@ -414,12 +383,6 @@ static int environment_use(struct environment *environment, struct err *err)
 	return r < 0 ? r : 0;
 }
 
-/* The run's next base does not have it. */
-static void environment_leave(struct runtime_setup *setup)
-{
-	free(TAKE(setup->baked));
-}
-
 int environment_push(struct submit *submit, struct err *err)
 {
 	AUTO(environment_done) struct environment environment = {.submit = submit};
@@ -429,7 +392,7 @@ int environment_push(struct submit *submit, struct err *err)
 	/* The image of the earlier run stays, with the environment that it has. */
 	if (submit->from_digest && !submit->reused.image && setup->baked)
 		return submit_push(submit, err);
-	environment_leave(setup);
+	free(TAKE(setup->baked)); /* the next base does not have it */
 	int r = environment_is_wanted(submit) ? environment_use(&environment, err) : 0;
 	if (r == 0)
 		r = image_data_push(submit, &data, err);
@@ -441,7 +404,7 @@ int environment_push(struct submit *submit, struct err *err)
 		AUTO_FREE char *tag = image_environment_tag(environment.key);
 		const struct ref ref = environment_ref(&environment, tag);
 		tagged_forget(submit, &ref);
-		environment_leave(setup);
+		free(TAKE(setup->baked));
 	}
 	return r;
 }
@@ -507,7 +470,7 @@ static int ahead_check(struct environment *environment, struct err *err)
 	if (r == 0)
 		r = ahead_check_setup(submit->config, err);
 	if (r == 0)
-		r = environment_find_registry(environment, name, err);
+		r = tagged_find_registry(submit->config, name, &environment->to, err);
 	return r < 0 ? r : r == 0 ? push_fail_no_registry(name, err) : 0;
 }
 

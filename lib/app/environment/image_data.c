@@ -105,16 +105,10 @@ static int image_data_take_snapshot(struct data *data, struct err *err)
 static int image_data_find_registry(struct data *data, struct err *err)
 {
 	struct submit *submit = data->submit;
-	AUTO(submit_done) struct submit own = {.config = submit->config};
-	int r = push_find_registry(&own, submit->target->name, err);
+	int r = tagged_find_registry(submit->config, submit->target->name, &data->to, err);
 
-	if (r > 0) {
-		data->to = own.to;
-		own.to = (struct ref){0};
-		return 0;
-	}
-	if (r < 0)
-		return r;
+	if (r != 0)
+		return r < 0 ? r : 0;
 	err_set(err, E_CONFIG,
 		"data: %s goes to the nodes by a registry (sync), and target %s has none",
 		data->shown, submit->target->name);
@@ -171,23 +165,9 @@ static int image_data_send(struct data *data, const char *tag, char **ret_digest
 	struct submit *for_submit = data->submit;
 	const struct pack_data layers = {data->snapshot, data->dir, data->key};
 	AUTO_FREE char *base = tagged_name_base(for_submit, data->base_digest);
-	AUTO(submit_done)
-	struct submit submit = {.session = for_submit->session,
-		.events = for_submit->events,
-		.data = &layers,
-		.begun_ms = clock_ms()};
+	AUTO(submit_done) struct submit submit = {.data = &layers};
 
-	int r = session_config(submit.session, &submit.config, err);
-	if (r == 0)
-		r = push_find_registry(&submit, for_submit->target->name, err);
-	if (r < 0)
-		return r;
-	submit.to.tag = mem_strdup(tag);
-	r = pack_init(&submit.pack, submit.session, base, false, err);
-	submit.target = for_submit->target;
-	if (r == 0)
-		r = push_to_registry(&submit, err);
-	submit.target = NULL; /* the caller's */
+	int r = tagged_push(for_submit, &submit, base, tag, ret_digest, err);
 	if (r < 0 && err->id == E_IMAGE_DEPTH) {
 		AUTO_BUF struct buf quoted = buf_with(4 * strlen(data->shown) + 16);
 		str_shell_quote(&quoted, data->shown);
@@ -196,7 +176,6 @@ static int image_data_send(struct data *data, const char *tag, char **ret_digest
 	if (r < 0)
 		return err_prefix(err, "data: %s", data->shown);
 	image_data_note_sent(data, &submit.image);
-	*ret_digest = mem_strdup(submit.image.manifest.digest);
 	return 0;
 }
 

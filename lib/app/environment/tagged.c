@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "app/prepare/push.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -54,6 +55,19 @@ void tagged_note(void *ctx, const char *text)
 
 	if (events && events->note)
 		events->note(events->ctx, text);
+}
+
+int tagged_find_registry(
+	struct config *config, const char *target, struct ref *ret, struct err *err)
+{
+	AUTO(submit_done) struct submit own = {.config = config};
+	int r = push_find_registry(&own, target, err);
+
+	if (r > 0) {
+		*ret = own.to;
+		own.to = (struct ref){0};
+	}
+	return r;
 }
 
 static int tagged_query(struct submit *submit, const struct ref *ref, struct registry_cache *cache,
@@ -143,6 +157,28 @@ char *tagged_name_base(const struct submit *submit, const char *digest)
 	const struct ref *ref = &submit->pack.base_ref;
 
 	return digest ? mem_printf("%s/%s@%s", ref->host, ref->repo, digest) : NULL;
+}
+
+int tagged_push(const struct submit *of, struct submit *layers, const char *base, const char *tag,
+	char **ret_digest, struct err *err)
+{
+	layers->session = of->session;
+	layers->events = of->events;
+	layers->begun_ms = clock_ms();
+	int r = session_config(layers->session, &layers->config, err);
+	if (r == 0)
+		r = push_find_registry(layers, of->target->name, err);
+	if (r < 0)
+		return r;
+	layers->to.tag = mem_strdup(tag);
+	r = pack_init(&layers->pack, layers->session, base, layers->environment != NULL, err);
+	layers->target = of->target;
+	if (r == 0)
+		r = push_to_registry(layers, err);
+	layers->target = NULL; /* the caller's */
+	if (r == 0)
+		*ret_digest = mem_strdup(layers->image.manifest.digest);
+	return r;
 }
 
 int tagged_set_base(

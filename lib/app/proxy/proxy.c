@@ -17,7 +17,7 @@
 #include "core/store/store.h"
 #include "net/stream/field.h"
 
-enum { TURN_MS = 200, LISTED_FRESH_MS = 2000, LIST_MS = 1000, URL_MAX = 512, TEXT_MAX = 16 << 10 };
+enum { TURN_MS = 200, LISTED_FRESH_MS = 2000, LIST_MS = 1000, TEXT_MAX = 16 << 10 };
 
 #define RUN_PATH "/run/"
 
@@ -112,11 +112,14 @@ void request_fail(struct request *request, const struct err *err)
 	request_refuse(request, proxy_status_of(err), err->message, hint.len ? hint.data : NULL);
 }
 
-void request_redirect(struct request *request, const char *url)
+static void request_redirect(
+	struct request *request, const struct proxy_name *name, const char *target)
 {
 	AUTO_STRV struct strv headers = {0};
+	AUTO_BUF struct buf url = buf_with(HTTPD_HEAD_MAX);
 
-	strv_addf(&headers, "Location: %s", url);
+	proxy_url_add(name, &request->proxy->here, target, &url);
+	strv_addf(&headers, "Location: %s", url.data);
 	strv_add(&headers, "Cache-Control: no-store");
 	request_respond(request, 307, &headers, "", 0);
 }
@@ -404,7 +407,6 @@ static int proxy_on_listed(void *ctx, int status, struct err *err UNUSED)
 /* /run/ID: its page has a name of its own, because that of its files must be of the same site. */
 static void redirect_to_run(struct request *request, const char *run)
 {
-	AUTO_BUF struct buf url = buf_with(URL_MAX);
 	struct proxy_name name = {.kind = PROXY_RUN};
 
 	AUTO_FREE char *id = mem_strndup(run, strcspn(run, "/?"));
@@ -414,8 +416,7 @@ static void redirect_to_run(struct request *request, const char *run)
 		return;
 	}
 	memcpy(name.run, id, strlen(id) + 1);
-	proxy_url_add(&name, &request->proxy->here, "/", &url);
-	request_redirect(request, url.data);
+	request_redirect(request, &name, "/");
 }
 
 /* A file that the page shows; all others have a name of their own. */
@@ -504,13 +505,11 @@ static void go_to_run(struct request *request)
 static bool redirect_to_whole(struct request *request)
 {
 	struct proxy_name whole = request->name;
-	AUTO_BUF struct buf url = buf_with(HTTPD_HEAD_MAX);
 
 	if (str_eq(request->name.run, request->place->id) || !request->is_read)
 		return false;
 	memcpy(whole.run, request->place->id, sizeof(whole.run));
-	proxy_url_add(&whole, &request->proxy->here, request->target, &url);
-	request_redirect(request, url.data);
+	request_redirect(request, &whole, request->target);
 	return true;
 }
 

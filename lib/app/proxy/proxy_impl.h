@@ -88,7 +88,6 @@ void request_respond(struct request *request, int status, const struct strv *hea
 	const void *data, size_t len);
 void request_refuse(struct request *request, int status, const char *what, const char *hint);
 void request_fail(struct request *request, const struct err *err);
-void request_redirect(struct request *request, const char *url);
 /* A page of ours without scripts, which shows what comes from that origin, or (NULL) none. */
 void request_page(struct request *request, const struct buf *page, const char *files);
 /* Attach work to the request, until one of those or request_free. */

@@ -14,7 +14,7 @@
 #define MEDIA_PATH    "/media/"
 #define MEDIA_VERSION "v="
 
-enum { MEDIA_URL_MAX = 64 << 10, MEDIA_DIGITS_MAX = 64 };
+enum { MEDIA_URL_MAX = 64 << 10 };
 
 /*
  * URLs
@@ -24,15 +24,6 @@ char *proxy_media_version(const struct outputs_file *file)
 {
 	return mem_printf(
 		"%llx-%llx", (unsigned long long)file->size, (unsigned long long)file->mtime_ns);
-}
-
-void proxy_media_url_add(const struct run *run, const struct outputs_file *file, struct buf *out)
-{
-	AUTO_FREE char *version = proxy_media_version(file);
-
-	buf_addf(out, MEDIA_PATH "%s/", run_id(run));
-	html_path(out, file->path);
-	buf_addf(out, "?" MEDIA_VERSION "%s", version);
 }
 
 bool proxy_media_parse(const char *target, char ret_run[static RUN_ID_SIZE], const char **ret_path)
@@ -166,8 +157,12 @@ static void media_add_figure(struct buf *out, const struct run *run, const struc
 	const struct outputs_file *file = media->file;
 	char time[CLOCK_TEXT_SIZE];
 	AUTO_BUF struct buf url = buf_with(MEDIA_URL_MAX);
+	AUTO_FREE char *version = proxy_media_version(file);
 
-	proxy_media_url_add(run, file, &url);
+	/* The version changes with the file. */
+	buf_addf(&url, MEDIA_PATH "%s/", run_id(run));
+	html_path(&url, file->path);
+	buf_addf(&url, "?" MEDIA_VERSION "%s", version);
 	clock_format(file->mtime_ns / 1000000, time);
 	html_addf(out, "<figure title=\"%s, %s\">", file->path, time);
 	if (media->show == PROXY_IMAGE)

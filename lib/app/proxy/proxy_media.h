@@ -34,9 +34,6 @@ struct proxy_media_list VEC_OF(struct proxy_media);
 /* Add a table with a column for each run; nothing where no run has such files. */
 void proxy_media_add(const struct proxy_media_list *list, struct buf *out);
 
-/* The request target of a file: "/media/RUN/PATH?v=VERSION", where the version changes with the
- * file. */
-void proxy_media_url_add(const struct run *run, const struct outputs_file *file, struct buf *out);
 /* Split the request target: the run, and where "/PATH?v=…" begins in target. false: it is of
  * another form. */
 bool proxy_media_parse(const char *target, char ret_run[static RUN_ID_SIZE], const char **ret_path);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/submit/hold_impl.h"
+#include "app/submit/submit_impl.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

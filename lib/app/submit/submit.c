@@ -11,7 +11,6 @@
 #include "app/prepare/prepare.h"
 #include "app/runs/deliver.h"
 #include "app/runs/held.h"
-#include "app/submit/hold_impl.h"
 #include "app/submit/place_impl.h"
 #include "app/submit/spill_impl.h"
 #include "app/submit/submit_impl.h"

@@ -316,10 +316,6 @@ static void tensorboard_on_polled(void *ctx, size_t run UNUSED)
 	tensorboard_wake(ctx);
 }
 
-/*
- * TensorBoard
- */
-
 static int poll_tensorboard(struct view *view, struct err *err)
 {
 	return view->remote ? tensorboard_remote_poll(view->remote, err)

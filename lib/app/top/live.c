@@ -564,10 +564,6 @@ void live_store_samples(const struct live *live, const struct run_list *runs)
 	}
 }
 
-/*
- * Waiting
- */
-
 int live_wait(struct live *live, int64_t limit_ms, const volatile int *interrupted, struct err *err)
 {
 	struct loop_wait wait = {.loop = session_loop(live->session),

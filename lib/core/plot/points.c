@@ -196,10 +196,6 @@ static void points_add_label(double x, double y, const char *anchor, const char 
 	buf_adds(out, "</text>\n");
 }
 
-/*
- * Scatter
- */
-
 void points_scatter(const struct points *points, const struct points_axis *x,
 	const struct points_axis *y, struct buf *out)
 {

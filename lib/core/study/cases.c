@@ -342,10 +342,6 @@ static int cases_read_lines(struct cases_reader *in, struct err *err)
 	return r;
 }
 
-/*
- * Either
- */
-
 int cases_read(const char *text, size_t len, const char *name, struct cases *ret, struct err *err)
 {
 	AUTO_CASES struct cases cases = {0};

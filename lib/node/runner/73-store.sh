@@ -8,7 +8,7 @@
 #	DIR/.dlrun/current       a link to the version that programs get
 #	DIR/.dlrun/part-KEY-TOKEN/      what has come of a version, .base: which one it began as, .gone: paths of that one
 #	                         which were removed since, .in/: of this transfer, with `do`, what is done with the rest of
-#	                         it, which comes last, and `own`. Each transfer takes over what the one before has left by
+#	                         it, which comes last, `own`, and rest/, the ends of files that had begun to come. Each transfer takes over what the one before has left by
 #	                         another TOKEN, and the `own` of that one is gone first: a tar that still has bytes to
 #	                         unpack makes its directories anew, but no version of them
 # The exit status tells what is wrong (enum data_status in lib/app/data/place.h), stderr the rest.
@@ -210,9 +210,28 @@ store_take() {
 	rm -f "$1.in/own"
 	if [ -d "$1" ] && [ ! -d "$store_part" ]; then
 		[ ! -f "$1.gone" ] || cp "$1.gone" "$store_part.gone" || exit 47
+		[ ! -d "$1.in/rest" ] || store_join "$1"
 		cp "$1.base" "$store_part.base" && touch "$1" && mv "$1" "$store_part" || exit 47
 	fi
 	store_remove "$1" "$1".*
+}
+
+# TO OFFSET REST...: below TO they go into the files of the same names, whose ends they are. An earlier tar may still be at
+# work on these, so it is told where.
+store_end='to=$1 offset=$2
+shift 2
+for rest; do
+	chmod u+w "$to/$rest" && {
+		dd if="$rest" of="$to/$rest" bs=1048576 oflag=seek_bytes seek="$offset" conv=notrunc 2>/dev/null ||
+			cat "$rest" >>"$to/$rest"
+	} && chmod a-w "$to/$rest" || exit
+done'
+
+# PART: what has come of the ends of its files. Whether they are right is told by their digests.
+store_join() {
+	for store_rest in "$1.in/rest"/*; do
+		(cd "$store_rest" && find . -type f -exec sh -c "$store_end" sh "../../../$1" "${store_rest##*/}" {} +) || exit 47
+	done
 }
 
 # ID
@@ -293,11 +312,11 @@ store_made() {
 	chmod "$3" "$1" && touch -d "@$5" "$1" && mv -f "$1" "$2" || exit 47
 }
 
-# FILE REST MODE DIGEST MTIME
+# PATH OFFSET MODE DIGEST MTIME: the rest of that file of the transfer.
 store_more() {
-	chmod u+w "$1" && cat "$2" >>"$1" || exit 47
-	store_check "$1" "$4"
-	chmod "$3" "$1" && touch -d "@$5" "$1" || exit 47
+	(cd "$store_in/rest/$2" && sh -c "$store_end" sh "../../../$store_part" "$2" "$1") || exit 47
+	store_check "$store_part/$1" "$4"
+	chmod "$3" "$store_part/$1" && touch -d "@$5" "$store_part/$1" || exit 47
 }
 
 # ID ENTRIES REPLACE: of so many its list consists. One that is there already and was changed is replaced, if it may be:

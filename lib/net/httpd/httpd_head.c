@@ -297,9 +297,6 @@ bool httpd_origin_is_right(const struct httpd_head *head, bool any_origin)
 
 enum { METHOD_MAX = 32, LENGTH_DIGITS_MAX = 18 };
 
-static const char token_chars[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-				  "!#$%&'*+-.^_`|~";
-
 /* Where a head is read from, and what of it. */
 struct reading {
 	struct httpd_head *head;
@@ -326,14 +323,6 @@ void httpd_head_done(struct httpd_head *head)
  * The first line
  */
 
-static bool httpd_head_is_token(const char *text, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-		if (text[i] == '\0' || !strchr(token_chars, text[i]))
-			return false;
-	return len > 0;
-}
-
 /* "HTTP/1.0" or "HTTP/1.1". */
 static int parse_version(const struct reading *reading, const char *text, size_t len)
 {
@@ -349,7 +338,7 @@ static int parse_version(const struct reading *reading, const char *text, size_t
 
 static int parse_method(const struct reading *reading, const char *text, size_t len)
 {
-	if (!httpd_head_is_token(text, len))
+	if (!field_is_token(text, len))
 		return httpd_head_refuse(reading, 400, "the first line has no method");
 	if (len > METHOD_MAX)
 		return httpd_head_refuse(reading, 501, "the method is not known");
@@ -424,17 +413,6 @@ static int parse_first_line(const struct reading *reading, const char *line, siz
  * Fields
  */
 
-static bool httpd_head_has_control(const char *text, size_t len)
-{
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = (unsigned char)text[i];
-
-		if ((c < 0x20 && c != '\t') || c == 0x7f)
-			return true;
-	}
-	return false;
-}
-
 /* Programs that make variables of fields cannot tell "_" from "-". */
 static bool is_framing_in_disguise(const char *name)
 {
@@ -452,7 +430,7 @@ static int parse_field(const struct reading *reading, const char *line, size_t l
 {
 	const char *colon = memchr(line, ':', len);
 
-	if (!colon || !httpd_head_is_token(line, (size_t)(colon - line)))
+	if (!colon || !field_is_token(line, (size_t)(colon - line)))
 		return httpd_head_refuse(reading, 400, "a line of the head is not a field");
 	const char *value = colon + 1, *end = line + len;
 	while (value < end && (*value == ' ' || *value == '\t'))
@@ -692,7 +670,7 @@ static int finish_response(const struct reading *reading, const char *method)
 static int httpd_head_parse_line(
 	const struct reading *reading, const char *line, size_t len, bool is_first)
 {
-	if (httpd_head_has_control(line, len))
+	if (field_has_control(line, len))
 		return httpd_head_refuse(reading, 400, "the head has control characters");
 	if (is_first)
 		return parse_first_line(reading, line, len);
@@ -707,9 +685,9 @@ static int check_rest(const struct reading *reading, const char *rest, size_t le
 {
 	size_t n = len > 0 && rest[len - 1] == '\r' ? len - 1 : len;
 
-	if (httpd_head_has_control(rest, n))
+	if (field_has_control(rest, n))
 		return httpd_head_refuse(reading, 400, "the head has control characters");
-	return is_first && n > 0 && !strchr(token_chars, rest[0])
+	return is_first && n > 0 && rest[0] && !field_is_token(rest, 1)
 		       ? httpd_head_refuse(reading, 400, "the first line is none of HTTP")
 		       : 0;
 }

@@ -14,6 +14,25 @@ static const char token68_chars[] =
 	"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/";
 static const char blanks[] = " \t";
 
+bool field_is_token(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (!text[i] || !strchr(token_chars, text[i]))
+			return false;
+	return len > 0;
+}
+
+bool field_has_control(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)text[i];
+
+		if ((c < 0x20 && c != '\t') || c == 0x7f)
+			return true;
+	}
+	return false;
+}
+
 /* The value if header is called name, or NULL. */
 static const char *field_value_of(const char *header, const char *name)
 {

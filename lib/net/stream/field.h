@@ -12,6 +12,11 @@
 #include "base/util/auto.h"
 #include "base/util/vec.h"
 
+/* Section 5.6.2. */
+bool field_is_token(const char *text, size_t len);
+/* Whether there is a control character but a tab. */
+bool field_has_control(const char *text, size_t len);
+
 /* The first value of a field in headers ("name: value", names in lower case), or NULL. */
 const char *field_find(const struct strv *headers, const char *name);
 

@@ -39,31 +39,6 @@ static int upgrade_fail(const struct upgrade_reply *reply, struct err *err, cons
  * Lines
  */
 
-/* RFC 9110 section 5.6.2. */
-static bool upgrade_is_token(const char *text, size_t len)
-{
-	static const char marks[] = "!#$%&'*+-.^_`|~";
-
-	for (size_t i = 0; i < len; i++) {
-		char c = text[i], lower = (char)(c | 0x20);
-
-		if (!str_is_digit(c) && (lower < 'a' || lower > 'z') && (!c || !strchr(marks, c)))
-			return false;
-	}
-	return len > 0;
-}
-
-static bool upgrade_has_control(const struct buf *line)
-{
-	for (size_t i = 0; i < line->len; i++) {
-		unsigned char c = (unsigned char)line->data[i];
-
-		if ((c < 0x20 && c != '\t') || c == 0x7f)
-			return true;
-	}
-	return false;
-}
-
 static int parse_status(struct upgrade_reply *reply, struct err *err)
 {
 	const char *line = reply->line.data;
@@ -89,7 +64,7 @@ static int parse_header(struct upgrade_reply *reply, struct err *err)
 	char *line = reply->line.data;
 	size_t name_len = strcspn(line, ":");
 
-	if (line[name_len] != ':' || !upgrade_is_token(line, name_len))
+	if (line[name_len] != ':' || !field_is_token(line, name_len))
 		return upgrade_fail(reply, err, "sends a header that is none");
 	const char *value = line + name_len + 1;
 	value += strspn(value, " \t");
@@ -184,7 +159,7 @@ static int end_head(struct upgrade_reply *reply, struct err *err)
 
 static int upgrade_end_line(struct upgrade_reply *reply, struct err *err)
 {
-	if (upgrade_has_control(&reply->line))
+	if (field_has_control(reply->line.data, reply->line.len))
 		return upgrade_fail(reply, err, "sends a control character in a header");
 	switch (reply->state) {
 	case REPLY_STATUS:

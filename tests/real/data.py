@@ -118,11 +118,11 @@ def test_one_byte_of_a_large_file(w):
     with open(w.tree / "data/set/large", "wb") as out:
         for n in range(2048):
             out.write(n.to_bytes(8, "big") + blocks[n * 7919 % 64][8:])
-    push(w)
+    push(w, timeout=900)
     with open(w.tree / "data/set/large", "r+b") as out:
         out.seek(1 << 30)
         out.write(b"!")
-    done = push(w)
+    done = push(w, timeout=900)
     assert 0 < done["bytes_sent"] <= 4 * MIB, done
     check(w, place)
 

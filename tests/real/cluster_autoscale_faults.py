@@ -169,11 +169,9 @@ def test_half_a_gang_that_has_come(w):
 def test_a_provider_that_is_silent_when_it_counts(w):
     """Its machines are on their way, and a new process does not hear of them: nothing is bought elsewhere."""
     with lab(w, a=8) as here:
-        link = here.w.tree / "other_provider.py"
-        link.symlink_to(here.machines.exec[0])
         other = Machines(here.w.dir / "machines2", [dict(here.groups[0], id=here.id("b"), price=50.0)], here.c)
         here.w.write("autoscale.yaml", json.dumps({"cluster": "lab", "every": "1s", "providers": [
-            {"exec": here.machines.exec}, {"exec": [str(link), other.exec[1]]}]}), base=here.w.tree)
+            {"exec": here.machines.exec}, {"exec": other.exec}]}), base=here.w.tree)
         here.machines.faults(boot={here.id("a"): 3})
         here.add_pods(2)
         here.turn_ok()

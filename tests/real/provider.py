@@ -135,6 +135,16 @@ def test_a_call_that_hangs(w):
     assert [g["id"] for g in ask(m, "groups")["groups"]] == ["a", "b"]
 
 
+def test_one_program_for_two(w):
+    """With another directory it has other groups, which is what two providers of one program need."""
+    m, other = lab(w), Machines(w.dir / "machines2", [{**GROUP, "id": "c"}])
+    assert other.exec[0] == m.exec[0]
+    assert grow(other, 2, group="c")["instances"] == ["c-0", "c-1"] and grow(m, 1)["instances"] == ["a-0"]
+    assert [g["id"] for g in ask(m, "groups")["groups"]] == ["a", "b"]
+    assert [g["id"] for g in ask(other, "groups")["groups"]] == ["c"]
+    assert not m.calls(group="c") and not other.calls(group="a")
+
+
 def test_grows_at_once(w):
     """Of several processes none gets the machine of another."""
     m = lab(w)

@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/autoscale/notice.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/data/json.h"
-#include "base/loop/proc.h"
+#include "base/loop/proc_run.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/err.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
-enum { NOTICE_POLL_MS = 5, NOTICE_POLL_MAX_MS = 200, NOTICE_FIELD_MAX = 300 };
+enum { NOTICE_FIELD_MAX = 300 };
 
 struct notice_known {
 	char *key;
@@ -31,11 +27,7 @@ struct notices {
 	struct strv queue; /* keys of JSON without "lost" */
 	struct VEC_OF(struct notice_known) known;
 	int64_t lost, told_lost;
-	pid_t pid; /* of the program; 0: none runs */
-	int64_t started_ms;
-	bool is_killed;
-	unsigned polls;
-	struct loop_timer *timer;
+	struct proc_run *run; /* of the program; NULL: none runs */
 };
 
 static void notices_next(struct notices *notices);
@@ -75,77 +67,37 @@ static void notices_problem(struct notices *notices, const char *text)
  * The program
  */
 
-static int notices_poll(void *ctx, struct err *err UNUSED)
+static int notices_on_end(void *ctx, const struct proc_run_result *result, struct err *err UNUSED)
 {
 	struct notices *notices = ctx;
-	int64_t limit_ms =
-		notices->options.program_ms ? notices->options.program_ms : NOTICE_PROGRAM_MS;
-	char name[8];
-	int status = 0;
+	AUTO_FREE char *how = result->end == PROC_RUN_LATE ? mem_strdup("it did not end in time")
+			      : result->status > 0         ? proc_run_text(result)
+							   : NULL;
 
-	notices->timer = NULL;
-	pid_t r = waitpid(notices->pid, &status, WNOHANG);
-	if (r == 0 || (r < 0 && errno == EINTR)) {
-		if (!notices->is_killed && clock_ms() - notices->started_ms >= limit_ms) {
-			kill(-notices->pid, SIGKILL);
-			notices->is_killed = true;
-		}
-		notices->timer = loop_add_timer(notices->options.loop,
-			clock_ms() +
-				backoff_ms(++notices->polls, NOTICE_POLL_MS, NOTICE_POLL_MAX_MS),
-			notices_poll, notices);
-		return 0;
-	}
-	notices->pid = 0;
-	AUTO_FREE char *how = NULL;
-	if (notices->is_killed)
-		how = mem_strdup("it did not end in time");
-	else if (r > 0 && WIFSIGNALED(status))
-		how = mem_printf("killed by SIG%s", proc_signal_name(WTERMSIG(status), name));
-	else if (r > 0 && WEXITSTATUS(status) != 0)
-		how = mem_printf("exit status %d", WEXITSTATUS(status));
+	proc_run_free(TAKE(notices->run));
 	if (how)
 		notices_problem(notices, how);
 	notices_next(notices);
 	return 0;
 }
 
-/* The line is in the pipe before the program starts: it is small enough. */
-static int notices_input(const struct buf *line, struct err *err)
+/* The whole line is in a pipe when the program starts: it is small enough. */
+static int notices_start(struct notices *notices, const char *line, struct err *err)
 {
-	int fds[2];
-
-	if (pipe(fds) < 0)
-		return err_set_errno(err, E_IO, errno, "a pipe");
-	AUTO_FD int from = fds[0], to = fds[1];
-	fcntl(from, F_SETFD, FD_CLOEXEC);
-	fcntl(to, F_SETFD, FD_CLOEXEC);
-	fcntl(to, F_SETFL, O_NONBLOCK);
-	ssize_t n = write(to, line->data, line->len);
-	if (n != (ssize_t)line->len)
-		return err_set_errno(err, E_IO, n < 0 ? errno : EAGAIN, "writing to a pipe");
-	return TAKE_FD(from);
-}
-
-static int notices_start(struct notices *notices, const struct buf *line, struct err *err)
-{
-	int fd = notices_input(line, err);
-
-	if (fd < 0)
-		return fd;
-	AUTO_FD int input = fd;
-	const struct proc_spec spec = {.argv = (const char *const *)notices->argv.v,
-		.stdin_fd = input,
-		.stdout_fd = -1,
+	int64_t limit_ms = notices->options.program_ms;
+	const struct proc_run_spec spec = {.argv = (const char *const *)notices->argv.v,
+		.input = line,
 		.stderr_fd = STDERR_FILENO,
-		.new_session = true};
-	return proc_spawn(&spec, &notices->pid, err);
+		.timeout_ms = limit_ms ? limit_ms : NOTICE_PROGRAM_MS};
+
+	return proc_run_start(
+		notices->options.loop, &spec, notices_on_end, notices, &notices->run, err);
 }
 
 /* Starts the program for the first that waits, if none runs. */
 static void notices_next(struct notices *notices)
 {
-	while (notices->pid == 0 && notices->queue.n > 0) {
+	while (!notices->run && notices->queue.n > 0) {
 		AUTO_BUF struct buf line = buf_with(2 * NOTICE_LINE_MAX);
 		AUTO_ERR struct err err = {0};
 
@@ -156,16 +108,11 @@ static void notices_next(struct notices *notices)
 		notices->queue.v[notices->queue.n] = NULL;
 		buf_addf(&line, "%.*s,\"lost\":%lld}\n", (int)strlen(text) - 1, text,
 			(long long)(notices->lost - notices->told_lost));
-		if (notices_start(notices, &line, &err) < 0) {
+		if (notices_start(notices, line.data, &err) < 0) {
 			notices_problem(notices, err.message);
 			continue;
 		}
 		notices->told_lost = notices->lost;
-		notices->started_ms = clock_ms();
-		notices->is_killed = false;
-		notices->polls = 0;
-		notices->timer = loop_add_timer(
-			notices->options.loop, clock_ms() + NOTICE_POLL_MS, notices_poll, notices);
 	}
 }
 
@@ -257,7 +204,8 @@ void notices_free(struct notices *notices)
 {
 	if (!notices)
 		return;
-	loop_remove_timer(notices->options.loop, notices->timer);
+	if (notices->run)
+		proc_run_leave(notices->run);
 	vec_foreach (struct notice_known, known, &notices->known)
 		free(known->key);
 	vec_done(&notices->known);

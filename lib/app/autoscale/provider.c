@@ -16,6 +16,11 @@ struct provider_call *provider_start(struct provider *provider, const struct jso
 	return call;
 }
 
+void provider_may_begin(struct provider_call *call, provider_may_begin_fn *may_begin)
+{
+	call->may_begin = may_begin;
+}
+
 void provider_cancel(struct provider_call *call)
 {
 	if (!call)

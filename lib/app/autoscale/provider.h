@@ -31,6 +31,7 @@
 #ifndef DLRUN_APP_AUTOSCALE_PROVIDER_H
 #define DLRUN_APP_AUTOSCALE_PROVIDER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/data/json.h"
@@ -63,22 +64,31 @@ char *provider_shown(const char *text, const char *fallback);
 struct provider;
 struct provider_call;
 
-/* done is called once, from the loop, about deadline_ms (of clock_ms()) at the latest. request is
- * not needed after the call. */
+/* done is called once, from the loop, about deadline_ms (of clock_ms()) at the latest, or, if the
+ * call has to wait for others, so much later. request is not needed after the call. */
 struct provider_call *provider_start(struct provider *provider, const struct json *request,
 	int64_t deadline_ms, provider_done_fn *done, void *ctx);
+/* Of a call that has to wait for others, may_begin is called, with the ctx of done, when it is its
+ * turn. A negative code: it ends with that error, as unknown. */
+typedef int provider_may_begin_fn(void *ctx, struct err *err);
+void provider_may_begin(struct provider_call *call, provider_may_begin_fn *may_begin);
 /* The call is given up without its done; its effect may have happened. NULL is accepted. */
 void provider_cancel(struct provider_call *call);
-/* "aws", or the path of a program: scale_group.provider. */
+/* "aws", or the name of a program: scale_group.provider. */
 const char *provider_name(const struct provider *provider);
 void provider_free(struct provider *provider); /* NULL is accepted */
 AUTO_POINTER(struct provider, provider_free)
 
-/* argv: NULL-ended, copied; env: borrowed, NULL: this process's. A program is sent SIGTERM at the
- * deadline and SIGKILL 2 s later; what it has started gets the same signals, and SIGKILL when it
- * has ended. The last line of its standard error says why it failed. */
-struct provider *provider_exec_new(
-	struct loop *loop, const char *const *argv, const char *const *env);
+/* The programs of all providers that share it: at most max run at once, the others wait in the
+ * order of their calls. Freed after these providers. */
+struct provider_programs;
+struct provider_programs *provider_programs_new(size_t max);
+void provider_programs_free(struct provider_programs *programs); /* NULL is accepted */
+/* name and argv, NULL-ended: copied; env: borrowed, NULL: this process's. A program is sent SIGTERM
+ * at the deadline and SIGKILL 2 s later; what it has started gets the same signals, and SIGKILL
+ * when it has ended. The last line of its standard error says why it failed. */
+struct provider *provider_exec_new(struct loop *loop, struct provider_programs *programs,
+	const char *name, const char *const *argv, const char *const *env);
 /* regions: NULL-ended, copied; env (of credentials and AWS_ENDPOINT_URL*) and http: borrowed.
  * E_SCALE_SETTINGS of regions and endpoints that are none. */
 int provider_aws_new(struct loop *loop, struct http *http, const char *const *regions,

@@ -23,7 +23,8 @@ struct provider_call {
 	struct provider *provider;
 	provider_done_fn *done;
 	void *ctx;
-	void *own; /* of the kind, which frees it before provider_end */
+	provider_may_begin_fn *may_begin; /* or NULL */
+	void *own;                        /* of the kind, which frees it before provider_end */
 };
 
 /* Ends a call with what the provider responded, a value of any kind, which is checked for

@@ -11,10 +11,12 @@ struct supply {
 	struct loop *loop;
 	struct http *http; /* NULL: no provider needs one */
 	const struct scale_settings *settings;
+	struct provider_programs *programs;
 	struct supply_sources VEC_OF(struct supply_source) sources;
 };
 struct supply_source {
 	struct supply *supply;
+	const struct settings_provider *wanted;
 	struct provider *provider;
 	struct provider_call *call;
 	struct loop_wait *wait;
@@ -34,27 +36,53 @@ static struct http *supply_http(struct supply *supply, const char *const *env)
 	return supply->http;
 }
 
+static struct provider *supply_find(const struct supply *supply, const char *name)
+{
+	vec_foreach (const struct supply_source, source, &supply->sources)
+		if (str_eq(provider_name(source->provider), name))
+			return source->provider;
+	return NULL;
+}
+
+/* The path, and a number if that is another's name or may become so. The caller frees. */
+static char *supply_name(const struct supply *supply, const char *path)
+{
+	AUTO_FREE char *name = mem_strdup(path);
+
+	for (int n = 2; str_eq(name, "aws") || supply_find(supply, name); n++)
+		REPLACE(name, mem_printf("%s#%d", path, n));
+	return TAKE(name);
+}
+
+/* The same program with the same arguments has the same groups. */
+static bool supply_is_same(const struct settings_provider *a, const struct settings_provider *b)
+{
+	size_t i = 0;
+
+	while (i < a->words.n && i < b->words.n && str_eq(a->words.v[i], b->words.v[i]))
+		i++;
+	return a->kind == b->kind && i == a->words.n && i == b->words.n;
+}
+
 static int supply_add(struct supply *supply, const char *const *env,
 	const struct settings_provider *wanted, struct err *err)
 {
 	const char *const *words = (const char *const *)wanted->words.v;
 	struct provider *provider = NULL;
 
-	if (wanted->kind == SETTINGS_EXEC)
-		provider = provider_exec_new(supply->loop, words, env);
-	else
+	vec_foreach (const struct supply_source, other, &supply->sources)
+		if (supply_is_same(other->wanted, wanted))
+			return err_set(err, E_SCALE_SETTINGS, "provider %s is there twice",
+				provider_name(other->provider));
+	if (wanted->kind == SETTINGS_EXEC) {
+		AUTO_FREE char *name = supply_name(supply, words[0]);
+		provider = provider_exec_new(supply->loop, supply->programs, name, words, env);
+	} else {
 		ERR_TRY(provider_aws_new(
 			supply->loop, supply_http(supply, env), words, env, &provider, err));
-	vec_foreach (const struct supply_source, other, &supply->sources) {
-		if (!str_eq(provider_name(other->provider), provider_name(provider)))
-			continue;
-		int r = err_set(err, E_SCALE_SETTINGS, "provider %s is there twice",
-			provider_name(provider));
-		provider_free(provider);
-		return r;
 	}
 	*vec_push(&supply->sources) =
-		(struct supply_source){.supply = supply, .provider = provider};
+		(struct supply_source){.supply = supply, .wanted = wanted, .provider = provider};
 	return 0;
 }
 
@@ -65,6 +93,9 @@ int supply_open(struct loop *loop, const char *const *env, const struct scale_se
 
 	supply->loop = loop;
 	supply->settings = settings;
+	/* None that hangs must keep another from being asked for its groups. */
+	size_t n = settings_providers(settings)->n;
+	supply->programs = provider_programs_new(n > SUPPLY_PROGRAMS_MAX ? n : SUPPLY_PROGRAMS_MAX);
 	vec_foreach (const struct settings_provider, wanted, settings_providers(settings))
 		ERR_TRY(supply_add(supply, env, wanted, err));
 	*ret = TAKE(supply);
@@ -82,6 +113,7 @@ void supply_free(struct supply *supply)
 		err_clear(&source->error);
 	}
 	vec_done(&supply->sources);
+	provider_programs_free(supply->programs);
 	http_free(supply->http);
 	free(supply);
 }
@@ -197,8 +229,5 @@ bool supply_is_blind(const struct supply *supply)
 
 struct provider *supply_provider(const struct supply *supply, const struct scale_group *group)
 {
-	vec_foreach (const struct supply_source, source, &supply->sources)
-		if (str_eq(provider_name(source->provider), group->provider))
-			return source->provider;
-	return NULL;
+	return supply_find(supply, group->provider);
 }

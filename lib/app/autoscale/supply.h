@@ -6,6 +6,9 @@
  * A provider that does not respond must not make what it has seem absent: machines on their way
  * would be bought a second time elsewhere. Its last response counts for SUPPLY_KEEP_MS, and its
  * groups are not changed meanwhile; after that they are unknown, which is a remark.
+ *
+ * The name of a program is its path; of further ones of the same path, with other arguments, PATH#2
+ * and so on, in the order of the settings.
  */
 #ifndef DLRUN_APP_AUTOSCALE_SUPPLY_H
 #define DLRUN_APP_AUTOSCALE_SUPPLY_H
@@ -18,7 +21,12 @@
 #include "base/util/err.h"
 #include "core/autoscale/settings.h"
 
-enum { SUPPLY_KEEP_MS = 10 * 60 * 1000, SUPPLY_ID_MAX = 253, SUPPLY_REMARKS_MAX = 100 };
+enum {
+	SUPPLY_KEEP_MS = 10 * 60 * 1000,
+	SUPPLY_ID_MAX = 253,
+	SUPPLY_REMARKS_MAX = 100,
+	SUPPLY_PROGRAMS_MAX = 8, /* that run at once, or one for each provider */
+};
 
 struct supply;
 /* settings and env are borrowed. Errors of the providers. */

@@ -78,19 +78,30 @@ static int turn_on_reply(void *ctx, struct provider_reply *reply, struct err *er
 	return 0;
 }
 
+static int turn_ask_may_begin(void *ctx, struct err *err)
+{
+	const struct turn_ask *ask = ctx;
+
+	return turn_may_act(ask->turn, err);
+}
+
 int turn_asks_run(struct turn *turn, struct turn_asks *asks, int64_t timeout_ms, struct err *err)
 {
 	const struct autoscaler_options *options = &turn->autoscaler->options;
+	int64_t rounds = ((int64_t)asks->n + SUPPLY_PROGRAMS_MAX - 1) / SUPPLY_PROGRAMS_MAX;
+	int64_t each_ms = clock_deadline(timeout_ms - ASK_AHEAD_MS);
 	struct loop_wait wait = {.loop = kube_client_loop(turn->autoscaler->client),
 		.n_open = asks->n,
-		.deadline_ms = clock_deadline(timeout_ms),
+		.deadline_ms = clock_deadline(rounds * timeout_ms),
 		.interrupted = options->interrupted};
 
 	vec_foreach (struct turn_ask, ask, asks) {
 		const struct scale_group *group = &turn->model->groups.v[ask->group];
+		ask->turn = turn;
 		ask->wait = &wait;
 		ask->call = provider_start(supply_provider(options->supply, group), ask->request,
-			wait.deadline_ms - ASK_AHEAD_MS, turn_on_reply, ask);
+			each_ms, turn_on_reply, ask);
+		provider_may_begin(ask->call, turn_ask_may_begin);
 	}
 	ERR_TRY(loop_wait_run(&wait, err));
 	vec_foreach (struct turn_ask, ask, asks) {

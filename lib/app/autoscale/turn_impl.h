@@ -44,6 +44,7 @@ struct json *turn_request(
 
 /* A request out of several that go out together. */
 struct turn_ask {
+	const struct turn *turn;
 	int32_t group;
 	struct json *request; /* owned */
 	struct provider_call *call;
@@ -56,7 +57,8 @@ void turn_asks_done(struct turn_asks *asks);
 #define AUTO_TURN_ASKS AUTO(turn_asks_done)
 /* A request is taken. */
 void turn_asks_add(struct turn_asks *asks, int32_t group, struct json *take_request);
-/* Ask all of them at once and wait, timeout_ms at most. E_CANCELED. */
+/* Ask all of them and wait, timeout_ms at most for each SUPPLY_PROGRAMS_MAX of them. Those that
+ * have to wait for others are asked only while the turn may act. E_CANCELED. */
 int turn_asks_run(struct turn *turn, struct turn_asks *asks, int64_t timeout_ms, struct err *err);
 
 /* buy.c: what has become of grows that were asked for before; failures of them are noted. */

@@ -4,9 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <poll.h>
 #include <pwd.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,15 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/data/json.h"
 #include "base/loop/loop.h"
-#include "base/loop/proc.h"
+#include "base/loop/proc_run.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
-#include "base/os/os.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/buf.h"
@@ -596,92 +592,40 @@ static int kube_plugin_allowed(const struct kube_credential_options *options, st
  * A run of a plugin
  */
 
-enum {
-	POLL_FIRST_MS = 1,
-	POLL_MAX_MS = 50,
-	NOTE_MS = 3000,
-	ERRORS_KEPT = 4096,
-	HINT_MAX = 400,
-};
-
-/* The read end of a pipe that the plugin writes to. */
-struct output {
-	struct kube_plugin *plugin;
-	int fd; /* -1: at its end, or none */
-	struct loop_fd *source;
-	struct buf text;
-	bool keep_last; /* what is over is dropped at the front */
-};
+enum { NOTE_MS = 3000, ERRORS_KEPT = 4096, HINT_MAX = 400 };
 
 struct kube_plugin {
 	const struct kube_credential_options *options;
 	const struct kube_exec *exec;
 	bool interactive;
-	pid_t pid; /* 0: it has ended */
-	struct output out, errors;
-	struct loop_timer *timer, *note_timer;
-	int64_t deadline_ms; /* INT64_MAX: none */
-	unsigned n_polls;
+	struct proc_run *run;
+	struct loop_timer *note_timer;
 	kube_plugin_fn *end;
 	void *ctx;
 };
-
-static void credential_close_output(struct output *output)
-{
-	loop_remove_fd(output->plugin->options->loop, TAKE(output->source));
-	if (output->fd >= 0)
-		close(take_fd(&output->fd));
-}
-
-/* An interactive plugin runs in our session: kill the process itself, not a group. */
-static void kill_it(struct kube_plugin *plugin)
-{
-	if (plugin->pid <= 0)
-		return;
-	if (plugin->interactive)
-		kill(plugin->pid, SIGKILL);
-	else
-		kill(-plugin->pid, SIGKILL);
-	while (waitpid(plugin->pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	plugin->pid = 0;
-}
 
 /* Kills it if it still runs. NULL is accepted. */
 static void kube_plugin_free(struct kube_plugin *plugin)
 {
 	if (!plugin)
 		return;
-	kill_it(plugin);
-	credential_close_output(&plugin->out);
-	credential_close_output(&plugin->errors);
-	loop_remove_timer(plugin->options->loop, plugin->timer);
+	proc_run_free(plugin->run);
 	loop_remove_timer(plugin->options->loop, plugin->note_timer);
-	buf_wipe(&plugin->out.text);
-	buf_wipe(&plugin->errors.text);
 	free(plugin);
 }
 
 /*
- * Failures
+ * The end
  */
 
-static int credential_fail(struct kube_plugin *plugin, const char *why, struct err *err)
+/* The last lines of what a plugin said become evidence. */
+static void credential_add_lines(const struct buf *said, struct err *err)
 {
-	AUTO_ERR struct err error = {0};
-
-	kill_it(plugin);
-	credential_close_output(&plugin->out);
-	credential_close_output(&plugin->errors);
-	kube_plugin_error(plugin->options->access, why, &error);
-	kube_hint_version(plugin->options->access->context, "does it log in?", &error);
-	/* The last lines of what a plugin said become evidence. */
-	const char *text = plugin->errors.text.data;
-	size_t len = plugin->errors.text.len;
+	const char *text = said->data;
 	struct {
 		size_t at, len;
 	} lines[ERROR_LINES_MAX];
-	size_t n = 0, end = len;
+	size_t n = 0, end = said->len;
 
 	while (end > 0 && n < ERROR_LINES_MAX) {
 		size_t at = end;
@@ -697,132 +641,37 @@ static int credential_fail(struct kube_plugin *plugin, const char *why, struct e
 		end = at > 0 ? at - 1 : 0;
 	}
 	while (n-- > 0)
-		credential_add_evidence(text + lines[n].at, lines[n].len, &error);
-	return plugin->end(plugin->ctx, -ERR_AUTH, NULL, &error, err);
+		credential_add_evidence(text + lines[n].at, lines[n].len, err);
 }
 
-/*
- * Output of the plugin
- */
-
-/* 1: there may be more, 0: its end, -1: too much. */
-static int credential_read_output(struct output *output)
+/* Why it has failed, or NULL. The caller frees. */
+static char *credential_why(const struct kube_plugin *plugin, const struct proc_run_result *result)
 {
-	char chunk[4096];
+	char limit[32];
 
-	for (;;) {
-		ssize_t n = read(output->fd, chunk, sizeof(chunk));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		size_t over = n > 0 ? output->text.len + (size_t)n : 0;
-		if (output->keep_last && over > output->text.max)
-			buf_consume(&output->text, over - output->text.max);
-		if (n > 0)
-			buf_add(&output->text, chunk, (size_t)n);
-		explicit_bzero(chunk, sizeof(chunk));
-		if (output->text.full)
-			return -1;
-		if (n <= 0)
-			return n < 0 && errno == EAGAIN;
-	}
+	if (result->end == PROC_RUN_LATE)
+		return mem_printf(
+			"took longer than %s", duration_text(plugin->options->limit_ms, limit));
+	if (result->end != PROC_RUN_ENDED)
+		return mem_strdup("printed more than 1 MiB");
+	return result->status ? proc_run_code_text(proc_run_code(result)) : NULL;
 }
 
-static short credential_prepare_output(void *ctx)
-{
-	const struct output *output = ctx;
-
-	return output->fd >= 0 ? POLLIN : 0;
-}
-
-static int fail_much(struct kube_plugin *plugin, struct err *err)
-{
-	return credential_fail(plugin, "printed more than 1 MiB", err);
-}
-
-/* Handle the exit of the plugin. A child that it left may hold its output open, which is not waited
- * for. */
-static int credential_end(struct kube_plugin *plugin, int status, struct err *err)
-{
-	AUTO_KUBE_MADE struct kube_made made = {0};
-	AUTO_ERR struct err error = {0};
-
-	plugin->pid = 0;
-	if (plugin->errors.fd >= 0)
-		credential_read_output(&plugin->errors);
-	if (plugin->out.fd >= 0 && credential_read_output(&plugin->out) < 0)
-		return fail_much(plugin, err);
-	if (status != 0) {
-		char name[8];
-		AUTO_FREE char *why = status > 128
-					      ? mem_printf("was killed by SIG%s",
-							proc_signal_name(status - 128, name))
-					      : mem_printf("failed with exit status %d", status);
-		return credential_fail(plugin, why, err);
-	}
-	credential_close_output(&plugin->out);
-	credential_close_output(&plugin->errors);
-	const struct kube_access *access = plugin->options->access;
-	int r = kube_plugin_parse(
-		plugin->out.text.data, plugin->out.text.len, access, &made, &error);
-	if (r < 0)
-		kube_hint_version(access->context, "does it log in?", &error);
-	return plugin->end(plugin->ctx, r, &made, &error, err);
-}
-
-static int credential_poll(void *ctx, struct err *err);
-
-static void credential_poll_later(struct kube_plugin *plugin)
-{
-	int64_t at_ms = clock_ms() + backoff_ms(++plugin->n_polls, POLL_FIRST_MS, POLL_MAX_MS);
-
-	if (at_ms > plugin->deadline_ms)
-		at_ms = plugin->deadline_ms;
-	plugin->timer = loop_add_timer(plugin->options->loop, at_ms, credential_poll, plugin);
-}
-
-static int credential_poll(void *ctx, struct err *err)
+static int credential_on_end(void *ctx, const struct proc_run_result *result, struct err *err)
 {
 	struct kube_plugin *plugin = ctx;
-	int status = 0;
+	const struct kube_access *access = plugin->options->access;
+	AUTO_KUBE_MADE struct kube_made made = {0};
+	AUTO_FREE char *why = credential_why(plugin, result);
+	AUTO_ERR struct err error = {0};
 
-	plugin->timer = NULL;
-	pid_t r = waitpid(plugin->pid, &status, WNOHANG);
-	if (r == plugin->pid)
-		return credential_end(plugin,
-			(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)), err);
-	/* With SIGCHLD ignored it is not known how it ended; it is no success. */
-	if (r < 0 && errno != EINTR)
-		return credential_end(plugin, 127, err);
-	if (clock_ms() >= plugin->deadline_ms) {
-		char limit[32];
-		AUTO_FREE char *why = mem_printf(
-			"took longer than %s", duration_text(plugin->options->limit_ms, limit));
-
-		return credential_fail(plugin, why, err);
-	}
-	credential_poll_later(plugin);
-	return 0;
-}
-
-static int credential_on_output(void *ctx, short revents UNUSED, struct err *err)
-{
-	struct output *output = ctx;
-	struct kube_plugin *plugin = output->plugin;
-
-	int r = credential_read_output(output);
+	int r = why ? kube_plugin_error(access, why, &error)
+		    : kube_plugin_parse(result->out->data, result->out->len, access, &made, &error);
 	if (r < 0)
-		return fail_much(plugin, err);
-	if (r > 0)
-		return 0;
-	credential_close_output(output);
-	if (output != &plugin->out)
-		return 0;
-	/* A plugin that has closed its output is about to exit. */
-	plugin->n_polls = 0;
-	loop_remove_timer(plugin->options->loop, plugin->timer);
-	credential_poll_later(plugin);
-	return 0;
+		kube_hint_version(access->context, "does it log in?", &error);
+	if (why)
+		credential_add_lines(result->errors, &error);
+	return plugin->end(plugin->ctx, r, &made, &error, err);
 }
 
 static int note_due(void *ctx, struct err *err UNUSED)
@@ -841,27 +690,6 @@ static int note_due(void *ctx, struct err *err UNUSED)
  * The start
  */
 
-static int open_output(
-	struct kube_plugin *plugin, struct output *output, size_t max, int *ret_fd, struct err *err)
-{
-	int fds[2];
-	int r = os_pipe(fds, 0);
-
-	if (r < 0)
-		return err_set_errno(err, E_KUBE_PLUGIN, -r, "cannot make a pipe");
-	output->fd = fds[0];
-	*ret_fd = fds[1];
-	/* Never moved: wiped as a whole. */
-	buf_init(&output->text, max);
-	buf_reserve(&output->text, max);
-	if (fcntl(output->fd, F_SETFL, O_NONBLOCK) < 0)
-		return err_set_errno(err, E_KUBE_PLUGIN, errno, "cannot prepare a pipe");
-	static const struct loop_fd_ops ops = {
-		.prepare = credential_prepare_output, .dispatch = credential_on_output};
-	output->source = loop_add_fd(plugin->options->loop, output->fd, &ops, output);
-	return 0;
-}
-
 static void make_words(const struct kube_plugin *plugin, struct strv *argv, struct strv *env)
 {
 	const struct kube_exec *exec = plugin->exec;
@@ -878,45 +706,47 @@ static void make_words(const struct kube_plugin *plugin, struct strv *argv, stru
 	env_set(env, pair, false);
 }
 
-static int credential_spawn(struct kube_plugin *plugin, struct err *err)
+static int credential_fail_start(
+	const struct kube_plugin *plugin, const struct err *error, struct err *err)
 {
-	AUTO_STRV struct strv argv = {0}, env = {0};
-	AUTO_FD int out = -1, errors = -1;
-	int tty_fd = plugin->interactive ? plugin->options->plugin.tty_fd : -1;
-	struct proc_spec spec = {.stdin_fd = tty_fd, .stderr_fd = tty_fd};
-
-	make_words(plugin, &argv, &env);
-	spec.argv = (const char *const *)argv.v;
-	spec.env = (const char *const *)env.v;
-	spec.new_session = !plugin->interactive;
-	int r = open_output(plugin, &plugin->out, KUBE_PLUGIN_OUT_MAX, &out, err);
-	/* The stderr of an interactive plugin is the terminal. */
-	if (r == 0 && !plugin->interactive)
-		r = open_output(plugin, &plugin->errors, ERRORS_KEPT, &errors, err);
-	if (r < 0)
-		return r;
-	spec.stdout_fd = out;
-	if (!plugin->interactive)
-		spec.stderr_fd = errors;
-	AUTO_ERR struct err error = {0};
-	if (proc_spawn(&spec, &plugin->pid, &error) == 0)
-		return 0;
-	/* A file that is there may lack what it is run by. */
-	bool is_missing = str_ends(error.message, strerror(ENOENT)) && error.n_evidence == 0;
-	AUTO_FREE char *why = is_missing ? mem_strdup("is not installed")
-					 : mem_printf("does not start: %s", error.message);
-	kube_plugin_error(plugin->options->access, why, err);
-	for (size_t i = 0; i < error.n_evidence; i++)
-		err_evidence(err, "%s", error.evidence[i]);
 	const struct kube_exec *exec = plugin->exec;
+	/* A file that is there may lack what it is run by. */
+	bool is_missing = str_ends(error->message, strerror(ENOENT)) && error->n_evidence == 0;
+	AUTO_FREE char *why = is_missing ? mem_strdup("is not installed")
+					 : mem_printf("does not start: %s", error->message);
 	const char *hint = exec->install_hint;
 	AUTO_FREE char *words = kube_words(hint ? hint : "", hint ? strlen(hint) : 0, HINT_MAX);
 
+	kube_plugin_error(plugin->options->access, why, err);
+	for (size_t i = 0; i < error->n_evidence; i++)
+		err_evidence(err, "%s", error->evidence[i]);
 	if (*words)
-		err_hint(err, "%s", words);
-	else
-		err_hint(err, "install %s, or correct exec: in %s", exec->command, exec->file);
-	return -ERR_AUTH;
+		return err_hint(err, "%s", words);
+	return err_hint(err, "install %s, or correct exec: in %s", exec->command, exec->file);
+}
+
+/* The stdin and stderr of an interactive plugin are the terminal. It runs in our session. */
+static int credential_spawn(struct kube_plugin *plugin, struct err *err)
+{
+	const struct kube_credential_options *options = plugin->options;
+	AUTO_STRV struct strv argv = {0}, env = {0};
+	AUTO_ERR struct err error = {0};
+	int tty_fd = plugin->interactive ? options->plugin.tty_fd : -1;
+
+	make_words(plugin, &argv, &env);
+	const struct proc_run_spec spec = {.argv = (const char *const *)argv.v,
+		.env = (const char *const *)env.v,
+		.stdin_fd = tty_fd,
+		.stderr_fd = tty_fd,
+		.out_max = KUBE_PLUGIN_OUT_MAX,
+		.errors_max = plugin->interactive ? 0 : ERRORS_KEPT,
+		.timeout_ms = plugin->interactive ? -1 : options->limit_ms,
+		.has_terminal = plugin->interactive,
+		.is_secret = true};
+	if (proc_run_start(options->loop, &spec, credential_on_end, plugin, &plugin->run, &error) <
+		0)
+		return credential_fail_start(plugin, &error, err);
+	return 0;
 }
 
 static int check_terminal(const struct kube_plugin *plugin, struct err *err)
@@ -937,11 +767,8 @@ static int kube_plugin_start(const struct kube_credential_options *options, kube
 	*plugin = (struct kube_plugin){.options = options,
 		.exec = exec,
 		.interactive = exec->interactive != KUBE_EXEC_NEVER && options->plugin.tty_fd >= 0,
-		.out = {.plugin = plugin, .fd = -1},
-		.errors = {.plugin = plugin, .fd = -1, .keep_last = true},
 		.end = end_fn,
 		.ctx = ctx};
-	plugin->deadline_ms = plugin->interactive ? INT64_MAX : clock_deadline(options->limit_ms);
 	int r = check_terminal(plugin, err);
 	if (r == 0)
 		r = credential_spawn(plugin, err);
@@ -952,7 +779,6 @@ static int kube_plugin_start(const struct kube_credential_options *options, kube
 	if (options->note)
 		plugin->note_timer =
 			loop_add_timer(options->loop, clock_ms() + NOTE_MS, note_due, plugin);
-	credential_poll_later(plugin);
 	*ret = plugin;
 	return 0;
 }

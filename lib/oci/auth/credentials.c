@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oci/auth/credentials.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/data/json.h"
 #include "base/loop/proc.h"
+#include "base/loop/proc_run.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
-#include "base/os/os.h"
 #include "base/util/clock.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
@@ -740,14 +734,9 @@ static void credentials_add_words(const char *text, struct err *err)
 
 static int fail_status(const char *text, int status, const char *name, struct err *err)
 {
-	char signal[8];
+	AUTO_FREE char *how = proc_run_code_text(status);
 
-	if (status > 128)
-		err_set(err, E_REGISTRY_HELPER, "docker-credential-%s was killed by SIG%s", name,
-			proc_signal_name(status - 128, signal));
-	else
-		err_set(err, E_REGISTRY_HELPER, "docker-credential-%s failed with exit status %d",
-			name, status);
+	err_set(err, E_REGISTRY_HELPER, "docker-credential-%s %s", name, how);
 	credentials_add_words(text, err);
 	return -(int)err_info(E_REGISTRY_HELPER)->code;
 }
@@ -808,230 +797,69 @@ int credential_helper_parse(const char *text, size_t len, int exit_status, const
  * The process
  */
 
-/* How long to wait between two polls whether it has ended; each is twice the one before. */
-enum { POLL_FIRST_MS = 1, POLL_MAX_MS = 100 };
-
 struct helper {
-	struct loop *loop;
 	char *name;
-	pid_t pid; /* 0: waited for */
-	int fd;
-	struct loop_fd *source;
-	struct loop_timer *timer;
-	int64_t limit_ms, deadline_ms;
-	unsigned n_polls;
-	struct buf out;
+	int64_t limit_ms;
+	struct proc_run *run;
 	helper_end_fn *end;
 	void *ctx;
 };
-
-static void kill_group(struct helper *helper)
-{
-	if (helper->pid <= 0)
-		return;
-	kill(-helper->pid, SIGKILL);
-	while (waitpid(helper->pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	helper->pid = 0;
-}
-
-static void credentials_close_output(struct helper *helper)
-{
-	loop_remove_fd(helper->loop, TAKE(helper->source));
-	if (helper->fd >= 0)
-		close(take_fd(&helper->fd));
-}
 
 void helper_free(struct helper *helper)
 {
 	if (!helper)
 		return;
-	kill_group(helper);
-	credentials_close_output(helper);
-	loop_remove_timer(helper->loop, helper->timer);
-	secret_buf_done(&helper->out);
+	proc_run_free(helper->run);
 	free(helper->name);
 	free(helper);
 }
 
-static int credentials_fail(struct helper *helper, const char *why, struct err *err)
+static int credentials_end(void *ctx, const struct proc_run_result *result, struct err *err)
 {
-	AUTO_ERR struct err error = {0};
-
-	kill_group(helper);
-	credentials_close_output(helper);
-	int r = credentials_fail_response(helper->name, why, &error);
-	return helper->end(helper->ctx, r, NULL, &error, err);
-}
-
-/* 1: there may be more, 0: its end, -1: too much. */
-static int credentials_read_output(struct helper *helper)
-{
-	char chunk[4096];
-
-	for (;;) {
-		ssize_t n = read(helper->fd, chunk, sizeof(chunk));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n > 0)
-			buf_add(&helper->out, chunk, (size_t)n);
-		secret_wipe(chunk, sizeof(chunk));
-		if (helper->out.full)
-			return -1;
-		if (n <= 0)
-			return n < 0 && errno == EAGAIN;
-	}
-}
-
-static int exit_status(int status)
-{
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-/* The helper has ended. Do not wait for a child that it left and that may hold its output open. */
-static int credentials_end(struct helper *helper, int status, struct err *err)
-{
+	struct helper *helper = ctx;
 	AUTO_CREDENTIAL struct credential login = {0};
 	AUTO_ERR struct err error = {0};
+	char limit[32];
+	int r;
 
-	helper->pid = 0;
-	if (helper->fd >= 0 && credentials_read_output(helper) < 0)
-		return credentials_fail(helper, "printed more than dlrun accepts", err);
-	credentials_close_output(helper);
-	int r = credential_helper_parse(
-		helper->out.data, helper->out.len, status, helper->name, &login, &error);
-	return helper->end(helper->ctx, r, &login, &error, err);
-}
-
-static int credentials_poll(void *ctx, struct err *err);
-
-static void credentials_poll_later(struct helper *helper)
-{
-	int64_t at_ms = clock_ms() + backoff_ms(++helper->n_polls, POLL_FIRST_MS, POLL_MAX_MS);
-
-	if (at_ms > helper->deadline_ms)
-		at_ms = helper->deadline_ms;
-	helper->timer = loop_add_timer(helper->loop, at_ms, credentials_poll, helper);
-}
-
-static int credentials_poll(void *ctx, struct err *err)
-{
-	struct helper *helper = ctx;
-	int status = 0;
-
-	helper->timer = NULL;
-	pid_t r = waitpid(helper->pid, &status, WNOHANG);
-	if (r == helper->pid)
-		return credentials_end(helper, exit_status(status), err);
-	/* With SIGCHLD ignored it is not known how it ended; it is no success. */
-	if (r < 0 && errno != EINTR)
-		return credentials_end(helper, 127, err);
-	if (clock_ms() >= helper->deadline_ms) {
-		char limit[32];
+	if (result->end == PROC_RUN_ENDED) {
+		r = credential_helper_parse(result->out->data, result->out->len,
+			proc_run_code(result), helper->name, &login, &error);
+	} else if (result->end == PROC_RUN_LATE) {
 		AUTO_FREE char *why =
 			mem_printf("took longer than %s", duration_text(helper->limit_ms, limit));
-		return credentials_fail(helper, why, err);
+		r = credentials_fail_response(helper->name, why, &error);
+	} else {
+		r = credentials_fail_response(
+			helper->name, "printed more than dlrun accepts", &error);
 	}
-	credentials_poll_later(helper);
-	return 0;
-}
-
-static short credentials_prepare_output(void *ctx)
-{
-	const struct helper *helper = ctx;
-
-	return helper->fd >= 0 ? POLLIN : 0;
-}
-
-static int credentials_on_output(void *ctx, short revents UNUSED, struct err *err)
-{
-	struct helper *helper = ctx;
-
-	int r = credentials_read_output(helper);
-	if (r < 0)
-		return credentials_fail(helper, "printed more than dlrun accepts", err);
-	if (r > 0)
-		return 0;
-	/* A helper that has closed its output is about to end. */
-	credentials_close_output(helper);
-	helper->n_polls = 0;
-	loop_remove_timer(helper->loop, helper->timer);
-	credentials_poll_later(helper);
-	return 0;
-}
-
-/* A pipe that the key waits in, so that a helper that reads nothing blocks nothing. */
-static int make_input(const char *key, int *ret_fd, struct err *err)
-{
-	AUTO_FREE char *line = mem_printf("%s\n", key);
-	int fds[2];
-	int r = os_pipe(fds, 0);
-
-	if (r < 0)
-		return err_set_errno(err, E_REGISTRY_HELPER, -r, "cannot make a pipe");
-	r = fcntl(fds[1], F_SETFL, O_NONBLOCK) < 0 ? -1 : 0;
-	if (r == 0 && write(fds[1], line, strlen(line)) != (ssize_t)strlen(line))
-		r = -1;
-	close(fds[1]);
-	if (r == 0) {
-		*ret_fd = fds[0];
-		return 0;
-	}
-	close(fds[0]);
-	return err_set(err, E_REGISTRY_HELPER, "cannot pass the registry's name on to a helper");
-}
-
-static int credentials_spawn(struct helper *helper, const struct helper_spec *what, struct err *err)
-{
-	const char *argv[] = {what->program, "get", NULL};
-	struct proc_spec spec = {
-		.argv = argv, .env = what->env, .stderr_fd = -1, .new_session = true};
-	AUTO_FD int input = -1;
-	int fds[2];
-
-	int r = make_input(what->key, &input, err);
-	if (r < 0)
-		return r;
-	r = os_pipe(fds, 0);
-	if (r < 0)
-		return err_set_errno(err, E_REGISTRY_HELPER, -r, "cannot make a pipe");
-	AUTO_FD int output = fds[1];
-	helper->fd = fds[0];
-	if (fcntl(helper->fd, F_SETFL, O_NONBLOCK) < 0)
-		return err_set_errno(err, E_REGISTRY_HELPER, errno, "cannot prepare a pipe");
-	spec.stdin_fd = input;
-	spec.stdout_fd = output;
-	AUTO_ERR struct err error = {0};
-	if (proc_spawn(&spec, &helper->pid, &error) < 0)
-		return err_set(err, E_REGISTRY_HELPER, "docker-credential-%s: %s", helper->name,
-			error.message);
-	return 0;
+	return helper->end(helper->ctx, r, &login, &error, err);
 }
 
 int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_fn *end_fn,
 	void *ctx, struct helper **ret, struct err *err)
 {
 	struct helper *helper = mem_alloc(1, sizeof(*helper));
+	AUTO_FREE char *line = mem_printf("%s\n", spec->key);
+	AUTO_ERR struct err error = {0};
+	const struct proc_run_spec program = {
+		.argv = (const char *const[]){spec->program, "get", NULL},
+		.env = spec->env,
+		.input = line,
+		.out_max = CREDENTIAL_HELPER_OUT_MAX,
+		.stderr_fd = -1,
+		.timeout_ms = spec->limit_ms,
+		.is_secret = true};
 
-	*helper = (struct helper){.loop = loop,
-		.name = mem_strdup(spec->name),
-		.fd = -1,
+	*helper = (struct helper){.name = mem_strdup(spec->name),
 		.limit_ms = spec->limit_ms,
-		.deadline_ms = clock_deadline(spec->limit_ms),
 		.end = end_fn,
 		.ctx = ctx};
-	buf_init(&helper->out, CREDENTIAL_HELPER_OUT_MAX);
-	buf_reserve(&helper->out, CREDENTIAL_HELPER_OUT_MAX); /* never moved: wiped as a whole */
-	int r = credentials_spawn(helper, spec, err);
-	if (r < 0) {
+	if (proc_run_start(loop, &program, credentials_end, helper, &helper->run, &error) < 0) {
 		helper_free(helper);
-		return r;
+		return err_set(err, E_REGISTRY_HELPER, "docker-credential-%s: %s", spec->name,
+			error.message);
 	}
-	static const struct loop_fd_ops ops = {
-		.prepare = credentials_prepare_output, .dispatch = credentials_on_output};
-	helper->source = loop_add_fd(loop, helper->fd, &ops, helper);
-	credentials_poll_later(helper);
 	*ret = helper;
 	return 0;
 }

@@ -83,18 +83,20 @@ static void call_argv(const char *const *argv, const char *const *env, size_t le
 	struct result *result)
 {
 	struct loop *loop = loop_new();
-	struct provider *provider = provider_exec_new(loop, argv, env);
+	struct provider_programs *programs = provider_programs_new(1);
+	struct provider *provider = provider_exec_new(loop, programs, "name", argv, env);
 	struct loop_wait wait = {.loop = loop, .n_open = 1};
 	AUTO_JSON struct json *request = request_of(len);
 	AUTO_ERR struct err err = {0};
 
-	assert_string_equal(provider_name(provider), argv[0]);
+	assert_string_equal(provider_name(provider), "name");
 	*result = (struct result){.wait = &wait};
 	provider_start(provider, request, clock_deadline(ms), on_done, result);
 	assert_int_equal(result->n_done, 0);
 	assert_int_equal(loop_wait_run(&wait, &err), 0);
 	assert_int_equal(result->n_done, 1);
 	provider_free(provider);
+	provider_programs_free(programs);
 	loop_free(loop);
 }
 
@@ -370,12 +372,14 @@ static void test_nothing_is_inherited(void **state)
  * Several calls
  */
 
-enum { CALLS = 40 };
+enum { CALLS = 40, AT_ONCE = 8 };
 
 static void test_many_at_once(void **state)
 {
 	struct loop *loop = loop_new();
-	struct provider *provider = provider_exec_new(loop, (const char *[]){"cat", NULL}, NULL);
+	struct provider_programs *programs = provider_programs_new(AT_ONCE);
+	struct provider *provider =
+		provider_exec_new(loop, programs, "cat", (const char *[]){"cat", NULL}, NULL);
 	struct loop_wait wait = {.loop = loop, .n_open = CALLS};
 	struct result results[CALLS] = {0};
 
@@ -392,61 +396,163 @@ static void test_many_at_once(void **state)
 		result_done(&results[i]);
 	}
 	provider_free(provider);
+	provider_programs_free(programs);
 	loop_free(loop);
 }
 
 static const char hanging[] = "echo $$ > $1/pid.new; mv $1/pid.new $1/pid; exec sleep 1000";
 
-/* A call whose program runs. */
-static struct provider_call *start_hanging(
-	struct loop *loop, struct provider **ret, struct result *result)
+/* Providers whose programs run one at a time, and a call of the first, which hangs. */
+struct queue {
+	struct loop *loop;
+	struct provider_programs *programs;
+	struct provider *providers[2];
+	struct provider_call *hangs;
+	struct result result;
+};
+
+static struct provider *provider_of(struct queue *queue, const char *script)
+{
+	return provider_exec_new(queue->loop, queue->programs, "name",
+		(const char *[]){"sh", "-c", script, "provider", tmp, NULL}, NULL);
+}
+
+static struct provider_call *queue_call(struct queue *queue, int at, int64_t ms, struct result *ret)
 {
 	AUTO_JSON struct json *request = json_object();
 
-	*ret = provider_exec_new(
-		loop, (const char *[]){"sh", "-c", hanging, "provider", tmp, NULL}, NULL);
-	struct provider_call *call_of =
-		provider_start(*ret, request, clock_deadline(LONG_MS), on_done, result);
+	return provider_start(queue->providers[at], request, clock_deadline(ms), on_done, ret);
+}
+
+static void queue_open(struct queue *ret, const char *other)
+{
+	*ret = (struct queue){.loop = loop_new(), .programs = provider_programs_new(1)};
+	ret->providers[0] = provider_of(ret, hanging);
+	ret->providers[1] = provider_of(ret, other);
+	ret->hangs = queue_call(ret, 0, LONG_MS, &ret->result);
 	UNTIL(is_there("pid"));
-	return call_of;
+}
+
+static void queue_close(struct queue *queue)
+{
+	assert_int_equal(queue->result.n_done, 0);
+	provider_free(queue->providers[0]);
+	provider_free(queue->providers[1]);
+	provider_programs_free(queue->programs);
+	loop_free(queue->loop);
 }
 
 static void test_a_cancelled_call(void **state)
 {
-	struct loop *loop = loop_new();
-	struct provider *provider;
-	struct result result = {0};
-	struct provider_call *call_of = start_hanging(loop, &provider, &result);
+	struct queue queue;
 
-	provider_cancel(call_of);
+	queue_open(&queue, "");
+	provider_cancel(queue.hangs);
 	/* The loop has nothing to wait for when the program has ended. */
-	assert_int_equal(loop_run(loop, NULL), 0);
-	assert_int_equal(result.n_done, 0);
+	assert_int_equal(loop_run(queue.loop, NULL), 0);
 	assert_true(kill(pid_in("pid"), 0) < 0);
-	provider_free(provider);
-	loop_free(loop);
+	queue_close(&queue);
 	provider_cancel(NULL);
 }
 
 static void test_calls_that_are_left(void **state)
 {
-	struct loop *loop = loop_new();
-	struct provider *provider;
-	struct result result = {0};
-	struct provider_call *call_of = start_hanging(loop, &provider, &result);
-	AUTO_JSON struct json *request = json_object();
+	struct queue queue;
 
-	provider_start(provider, request, INT64_MAX, on_done, &result);
-	provider_cancel(call_of);
-	provider_free(provider);
+	queue_open(&queue, "");
+	queue_call(&queue, 0, LONG_MS, &queue.result);
+	queue_call(&queue, 1, LONG_MS, &queue.result);
+	provider_cancel(queue.hangs);
+	queue_close(&queue);
 	assert_true(kill(pid_in("pid"), 0) < 0);
-	assert_int_equal(loop_run(loop, NULL), 0);
-	assert_int_equal(result.n_done, 0);
-	loop_free(loop);
 	provider_free(NULL);
 }
 
+/* Of two providers, in their order; each takes away what only one can have. */
+static void test_calls_that_wait(void **state)
+{
+	struct loop *loop = loop_new();
+	struct queue queue = {.loop = loop, .programs = provider_programs_new(1)};
+	struct loop_wait wait = {.loop = loop, .n_open = CALLS};
+	struct result results[CALLS] = {0};
+	AUTO_FREE char *path = fs_join(tmp, "order");
+	AUTO_BUF struct buf order = {0}, wanted = buf_with(1 << 16);
+
+	for (int i = 0; i < 2; i++)
+		queue.providers[i] = provider_of(&queue,
+			"read -r line; mkdir $1/busy || exit 1; echo $line >> $1/order; "
+			"rmdir $1/busy; echo '{}'");
+	for (int i = 0; i < CALLS; i++) {
+		AUTO_JSON struct json *request = json_object();
+
+		json_set_int(request, "n", i);
+		buf_addf(&wanted, "{n:%d}\n", i);
+		results[i].wait = &wait;
+		provider_start(queue.providers[i % 2], request, INT64_MAX, on_done, &results[i]);
+	}
+	assert_int_equal(loop_wait_run(&wait, NULL), 0);
+	for (int i = 0; i < CALLS; i++) {
+		assert_non_null(results[i].response);
+		result_done(&results[i]);
+	}
+	assert_int_equal(fs_read(path, 1 << 16, &order, NULL, NULL), 0);
+	for (char *s = order.data; (s = strchr(s, '"'));)
+		memmove(s, s + 1, strlen(s));
+	assert_string_equal(order.data, wanted.data);
+	queue_close(&queue);
+}
+
+/* The time of a program begins with it, and a call that is given up before leaves no trace. */
+static void test_the_time_of_calls_that_wait(void **state)
+{
+	struct queue queue;
+	AUTO_RESULT struct result waits = {0}, cancelled = {0};
+
+	queue_open(&queue, ": >> $1/begun; exec sleep 1000");
+	struct provider_call *given_up = queue_call(&queue, 1, LONG_MS, &cancelled);
+	queue_call(&queue, 1, 1, &waits);
+	assert_int_equal(loop_pause(queue.loop, 100, NULL, NULL), 0);
+	assert_int_equal(waits.n_done, 0);
+	provider_cancel(given_up);
+	assert_false(is_there("begun"));
+	provider_cancel(queue.hangs);
+	assert_int_equal(loop_run(queue.loop, NULL), 0);
+	assert_int_equal(waits.n_done, 1);
+	assert_true(str_starts(waits.text, "it took longer than "));
+	assert_int_equal(cancelled.n_done, 0);
+	queue_close(&queue);
+}
+
+static int refuse(void *ctx, struct err *err)
+{
+	(void)ctx;
+	return err_set(err, E_SCALE_LEASE, "it may not begin");
+}
+
+static void test_a_call_that_may_not_begin(void **state)
+{
+	struct queue queue;
+	AUTO_RESULT struct result refused = {0}, next = {0};
+
+	queue_open(&queue, "echo begun >> $1/begun; echo '{}'");
+	provider_may_begin(queue.hangs, refuse);
+	provider_may_begin(queue_call(&queue, 1, LONG_MS, &refused), refuse);
+	queue_call(&queue, 1, INT64_MAX, &next);
+	provider_cancel(queue.hangs);
+	assert_int_equal(loop_run(queue.loop, NULL), 0);
+	assert_int_equal(refused.n_done, 1);
+	assert_true(refused.is_unknown);
+	assert_string_equal(refused.text, "it may not begin");
+	assert_non_null(next.response);
+	AUTO_FREE char *path = fs_join(tmp, "begun");
+	AUTO_BUF struct buf begun = {0};
+	assert_int_equal(fs_read(path, 64, &begun, NULL, NULL), 0);
+	assert_string_equal(begun.data, "begun\n");
+	queue_close(&queue);
+}
+
 struct chain {
+	struct provider_programs *programs;
 	struct provider *provider;
 	struct loop *loop;
 	int left;
@@ -471,10 +577,13 @@ static void test_calls_from_within_the_end(void **state)
 	struct chain chain = {.loop = loop_new(), .left = 3};
 	AUTO_JSON struct json *request = json_object();
 
-	chain.provider = provider_exec_new(chain.loop, (const char *[]){"cat", NULL}, NULL);
+	chain.programs = provider_programs_new(1);
+	chain.provider = provider_exec_new(
+		chain.loop, chain.programs, "cat", (const char *[]){"cat", NULL}, NULL);
 	provider_start(chain.provider, request, INT64_MAX, on_chain, &chain);
 	assert_int_equal(loop_run(chain.loop, NULL), 0);
 	assert_int_equal(chain.left, -1);
+	provider_programs_free(chain.programs);
 	loop_free(chain.loop);
 }
 
@@ -502,6 +611,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_many_at_once, start, end),
 		cmocka_unit_test_setup_teardown(test_a_cancelled_call, start, end),
 		cmocka_unit_test_setup_teardown(test_calls_that_are_left, start, end),
+		cmocka_unit_test_setup_teardown(test_calls_that_wait, start, end),
+		cmocka_unit_test_setup_teardown(test_the_time_of_calls_that_wait, start, end),
+		cmocka_unit_test_setup_teardown(test_a_call_that_may_not_begin, start, end),
 		cmocka_unit_test_setup_teardown(test_calls_from_within_the_end, start, end),
 	};
 

@@ -173,8 +173,8 @@ static void report_reasons(
 			AUTO_FREE char *name =
 				report_plain(reason->gang >= 0 ? model->gangs.v[reason->gang].name
 							       : model->pods.v[reason->pod].name);
-			buf_addf(out, "\n%" PRId64 " %s %s not helped (%s%s", left,
-				left == 1 ? "pod" : "pods", left == 1 ? "is" : "are", name,
+			buf_addf(out, "%s%" PRId64 " %s %s not helped (%s%s", out->len ? "\n" : "",
+				left, left == 1 ? "pod" : "pods", left == 1 ? "is" : "are", name,
 				left > 1 && reason->gang < 0 ? ", …" : "");
 			report_amounts(model, &model->shapes.v[reason->shape].request, out);
 			buf_adds(out, "):\n");

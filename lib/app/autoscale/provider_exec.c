@@ -80,8 +80,7 @@ static char *provider_exec_read(const struct exec_call *call, const struct proc_
 	char limit[32];
 
 	if (result->end == PROC_RUN_LATE)
-		how = mem_printf("it took longer than %s%s", duration_text(call->limit_ms, limit),
-			result->is_stuck ? ", and cannot be killed" : "");
+		how = mem_printf("it took longer than %s", duration_text(call->limit_ms, limit));
 	else if (result->end == PROC_RUN_TOO_MUCH)
 		how = mem_strdup("it printed more than 8 MiB");
 	else if (result->status != 0)
@@ -92,6 +91,8 @@ static char *provider_exec_read(const struct exec_call *call, const struct proc_
 	if (!how)
 		return NULL;
 	buf_adds(&text, how);
+	if (result->is_stuck)
+		buf_adds(&text, ", and cannot be killed");
 	provider_exec_last_line(result->errors, &text);
 	return buf_take(&text);
 }

@@ -200,6 +200,20 @@ static bool supply_is_known(const struct supply_source *source)
 	return source->seen_ms && clock_ms() - source->seen_ms <= SUPPLY_KEEP_MS;
 }
 
+/* The same program with other arguments, whose groups may have the same ids and are not known;
+ * NULL: there is none. */
+static const struct supply_source *supply_unknown_twin(const struct supply_source *source)
+{
+	if (source->wanted->kind != SETTINGS_EXEC)
+		return NULL;
+	vec_foreach (const struct supply_source, other, &source->supply->sources)
+		if (other != source && other->wanted->kind == SETTINGS_EXEC &&
+			str_eq(other->wanted->words.v[0], source->wanted->words.v[0]) &&
+			!supply_is_known(other))
+			return other;
+	return NULL;
+}
+
 void supply_take(struct supply *supply, struct scale_model *model)
 {
 	vec_foreach (struct supply_source, source, &supply->sources) {
@@ -213,6 +227,14 @@ void supply_take(struct supply *supply, struct scale_model *model)
 			strv_addf(&model->remarks, "provider %s: %s", name, why);
 		if (!supply_is_known(source))
 			continue;
+		const struct supply_source *twin = supply_unknown_twin(source);
+		if (twin) {
+			strv_addf(&model->remarks,
+				"provider %s: not used before the groups of %s are known, which may "
+				"have the same ids",
+				name, provider_name(twin->provider));
+			continue;
+		}
 		AUTO_FREE char *silent = mem_printf("its provider does not respond: %s", why);
 		supply_take_groups(source, is_silent ? silent : NULL, model);
 		supply_take_remarks(source, model);

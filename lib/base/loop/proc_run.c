@@ -21,7 +21,10 @@ enum {
 	RUN_POLL_FIRST_MS = 1, /* between two polls whether it has ended */
 	RUN_POLL_MAX_MS = 100,
 	RUN_STUCK_MS = 1000, /* a process that SIGKILL does not end is not waited for */
+	RUN_STUCK_MAX = 64,
 };
+/* Processes that were left alone as stuck: they are waited for when they have ended after all. */
+static pid_t stuck[RUN_STUCK_MAX];
 
 struct proc_pipe {
 	struct proc_run *run;
@@ -260,16 +263,38 @@ void proc_run_leave(struct proc_run *run)
 	free(run);
 }
 
+static void proc_run_reap_stuck(void)
+{
+	for (size_t i = 0; i < RUN_STUCK_MAX; i++) {
+		pid_t pid = stuck[i] ? waitpid(stuck[i], NULL, WNOHANG) : 0;
+		if (pid > 0 || (pid < 0 && errno == ECHILD))
+			stuck[i] = 0;
+	}
+}
+
+/* A process that finds no room stays a zombie until this one ends. */
+static void proc_run_abandon(pid_t pid)
+{
+	size_t i = 0;
+
+	while (i < RUN_STUCK_MAX && stuck[i])
+		i++;
+	if (i < RUN_STUCK_MAX)
+		stuck[i] = pid;
+	proc_run_reap_stuck();
+}
+
 void proc_run_free(struct proc_run *run)
 {
 	if (!run)
 		return;
 	if (run->pid) {
 		proc_run_kill(run, SIGKILL);
-		/* A process that cannot be killed is left to init. */
-		while (waitpid(run->pid, NULL, run->result.is_stuck ? WNOHANG : 0) < 0 &&
-			errno == EINTR)
-			;
+		if (run->result.is_stuck)
+			proc_run_abandon(run->pid);
+		else
+			while (waitpid(run->pid, NULL, 0) < 0 && errno == EINTR)
+				;
 	}
 	proc_run_leave(run);
 }
@@ -333,6 +358,7 @@ int proc_run_start(struct loop *loop, const struct proc_run_spec *spec, proc_run
 {
 	AUTO_PROC_RUN struct proc_run *run = mem_alloc(1, sizeof(*run));
 
+	proc_run_reap_stuck();
 	*run = (struct proc_run){.loop = loop,
 		.in = {.run = run, .fd = -1},
 		.out = {.run = run, .fd = -1},

@@ -717,9 +717,12 @@ static int credential_fail_start(
 	const char *hint = exec->install_hint;
 	AUTO_FREE char *words = kube_words(hint ? hint : "", hint ? strlen(hint) : 0, HINT_MAX);
 
-	kube_plugin_error(plugin->options->access, why, err);
+	int r = kube_plugin_error(plugin->options->access, why, err);
 	for (size_t i = 0; i < error->n_evidence; i++)
 		err_evidence(err, "%s", error->evidence[i]);
+	/* Else it is this process that has no pipe or no memory. */
+	if (error->id != E_RUN_EXEC)
+		return r;
 	if (*words)
 		return err_hint(err, "%s", words);
 	return err_hint(err, "install %s, or correct exec: in %s", exec->command, exec->file);

@@ -270,8 +270,9 @@ static void objects_node(struct objects *o, const struct json *object, const str
 		if (node->group >= 0)
 			node->instance = mem_strdup(ids.v[i]);
 	}
-	if (!node->instance)
-		node->instance = mem_strdup(objects_instance(object));
+	/* The first id there is: a node without providerID has its name. */
+	if (!node->instance && ids.n)
+		node->instance = mem_strdup(ids.v[0]);
 	if (node->instance && node->group < 0)
 		objects_node_without_instance(o, object, node);
 	podspec_pairs(kube_at(object, "metadata.labels"), &node->labels);

@@ -13,8 +13,8 @@
 /* Waits until a failure is forgotten, and until a grow is dropped that is not repeated, or not to
  * be seen in the size of its group. */
 enum { MINUTE_MS = 60 * 1000, FORGET_MS = 24 * 60 * MINUTE_MS, STATE_REPEAT_MS = 2 * MINUTE_MS };
-/* A machine may have been a node for a while when nobody has looked for so long. All ids together
- * fit into a ConfigMap with the rest. */
+/* A machine may have been a node for a while when nobody has looked for so long, or for two turns.
+ * All ids together fit into a ConfigMap with the rest. */
 enum { STATE_AWAY_MS = 10 * MINUTE_MS, STATE_SIZE_MAX = 512 << 10 };
 
 /* Capacity comes back in minutes, quotas and configuration when a person has done something. */
@@ -390,10 +390,13 @@ static size_t state_size(const struct scale_state *state)
 	return size;
 }
 
-static void state_look_at_all(struct scale_state *state, const struct scale_model *model)
+static void state_look_at_all(
+	struct scale_state *state, const struct scale_model *model, int64_t every_ms)
 {
-	struct state_seen seen = {.is_away = model->now_ms - state->looked_ms > STATE_AWAY_MS,
-		.now_ms = model->now_ms};
+	int64_t turns_ms = 2 * every_ms + MINUTE_MS;
+	int64_t away_ms = turns_ms > STATE_AWAY_MS ? turns_ms : STATE_AWAY_MS;
+	struct state_seen seen = {
+		.is_away = model->now_ms - state->looked_ms > away_ms, .now_ms = model->now_ms};
 
 	vec_foreach (const struct scale_node, node, &model->nodes)
 		if (node->instance)
@@ -408,12 +411,13 @@ static void state_look_at_all(struct scale_state *state, const struct scale_mode
 	map_done(&seen.nodes);
 }
 
-void scale_state_settle(struct scale_state *state, const struct scale_model *model)
+void scale_state_settle(
+	struct scale_state *state, const struct scale_model *model, int64_t every_ms)
 {
 	AUTO_FREE int64_t *nodes = mem_alloc(model->groups.n + 1, sizeof(*nodes));
 	size_t kept = 0;
 
-	state_look_at_all(state, model);
+	state_look_at_all(state, model, every_ms);
 	vec_foreach (const struct scale_node, node, &model->nodes)
 		if (node->group >= 0 && !node->has_no_instance)
 			nodes[node->group]++;

@@ -90,8 +90,9 @@ void scale_state_fail(struct scale_state *state, const char *id, enum scale_fail
 /* Machines that are nodes are noted. Grows whose machines are nodes are over, and the failures
  * before them; those whose machines are none after limits.boot_ms have failed. A grow that was not
  * answered and is not asked for again is dropped, as is one whose group has been shrunk. Failures
- * are forgotten a day after their wait. */
-void scale_state_settle(struct scale_state *state, const struct scale_model *model);
+ * are forgotten a day after their wait. every_ms: from turn to turn. */
+void scale_state_settle(
+	struct scale_state *state, const struct scale_model *model, int64_t every_ms);
 /* Sets wait_until, failure and failure_text of the model's groups, and is_awaited of their
  * machines. */
 void scale_state_apply(const struct scale_state *state, struct scale_model *model);

@@ -301,11 +301,10 @@ static void test_a_node_without_provider_id(void **state UNUSED)
 {
 	AUTO_SCALE_MODEL struct scale_model model;
 
-	read_objects(
-		"{'groups': [{'id': 'g', 'provider': 'p', 'min': 0, 'max': 9, 'desired': 1,"
-		" 'instances': [{'id': 'there'}]}], 'nodes': ["
-		"{'metadata': {'name': 'gone', 'annotations': {'dlrun/group': 'g'}}},"
-		"{'metadata': {'name': 'of-nobody'}}]}",
+	read_objects("{'groups': [{'id': 'g', 'provider': 'p', 'min': 0, 'max': 9, 'desired': 1,"
+		     " 'instances': [{'id': 'there'}]}], 'nodes': ["
+		     "{'metadata': {'name': 'gone', 'annotations': {'dlrun/group': 'g'}}},"
+		     "{'metadata': {'name': 'of-nobody'}}]}",
 		&model);
 	assert_string_equal(model.nodes.v[0].instance, "gone");
 	assert_int_equal(model.nodes.v[0].group, 0);

@@ -13,7 +13,7 @@
 #include "core/autoscale/snapshot.h"
 #include "core/autoscale/state.h"
 
-enum { MINUTE = 60 * 1000 };
+enum { MINUTE = 60 * 1000, EVERY = 15 * 1000 };
 #define NOW (INT64_C(1795755600) * 1000)
 
 static void read_text(const char *text, struct scale_state *ret)
@@ -134,17 +134,17 @@ static void test_what_is_over_is_forgotten(void **state UNUSED)
 	model_with("gpu-a", 2, &model);
 	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", NOW);
 	scale_state_ask(&s, "gpu-a", 2, "one", NOW);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_string_equal(scale_state_find(&s, "gpu-a")->token, "one"); /* not answered */
 	scale_state_answer(&s, "gpu-a");
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_null(scale_state_find(&s, "gpu-a")); /* its nodes are there: the failures are over */
 	/* A group that is not there: its failure counts for a day after its wait. */
 	scale_state_fail(&s, "gone", SCALE_FAILED_QUOTA, "", model.now_ms);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_non_null(scale_state_find(&s, "gone"));
 	model.now_ms += INT64_C(26) * 60 * MINUTE;
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_null(scale_state_find(&s, "gone"));
 }
 
@@ -162,11 +162,11 @@ static void test_machines_that_do_not_come(void **state UNUSED)
 	scale_state_answer(&s, "gpu-a");
 	struct scale_state_group *group = scale_state_find(&s, "gpu-a");
 	assert_int_equal(group->due_ms, NOW - 20 * MINUTE);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_int_equal(group->due_to, 4);
 	assert_int_equal(group->due_ms, NOW - 10 * MINUTE);
 	model.now_ms += 16 * MINUTE;
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	group = scale_state_find(&s, "gpu-a");
 	assert_null(group->token);
 	assert_int_equal(group->failure, SCALE_FAILED_OTHER);
@@ -180,15 +180,15 @@ static void test_grows_that_are_dropped(void **state UNUSED)
 
 	model_with("gpu-a", 0, &model);
 	scale_state_ask(&s, "gpu-a", 2, "one", NOW);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_non_null(scale_state_find(&s, "gpu-a"));
 	model.now_ms += 3 * MINUTE;
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_null(scale_state_find(&s, "gpu-a"));
 	scale_state_ask(&s, "gpu-a", 2, "two", model.now_ms);
 	scale_state_answer(&s, "gpu-a");
 	model.now_ms += 3 * MINUTE;
-	scale_state_settle(&s, &model); /* its size is 0 */
+	scale_state_settle(&s, &model, EVERY); /* its size is 0 */
 	assert_null(scale_state_find(&s, "gpu-a"));
 }
 
@@ -198,7 +198,7 @@ static void look(struct scale_state *s, struct scale_model *model, int minutes, 
 	AUTO_FREE char *text = NULL;
 
 	model->now_ms += minutes * MINUTE;
-	scale_state_settle(s, model);
+	scale_state_settle(s, model, EVERY);
 	/* As the next process finds it. */
 	text = written(s);
 	scale_state_done(s);
@@ -232,7 +232,7 @@ static void test_machines_that_were_nodes(void **state UNUSED)
 
 	model_with("gpu-a", 1, &model);
 	set_node(&model, NULL);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	model.groups.v[0].desired = 4;
 	scale_state_ask(&s, "gpu-a", 4, "one", NOW);
 	/* The provider tells of one; the others are found. */
@@ -268,6 +268,39 @@ static void test_machines_that_were_nodes(void **state UNUSED)
 	look(&s, &model, 1, "");
 }
 
+/* A machine that was launched then, of a grow that was asked for at NOW. */
+static void model_of_a_grow(
+	struct scale_state *s, struct scale_model *model, const char *id, int64_t since_ms)
+{
+	model_with("gpu-a", 1, model);
+	set_node(model, NULL);
+	scale_state_settle(s, model, EVERY);
+	model->groups.v[0].desired = 1;
+	scale_state_ask(s, "gpu-a", 1, "one", NOW);
+	scale_state_answer(s, "gpu-a");
+	*vec_push(&model->groups.v[0].instances) = (struct scale_instance){
+		.id = mem_strdup(id), .state = SCALE_RUNNING, .since_ms = since_ms};
+}
+
+/* With an hour from turn to turn, an hour is no time in which nobody has looked. */
+static void test_turns_that_are_rare(void **state UNUSED)
+{
+	enum { HOUR = 60 * MINUTE };
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	model_of_a_grow(&s, &model, "i-1", NOW + 1);
+	look(&s, &model, 1, "i-1 ");
+	model.now_ms += HOUR;
+	scale_state_settle(&s, &model, HOUR);
+	scale_state_apply(&s, &model);
+	assert_true(model.groups.v[0].instances.v[0].is_awaited);
+	model.now_ms += 2 * HOUR + 2 * MINUTE;
+	scale_state_settle(&s, &model, HOUR);
+	scale_state_apply(&s, &model);
+	assert_false(model.groups.v[0].instances.v[0].is_awaited);
+}
+
 /* What is remembered of machines is bounded, and so is the time for which. */
 static void test_many_machines(void **state UNUSED)
 {
@@ -276,7 +309,7 @@ static void test_many_machines(void **state UNUSED)
 	char id[128];
 
 	model_with("gpu-a", 0, &model);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	scale_state_ask(&s, "gpu-a", 1, "one", NOW);
 	for (int i = 0; i < 5000; i++) {
 		snprintf(id, sizeof(id), "%0100d", i);
@@ -286,10 +319,10 @@ static void test_many_machines(void **state UNUSED)
 	AUTO_FREE char *text = written(&s);
 	assert_in_range(strlen(text), 200 << 10, 700 << 10);
 	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", NOW);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_true(s.groups.v[0].machines.n > 2000);
 	model.now_ms += 3 * MINUTE;
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_int_equal(s.groups.v[0].machines.n, 0); /* the provider lists none of them */
 }
 
@@ -356,6 +389,7 @@ int main(void)
 		cmocka_unit_test(test_machines_that_do_not_come),
 		cmocka_unit_test(test_grows_that_are_dropped),
 		cmocka_unit_test(test_machines_that_were_nodes),
+		cmocka_unit_test(test_turns_that_are_rare),
 		cmocka_unit_test(test_many_machines),
 		cmocka_unit_test(test_read_and_written),
 		cmocka_unit_test(test_what_is_no_state),

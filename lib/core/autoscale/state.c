@@ -16,6 +16,8 @@ enum { MINUTE_MS = 60 * 1000, FORGET_MS = 24 * 60 * MINUTE_MS, STATE_REPEAT_MS =
 /* A machine may have been a node for a while when nobody has looked for so long, or for two turns.
  * All ids together fit into a ConfigMap with the rest. */
 enum { STATE_AWAY_MS = 10 * MINUTE_MS, STATE_SIZE_MAX = 512 << 10 };
+/* So much the clocks of a provider and of the cluster may differ. */
+enum { STATE_CLOCKS_MS = MINUTE_MS };
 
 /* Capacity comes back in minutes, quotas and configuration when a person has done something. */
 static const struct {
@@ -364,7 +366,8 @@ static void state_look(struct scale_state *state, struct scale_state_group *grou
 {
 	if (seen->now_ms > group->failed_until_ms)
 		group->failed_due_ms = group->failed_until_ms = 0;
-	seen->from_ms = group->token ? group->due_ms : group->failed_due_ms;
+	int64_t due_ms = group->token ? group->due_ms : group->failed_due_ms;
+	seen->from_ms = due_ms > STATE_CLOCKS_MS ? due_ms - STATE_CLOCKS_MS : 0;
 	seen->listed = seen->known = (struct map){0};
 	vec_foreach (struct scale_instance, instance, &of->instances)
 		if (instance->state != SCALE_STOPPING && !str_empty(instance->id))

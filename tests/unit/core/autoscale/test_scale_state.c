@@ -301,6 +301,19 @@ static void test_turns_that_are_rare(void **state UNUSED)
 	assert_false(model.groups.v[0].instances.v[0].is_awaited);
 }
 
+/* A provider's clock may be behind the cluster's a little. */
+static void test_clocks_that_differ(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	model_of_a_grow(&s, &model, "i-1", NOW - MINUTE / 2);
+	*vec_push(&model.groups.v[0].instances) = (struct scale_instance){
+		.id = mem_strdup("old"), .state = SCALE_RUNNING, .since_ms = NOW - 2 * MINUTE};
+	look(&s, &model, 1, "i-1 ");
+	look(&s, &model, 1, "i-1 ");
+}
+
 /* What is remembered of machines is bounded, and so is the time for which. */
 static void test_many_machines(void **state UNUSED)
 {
@@ -390,6 +403,7 @@ int main(void)
 		cmocka_unit_test(test_grows_that_are_dropped),
 		cmocka_unit_test(test_machines_that_were_nodes),
 		cmocka_unit_test(test_turns_that_are_rare),
+		cmocka_unit_test(test_clocks_that_differ),
 		cmocka_unit_test(test_many_machines),
 		cmocka_unit_test(test_read_and_written),
 		cmocka_unit_test(test_what_is_no_state),

@@ -16,6 +16,8 @@ enum { MINUTE_MS = 60 * 1000, FORGET_MS = 24 * 60 * MINUTE_MS, STATE_REPEAT_MS =
 /* A machine may have been a node for a while when nobody has looked for so long, or for two turns.
  * All ids together fit into a ConfigMap with the rest. */
 enum { STATE_AWAY_MS = 10 * MINUTE_MS, STATE_SIZE_MAX = 512 << 10 };
+/* A machine that is not listed for so long is gone. */
+enum { STATE_UNLISTED_MS = 5 * MINUTE_MS };
 /* So much the clocks of a provider and of the cluster may differ. */
 enum { STATE_CLOCKS_MS = MINUTE_MS };
 
@@ -99,6 +101,8 @@ static void state_read_group(const struct json *json, struct scale_state *state)
 	group->wait_until_ms = state_time(json, "wait_until");
 	state_read_machines(json, "awaited", state, group);
 	state_read_machines(json, "joined", state, group);
+	group->missing_ms = state_time(json, "missing");
+	group->unlisted_ms = state_time(json, "unlisted");
 	group->failed_due_ms = state_time(json_get(json, "failed_grow"), "due");
 	group->failed_until_ms = state_time(json_get(json, "failed_grow"), "until");
 	if (!json_get_str(grow, "token"))
@@ -175,6 +179,8 @@ struct json *scale_state_write(const struct scale_state *state)
 		state_set_time(one, "wait_until", group->wait_until_ms);
 		state_set_machines(one, "awaited", group, false);
 		state_set_machines(one, "joined", group, true);
+		state_set_time(one, "missing", group->missing_ms);
+		state_set_time(one, "unlisted", group->unlisted_ms);
 		if (group->failed_due_ms) {
 			struct json *failed = json_sub(one, "failed_grow");
 			state_set_time(failed, "due", group->failed_due_ms);
@@ -327,19 +333,24 @@ static bool state_is_old(const struct scale_state_group *group, int64_t now_ms)
 
 	if (group->is_awaited)
 		return false;
+	if (group->missing_ms && group->machines.n && now_ms - group->missing_ms <= FORGET_MS)
+		return false;
 	return (!group->token && !group->failures) || now_ms - last_ms > FORGET_MS;
 }
 
 /* Machines of one group and of the nodes, by id. */
 struct state_seen {
-	struct map listed, known, nodes;
-	bool is_away;            /* nobody has looked for a while */
+	struct map listed, stopping, known, nodes;
+	bool is_away;            /* nobody has looked for a while, or not at the group */
 	int64_t now_ms, from_ms; /* machines since then are of a grow; 0: none are */
 };
 
 /* Drop what is remembered of machines and no longer of use. */
 static void state_keep_machines(struct scale_state_group *group, struct state_seen *seen)
 {
+	bool is_patient =
+		!group->unlisted_ms || seen->now_ms - group->unlisted_ms <= STATE_UNLISTED_MS;
+	bool is_unlisted = false;
 	size_t kept = 0;
 
 	vec_foreach (struct scale_state_machine, machine, &group->machines) {
@@ -348,15 +359,24 @@ static void state_keep_machines(struct scale_state_group *group, struct state_se
 			machine->was_node || seen->is_away || map_get(&seen->nodes, machine->id);
 		bool is_before =
 			instance && instance->since_ms && instance->since_ms < seen->from_ms;
-		if ((!seen->from_ms || is_before) && (machine->was_node || !instance)) {
+		bool is_waited_for = !instance && !machine->was_node && is_patient &&
+				     !map_get(&seen->stopping, machine->id);
+		if ((!seen->from_ms || is_before) && (machine->was_node || !instance) &&
+			!is_waited_for) {
 			free(machine->id);
 			continue;
 		}
-		group->is_awaited = group->is_awaited || (instance && !machine->was_node);
+		is_unlisted = is_unlisted || is_waited_for;
+		group->is_awaited =
+			group->is_awaited || ((instance || is_waited_for) && !machine->was_node);
 		group->machines.v[kept++] = *machine;
 		map_put(&seen->known, machine->id, seen);
 	}
 	group->machines.n = kept;
+	if (!is_unlisted)
+		group->unlisted_ms = 0;
+	else if (!group->unlisted_ms)
+		group->unlisted_ms = seen->now_ms;
 }
 
 /* While a grow is under way, and for a while after it has failed, machines that were launched since
@@ -368,10 +388,11 @@ static void state_look(struct scale_state *state, struct scale_state_group *grou
 		group->failed_due_ms = group->failed_until_ms = 0;
 	int64_t due_ms = group->token ? group->due_ms : group->failed_due_ms;
 	seen->from_ms = due_ms > STATE_CLOCKS_MS ? due_ms - STATE_CLOCKS_MS : 0;
-	seen->listed = seen->known = (struct map){0};
+	seen->listed = seen->stopping = seen->known = (struct map){0};
 	vec_foreach (struct scale_instance, instance, &of->instances)
-		if (instance->state != SCALE_STOPPING && !str_empty(instance->id))
-			map_put(&seen->listed, instance->id, instance);
+		if (!str_empty(instance->id))
+			map_put(instance->state == SCALE_STOPPING ? &seen->stopping : &seen->listed,
+				instance->id, instance);
 	state_keep_machines(group, seen);
 	vec_foreach (const struct scale_instance, instance, &of->instances)
 		if (seen->from_ms && instance->since_ms >= seen->from_ms &&
@@ -380,6 +401,7 @@ static void state_look(struct scale_state *state, struct scale_state_group *grou
 			state_add_machine(state, group, instance->id,
 				seen->is_away || map_get(&seen->nodes, instance->id));
 	map_done(&seen->listed);
+	map_done(&seen->stopping);
 	map_done(&seen->known);
 }
 
@@ -398,17 +420,24 @@ static void state_look_at_all(
 {
 	int64_t turns_ms = 2 * every_ms + MINUTE_MS;
 	int64_t away_ms = turns_ms > STATE_AWAY_MS ? turns_ms : STATE_AWAY_MS;
-	struct state_seen seen = {
-		.is_away = model->now_ms - state->looked_ms > away_ms, .now_ms = model->now_ms};
+	bool is_away = model->now_ms - state->looked_ms > away_ms;
+	struct state_seen seen = {.now_ms = model->now_ms};
 
 	vec_foreach (const struct scale_node, node, &model->nodes)
 		if (node->instance)
 			map_put(&seen.nodes, node->instance, node->name);
 	state->size = state_size(state);
+	vec_foreach (struct scale_state_group, group, &state->groups)
+		if (!group->missing_ms && group->machines.n)
+			group->missing_ms = model->now_ms;
 	vec_foreach (const struct scale_group, of, &model->groups) {
 		struct scale_state_group *group = scale_state_find(state, of->id);
-		if (group)
-			state_look(state, group, of, &seen);
+		if (!group)
+			continue;
+		seen.is_away = is_away ||
+			       (group->missing_ms && model->now_ms - group->missing_ms > away_ms);
+		group->missing_ms = 0;
+		state_look(state, group, of, &seen);
 	}
 	state->looked_ms = model->now_ms;
 	map_done(&seen.nodes);

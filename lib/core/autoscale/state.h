@@ -13,7 +13,8 @@
  *	    "due_to": 9, "due": TIME, "doubts": 1, "answered": true},
  *	    "awaited": [ID of a machine that was bought and was no node up to `looked`, …],
  *	    "joined": [ID of one that was or may have been, …],
- *	    "failed_grow": {"due": TIME, "until": TIME (more may come of it)}}}}
+ *	    "missing": TIME since when the group is not there, "unlisted": TIME since when one of
+ *	    the awaited is not, "failed_grow": {"due": TIME, "until": TIME (more may come of it)}}}}
  */
 #ifndef DLRUN_CORE_AUTOSCALE_STATE_H
 #define DLRUN_CORE_AUTOSCALE_STATE_H
@@ -54,6 +55,9 @@ struct scale_state_group {
 	/* Machines that are not known to have been nodes; and while more may come the others, lest
 	 * they seem to be new. */
 	struct scale_state_machines VEC_OF(struct scale_state_machine) machines;
+	/* Since when the provider does not list the group, or some machine that is to come: what is
+	 * not listed once may only have been overlooked. 0: it does. */
+	int64_t missing_ms, unlisted_ms;
 	bool is_awaited; /* one of them is to come; set by scale_state_settle */
 };
 /* By id. */

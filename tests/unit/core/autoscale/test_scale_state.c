@@ -314,6 +314,61 @@ static void test_clocks_that_differ(void **state UNUSED)
 	look(&s, &model, 1, "i-1 ");
 }
 
+/* What a provider does not list for a moment, the group or its machine, is still waited for. */
+static void test_what_is_not_listed_for_a_moment(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_SCALE_MODEL struct scale_model none;
+
+	scale_model_init(&none);
+	model_of_a_grow(&s, &model, "i-1", NOW + 1);
+	struct scale_instances *instances = &model.groups.v[0].instances;
+	look(&s, &model, 1, "i-1 ");
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", model.now_ms);
+	look(&s, &model, 3, "i-1 ");
+	scale_state_find(&s, "gpu-a")->failures = 0;
+	none.now_ms = model.now_ms + MINUTE;
+	scale_state_settle(&s, &none, EVERY);
+	assert_int_equal(scale_state_find(&s, "gpu-a")->missing_ms, none.now_ms);
+	look(&s, &model, 2, "i-1 ");
+	assert_int_equal(scale_state_find(&s, "gpu-a")->missing_ms, 0);
+	instances->n = 0;
+	look(&s, &model, 1, "");
+	instances->n = 1;
+	look(&s, &model, 1, "i-1 ");
+	/* It ends, which is no moment. */
+	instances->v[0].state = SCALE_STOPPING;
+	look(&s, &model, 1, "");
+	instances->v[0].state = SCALE_RUNNING;
+	look(&s, &model, 1, "");
+}
+
+/* A group that was not listed for long: its machines may have been nodes. */
+static void test_a_group_that_comes_back(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_SCALE_MODEL struct scale_model none;
+
+	scale_model_init(&none);
+	model_of_a_grow(&s, &model, "i-1", NOW + 1);
+	look(&s, &model, 1, "i-1 ");
+	for (int i = 0; i < 12; i++) {
+		none.now_ms = model.now_ms += MINUTE;
+		scale_state_settle(&s, &none, EVERY);
+	}
+	look(&s, &model, 1, "");
+	/* One that does not come back is forgotten. */
+	scale_state_bought(&s, "gone", "i-2");
+	for (int i = 0; i < 25; i++) {
+		assert_true(i == 0 || scale_state_find(&s, "gone"));
+		none.now_ms = model.now_ms += i == 24 ? 120 * MINUTE : 60 * MINUTE;
+		scale_state_settle(&s, &none, EVERY);
+	}
+	assert_null(scale_state_find(&s, "gone"));
+}
+
 /* What is remembered of machines is bounded, and so is the time for which. */
 static void test_many_machines(void **state UNUSED)
 {
@@ -334,7 +389,7 @@ static void test_many_machines(void **state UNUSED)
 	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", NOW);
 	scale_state_settle(&s, &model, EVERY);
 	assert_true(s.groups.v[0].machines.n > 2000);
-	model.now_ms += 3 * MINUTE;
+	model.now_ms += 6 * MINUTE;
 	scale_state_settle(&s, &model, EVERY);
 	assert_int_equal(s.groups.v[0].machines.n, 0); /* the provider lists none of them */
 }
@@ -404,6 +459,8 @@ int main(void)
 		cmocka_unit_test(test_machines_that_were_nodes),
 		cmocka_unit_test(test_turns_that_are_rare),
 		cmocka_unit_test(test_clocks_that_differ),
+		cmocka_unit_test(test_what_is_not_listed_for_a_moment),
+		cmocka_unit_test(test_a_group_that_comes_back),
 		cmocka_unit_test(test_many_machines),
 		cmocka_unit_test(test_read_and_written),
 		cmocka_unit_test(test_what_is_no_state),

@@ -47,8 +47,8 @@ struct turn_ask {
 	const struct turn *turn;
 	int32_t group;
 	struct json *request; /* owned */
-	/* Of one that ends machines: clock_ms() before their nodes were looked at again. If it has to
-	 * wait for others, it is not asked long after that. 0: of others. */
+	/* Of one that ends machines: clock_ms() before their nodes were looked at again. If it has
+	 * to wait for others, it is not asked long after that. 0: of others. */
 	int64_t looked_ms;
 	struct provider_call *call;
 	struct loop_wait *wait;

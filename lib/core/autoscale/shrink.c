@@ -228,6 +228,18 @@ struct shrink_left {
 	const struct scale_node *node; /* that the first one may be */
 };
 
+/* node: that it may be; or NULL. */
+static void shrink_leave(struct shrink_left *left, const struct scale_instance *instance,
+	const struct scale_node *node)
+{
+	if (node && !left->first_unsure) {
+		left->first_unsure = instance;
+		left->node = node;
+	}
+	if (!node && !left->lost++)
+		left->first_lost = instance;
+}
+
 /* Without a number of machines that may be nodes by another id: it changes often, and each other
  * text is another notice. */
 static void shrink_tell_left(
@@ -264,15 +276,12 @@ static void shrink_dead_of(
 		if (instance->state == SCALE_STOPPING || str_empty(instance->id) ||
 			map_get(&p->instances, instance->id))
 			continue;
+		if (!scale_is_late(model, instance))
+			continue;
 		const struct scale_node *node = scale_may_be_node(model, group, instance);
-		bool is_late = scale_is_late(model, instance);
-		if (node && is_late && !left.first_unsure) {
-			left.first_unsure = instance;
-			left.node = node;
-		}
-		if (!node && is_late && !instance->is_awaited && !left.lost++)
-			left.first_lost = instance;
-		if (node || !is_late || !instance->is_awaited || *removals <= 0)
+		if (node || !instance->is_awaited)
+			shrink_leave(&left, instance, node);
+		if (node || !instance->is_awaited || *removals <= 0)
 			continue;
 		--*removals;
 		duration_text(model->now_ms - instance->since_ms, text);

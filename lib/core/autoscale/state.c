@@ -342,33 +342,45 @@ static bool state_is_old(const struct scale_state_group *group, int64_t now_ms)
 struct state_seen {
 	struct map listed, stopping, known, nodes;
 	bool is_away;            /* nobody has looked for a while, or not at the group */
+	bool is_patient;         /* what is not listed has not been so for long */
 	int64_t now_ms, from_ms; /* machines since then are of a grow; 0: none are */
 };
+
+/* Whether a machine is still to come though the provider does not list it. */
+static bool state_is_overlooked(
+	const struct state_seen *seen, const struct scale_state_machine *machine)
+{
+	return seen->is_patient && !machine->was_node && !map_get(&seen->listed, machine->id) &&
+	       !map_get(&seen->stopping, machine->id);
+}
+
+static bool state_is_kept(const struct state_seen *seen, const struct scale_state_machine *machine)
+{
+	const struct scale_instance *instance = map_get(&seen->listed, machine->id);
+	bool is_before = instance && instance->since_ms && instance->since_ms < seen->from_ms;
+
+	if (seen->from_ms && !is_before)
+		return true;
+	return !machine->was_node && (instance || state_is_overlooked(seen, machine));
+}
 
 /* Drop what is remembered of machines and no longer of use. */
 static void state_keep_machines(struct scale_state_group *group, struct state_seen *seen)
 {
-	bool is_patient =
-		!group->unlisted_ms || seen->now_ms - group->unlisted_ms <= STATE_UNLISTED_MS;
 	bool is_unlisted = false;
 	size_t kept = 0;
 
 	vec_foreach (struct scale_state_machine, machine, &group->machines) {
-		const struct scale_instance *instance = map_get(&seen->listed, machine->id);
 		machine->was_node =
 			machine->was_node || seen->is_away || map_get(&seen->nodes, machine->id);
-		bool is_before =
-			instance && instance->since_ms && instance->since_ms < seen->from_ms;
-		bool is_waited_for = !instance && !machine->was_node && is_patient &&
-				     !map_get(&seen->stopping, machine->id);
-		if ((!seen->from_ms || is_before) && (machine->was_node || !instance) &&
-			!is_waited_for) {
+		if (!state_is_kept(seen, machine)) {
 			free(machine->id);
 			continue;
 		}
-		is_unlisted = is_unlisted || is_waited_for;
-		group->is_awaited =
-			group->is_awaited || ((instance || is_waited_for) && !machine->was_node);
+		if (state_is_overlooked(seen, machine))
+			is_unlisted = group->is_awaited = true;
+		if (!machine->was_node && map_get(&seen->listed, machine->id))
+			group->is_awaited = true;
 		group->machines.v[kept++] = *machine;
 		map_put(&seen->known, machine->id, seen);
 	}
@@ -393,6 +405,8 @@ static void state_look(struct scale_state *state, struct scale_state_group *grou
 		if (!str_empty(instance->id))
 			map_put(instance->state == SCALE_STOPPING ? &seen->stopping : &seen->listed,
 				instance->id, instance);
+	seen->is_patient =
+		!group->unlisted_ms || seen->now_ms - group->unlisted_ms <= STATE_UNLISTED_MS;
 	state_keep_machines(group, seen);
 	vec_foreach (const struct scale_instance, instance, &of->instances)
 		if (seen->from_ms && instance->since_ms >= seen->from_ms &&

@@ -13,8 +13,9 @@
  *	    "due_to": 9, "due": TIME, "doubts": 1, "answered": true},
  *	    "awaited": [ID of a machine that was bought and was no node up to `looked`, …],
  *	    "joined": [ID of one that was or may have been, …],
- *	    "missing": TIME since when the group is not there, "unlisted": TIME since when one of
- *	    the awaited is not, "failed_grow": {"due": TIME, "until": TIME (more may come of it)}}}}
+ *	    "missing": TIME since when the group is not there,
+ *	    "unlisted": TIME since when one of the awaited is not,
+ *	    "failed_grow": {"due": TIME, "until": TIME (more may come of it)}}}}
  */
 #ifndef DLRUN_CORE_AUTOSCALE_STATE_H
 #define DLRUN_CORE_AUTOSCALE_STATE_H

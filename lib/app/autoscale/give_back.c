@@ -36,9 +36,10 @@ static int give_back_cordon(struct turn *turn, struct err *err)
 struct give_back {
 	int32_t group;
 	struct strv ids, uids, names;
-	int64_t from;    /* the size before they go */
-	const char *why; /* of a smaller size without any of them; or NULL */
-	bool has_dead;   /* machines that did not become nodes */
+	int64_t from;      /* the size before they go */
+	int64_t looked_ms; /* clock_ms() before the first of them was looked at again */
+	const char *why;   /* of a smaller size without any of them; or NULL */
+	bool has_dead;     /* machines that did not become nodes */
 };
 struct give_backs VEC_OF(struct give_back);
 
@@ -64,8 +65,11 @@ static struct give_back *give_back_of(
 	return one;
 }
 
-static void give_back_add(struct give_back *one, const char *id, const char *uid, const char *name)
+static void give_back_add(
+	struct give_back *one, int64_t looked_ms, const char *id, const char *uid, const char *name)
 {
+	if (!one->looked_ms)
+		one->looked_ms = looked_ms;
 	for (size_t i = 0; i < one->ids.n; i++)
 		if (str_eq(one->ids.v[i], id))
 			return;
@@ -98,13 +102,14 @@ static int give_back_look(struct turn *turn, enum scale_action_kind kind, const 
 static int give_back_idle(struct turn *turn, struct give_backs *list, struct err *err)
 {
 	AUTO_NODE_LOOKS struct node_looks looks = {0};
+	int64_t looked_ms = clock_ms();
 
 	ERR_TRY(give_back_look(turn, SCALE_REMOVE, "remove", &looks, err));
 	vec_foreach (const struct node_look, look, &looks) {
 		const struct scale_node *node = &turn->model->nodes.v[look->node];
 		if (!look->why)
-			give_back_add(give_back_of(turn, list, node->group), node->instance,
-				look->uid, node->name);
+			give_back_add(give_back_of(turn, list, node->group), looked_ms,
+				node->instance, look->uid, node->name);
 	}
 	return 0;
 }
@@ -113,6 +118,7 @@ static int give_back_idle(struct turn *turn, struct give_backs *list, struct err
 static int give_back_dead(struct turn *turn, struct give_backs *list, struct err *err)
 {
 	struct map nodes = {0};
+	int64_t looked_ms = clock_ms();
 	bool is_read = false;
 	int r = 0;
 
@@ -132,7 +138,7 @@ static int give_back_dead(struct turn *turn, struct give_backs *list, struct err
 		if (map_get(&nodes, id))
 			continue;
 		struct give_back *one = give_back_of(turn, list, action->group);
-		give_back_add(one, id, "", "");
+		give_back_add(one, looked_ms, id, "", "");
 		one->has_dead = true;
 	}
 	map_done(&nodes);
@@ -180,10 +186,12 @@ static int give_back_machines(struct turn *turn, const struct give_backs *list, 
 
 	if (!list->n)
 		return 0;
-	vec_foreach (const struct give_back, one, list)
+	vec_foreach (const struct give_back, one, list) {
 		turn_asks_add(&asks, one->group,
 			turn_request_shrink(
 				turn, one->group, &one->ids, one->from - (int64_t)one->ids.n));
+		asks.v[asks.n - 1].looked_ms = one->looked_ms;
+	}
 	ERR_TRY(turn_may_act(turn, err));
 	ERR_TRY(turn_asks_run(turn, &asks, PROVIDER_MS, err));
 	for (size_t i = 0; i < list->n; i++)

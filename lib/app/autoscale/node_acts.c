@@ -31,7 +31,7 @@ static int node_acts_on_patch(void *ctx, struct kube_response *response, struct 
 	acting->call = NULL;
 	if (err_is_set(&response->error))
 		err_move(&acting->act->error, &response->error);
-	else
+	else if (acting->act->kind != NODE_ACT_MARK)
 		REPLACE(acting->node->version,
 			mem_strdup(kube_str_at(response->object, "metadata.resourceVersion")));
 	loop_wait_done(acting->wait);
@@ -51,10 +51,12 @@ static struct json *node_acts_patch(const struct scale_model *model, const struc
 	struct json *metadata = json_sub(patch, "metadata");
 	struct json *annotations = json_sub(metadata, "annotations");
 	bool is_cordon = act->kind == NODE_ACT_CORDON;
+	bool is_cordon_noted = act->kind != NODE_ACT_MARK || node->is_taken_back;
 	char now[CLOCK_TEXT_SIZE], idle[CLOCK_TEXT_SIZE];
 
-	/* A change that somebody has made meanwhile wins; marks concern nobody else. */
-	if (node->version && act->kind != NODE_ACT_MARK)
+	/* A change that somebody has made meanwhile wins; marks of group and idle time concern
+	 * nobody else, and their response does not stand for what was listed. */
+	if (node->version && is_cordon_noted)
 		json_set_str(metadata, "resourceVersion", node->version);
 	clock_format(model->now_ms, now);
 	clock_format(node->idle_since_ms, idle);
@@ -66,7 +68,7 @@ static struct json *node_acts_patch(const struct scale_model *model, const struc
 	} else {
 		json_set(json_sub(patch, "spec"), "unschedulable", json_null());
 	}
-	if (act->kind != NODE_ACT_MARK || node->cordoned == SCALE_OPEN) {
+	if (is_cordon_noted) {
 		node_acts_note(annotations, SCALE_CORDONED_BY, is_cordon ? SCALE_US : NULL);
 		node_acts_note(annotations, SCALE_CORDONED_SINCE, is_cordon ? now : NULL);
 	}

@@ -144,7 +144,8 @@ static int turn_act(struct turn *turn, struct err *err)
 	struct autoscaler *autoscaler = turn->autoscaler;
 
 	ERR_TRY(turn_may_act(turn, err));
-	scale_state_settle(&autoscaler->store.state, turn->model);
+	scale_state_settle(&autoscaler->store.state, turn->model,
+		settings_every_ms(autoscaler->options.settings));
 	ERR_TRY(turn_resume(turn, err));
 	scale_state_apply(&autoscaler->store.state, turn->model);
 	ERR_TRY(turn_mark_nodes(turn, err));

@@ -8,6 +8,8 @@
 
 /* Providers end so long before the wait for them, so that they can still say why. */
 enum { ASK_AHEAD_MS = 2000 };
+/* So long what was seen of nodes that go is good enough: later a pod may run there. */
+enum { ASK_LOOKED_MS = 10 * 1000 };
 
 int turn_may_act(const struct turn *turn, struct err *err)
 {
@@ -82,7 +84,12 @@ static int turn_ask_may_begin(void *ctx, struct err *err)
 {
 	const struct turn_ask *ask = ctx;
 
-	return turn_may_act(ask->turn, err);
+	ERR_TRY(turn_may_act(ask->turn, err));
+	if (ask->looked_ms && clock_ms() - ask->looked_ms > ASK_LOOKED_MS)
+		return err_set(err, E_SCALE_PROVIDER,
+			"nothing was done: its nodes were looked at over %d s ago",
+			ASK_LOOKED_MS / 1000);
+	return 0;
 }
 
 int turn_asks_run(struct turn *turn, struct turn_asks *asks, int64_t timeout_ms, struct err *err)

@@ -47,6 +47,9 @@ struct turn_ask {
 	const struct turn *turn;
 	int32_t group;
 	struct json *request; /* owned */
+	/* Of one that ends machines: clock_ms() before their nodes were looked at again. If it has
+	 * to wait for others, it is not asked long after that. 0: of others. */
+	int64_t looked_ms;
 	struct provider_call *call;
 	struct loop_wait *wait;
 	struct provider_reply reply; /* its error and response are owned */
@@ -58,7 +61,8 @@ void turn_asks_done(struct turn_asks *asks);
 /* A request is taken. */
 void turn_asks_add(struct turn_asks *asks, int32_t group, struct json *take_request);
 /* Ask all of them and wait, timeout_ms at most for each SUPPLY_PROGRAMS_MAX of them. Those that
- * have to wait for others are asked only while the turn may act. E_CANCELED. */
+ * have to wait for others are asked only while the turn may act, and soon after looked_ms.
+ * E_CANCELED. */
 int turn_asks_run(struct turn *turn, struct turn_asks *asks, int64_t timeout_ms, struct err *err);
 
 /* buy.c: what has become of grows that were asked for before; failures of them are noted. */

@@ -127,6 +127,7 @@ struct scale_node {
 	char *version; /* resourceVersion when it was read; not in snapshots, as is: */
 	/* Whether its marks in the cluster (objects.h) differ from this. */
 	bool is_unmarked;
+	bool is_taken_back; /* somebody has uncordoned it, and the mark of our cordon is there */
 };
 struct scale_nodes VEC_OF(struct scale_node);
 

@@ -270,8 +270,9 @@ static void objects_node(struct objects *o, const struct json *object, const str
 		if (node->group >= 0)
 			node->instance = mem_strdup(ids.v[i]);
 	}
-	if (!node->instance)
-		node->instance = mem_strdup(objects_instance(object));
+	/* The first id there is: a node without providerID has its name. */
+	if (!node->instance && ids.n)
+		node->instance = mem_strdup(ids.v[0]);
 	if (node->instance && node->group < 0)
 		objects_node_without_instance(o, object, node);
 	podspec_pairs(kube_at(object, "metadata.labels"), &node->labels);
@@ -286,11 +287,11 @@ static void objects_node(struct objects *o, const struct json *object, const str
 	node->version = mem_strdup(kube_str_at(object, "metadata.resourceVersion"));
 	/* A node that somebody uncordoned is as if it had just become idle, and its mark would make
 	 * their next cordon ours. */
-	bool is_taken_back = !is_cordoned && kube_annotation(object, SCALE_CORDONED_BY);
-	if (is_taken_back)
+	node->is_taken_back = !is_cordoned && kube_annotation(object, SCALE_CORDONED_BY);
+	if (node->is_taken_back)
 		node->idle_since_ms = 0;
-	node->is_unmarked = is_taken_back || !str_eq(kube_annotation(object, SCALE_GROUP),
-						     objects_group_id(o, node));
+	node->is_unmarked = node->is_taken_back || !str_eq(kube_annotation(object, SCALE_GROUP),
+							   objects_group_id(o, node));
 	node->kept = objects_kept(object);
 	map_put(&o->nodes, node->name, (void *)(intptr_t)o->model->nodes.n);
 }

@@ -221,25 +221,36 @@ const struct scale_node *scale_may_be_node(const struct scale_model *model,
 	return NULL;
 }
 
-/* Machines of a group that are no nodes, and are left alone. */
+/* Machines of a group that are late and no nodes, and are left alone. */
 struct shrink_left {
-	int64_t unsure, lost;
+	int64_t lost;
 	const struct scale_instance *first_unsure, *first_lost;
 	const struct scale_node *node; /* that the first one may be */
 };
 
+/* node: that it may be; or NULL. */
+static void shrink_leave(struct shrink_left *left, const struct scale_instance *instance,
+	const struct scale_node *node)
+{
+	if (node && !left->first_unsure) {
+		left->first_unsure = instance;
+		left->node = node;
+	}
+	if (!node && !left->lost++)
+		left->first_lost = instance;
+}
+
+/* Without a number of machines that may be nodes by another id: it changes often, and each other
+ * text is another notice. */
 static void shrink_tell_left(
 	const struct scale_group *group, const struct shrink_left *left, struct strv *remarks)
 {
 	char more[64] = "";
 
-	if (left->unsure > 1)
-		snprintf(more, sizeof(more), " (so may %" PRId64 " more)", left->unsure - 1);
-	if (left->unsure)
+	if (left->first_unsure)
 		strv_addf(remarks,
-			"group %s: its machine %s may be node %s by another id: both count%s",
-			group->id, left->first_unsure->id, left->node->name, more);
-	*more = '\0';
+			"group %s: its machine %s may be node %s by another id: both count",
+			group->id, left->first_unsure->id, left->node->name);
 	if (left->lost > 1)
 		snprintf(more, sizeof(more), " (so are %" PRId64 " more)", left->lost - 1);
 	if (left->lost)
@@ -265,15 +276,12 @@ static void shrink_dead_of(
 		if (instance->state == SCALE_STOPPING || str_empty(instance->id) ||
 			map_get(&p->instances, instance->id))
 			continue;
+		if (!scale_is_late(model, instance))
+			continue;
 		const struct scale_node *node = scale_may_be_node(model, group, instance);
-		bool is_late = scale_is_late(model, instance);
-		if (node && !left.unsure++) {
-			left.first_unsure = instance;
-			left.node = node;
-		}
-		if (!node && is_late && !instance->is_awaited && !left.lost++)
-			left.first_lost = instance;
-		if (node || !is_late || !instance->is_awaited || *removals <= 0)
+		if (node || !instance->is_awaited)
+			shrink_leave(&left, instance, node);
+		if (node || !instance->is_awaited || *removals <= 0)
 			continue;
 		--*removals;
 		duration_text(model->now_ms - instance->since_ms, text);

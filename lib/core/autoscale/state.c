@@ -13,9 +13,13 @@
 /* Waits until a failure is forgotten, and until a grow is dropped that is not repeated, or not to
  * be seen in the size of its group. */
 enum { MINUTE_MS = 60 * 1000, FORGET_MS = 24 * 60 * MINUTE_MS, STATE_REPEAT_MS = 2 * MINUTE_MS };
-/* A machine may have been a node for a while when nobody has looked for so long. All ids together
- * fit into a ConfigMap with the rest. */
+/* A machine may have been a node for a while when nobody has looked for so long, or for two turns.
+ * All ids together fit into a ConfigMap with the rest. */
 enum { STATE_AWAY_MS = 10 * MINUTE_MS, STATE_SIZE_MAX = 512 << 10 };
+/* A machine that is not listed for so long is gone. */
+enum { STATE_UNLISTED_MS = 5 * MINUTE_MS };
+/* So much the clocks of a provider and of the cluster may differ. */
+enum { STATE_CLOCKS_MS = MINUTE_MS };
 
 /* Capacity comes back in minutes, quotas and configuration when a person has done something. */
 static const struct {
@@ -97,6 +101,8 @@ static void state_read_group(const struct json *json, struct scale_state *state)
 	group->wait_until_ms = state_time(json, "wait_until");
 	state_read_machines(json, "awaited", state, group);
 	state_read_machines(json, "joined", state, group);
+	group->missing_ms = state_time(json, "missing");
+	group->unlisted_ms = state_time(json, "unlisted");
 	group->failed_due_ms = state_time(json_get(json, "failed_grow"), "due");
 	group->failed_until_ms = state_time(json_get(json, "failed_grow"), "until");
 	if (!json_get_str(grow, "token"))
@@ -173,6 +179,8 @@ struct json *scale_state_write(const struct scale_state *state)
 		state_set_time(one, "wait_until", group->wait_until_ms);
 		state_set_machines(one, "awaited", group, false);
 		state_set_machines(one, "joined", group, true);
+		state_set_time(one, "missing", group->missing_ms);
+		state_set_time(one, "unlisted", group->unlisted_ms);
 		if (group->failed_due_ms) {
 			struct json *failed = json_sub(one, "failed_grow");
 			state_set_time(failed, "due", group->failed_due_ms);
@@ -325,36 +333,62 @@ static bool state_is_old(const struct scale_state_group *group, int64_t now_ms)
 
 	if (group->is_awaited)
 		return false;
+	if (group->missing_ms && group->machines.n && now_ms - group->missing_ms <= FORGET_MS)
+		return false;
 	return (!group->token && !group->failures) || now_ms - last_ms > FORGET_MS;
 }
 
 /* Machines of one group and of the nodes, by id. */
 struct state_seen {
-	struct map listed, known, nodes;
-	bool is_away;            /* nobody has looked for a while */
+	struct map listed, stopping, known, nodes;
+	bool is_away;            /* nobody has looked for a while, or not at the group */
+	bool is_patient;         /* what is not listed has not been so for long */
 	int64_t now_ms, from_ms; /* machines since then are of a grow; 0: none are */
 };
+
+/* Whether a machine is still to come though the provider does not list it. */
+static bool state_is_overlooked(
+	const struct state_seen *seen, const struct scale_state_machine *machine)
+{
+	return seen->is_patient && !machine->was_node && !map_get(&seen->listed, machine->id) &&
+	       !map_get(&seen->stopping, machine->id);
+}
+
+static bool state_is_kept(const struct state_seen *seen, const struct scale_state_machine *machine)
+{
+	const struct scale_instance *instance = map_get(&seen->listed, machine->id);
+	bool is_before = instance && instance->since_ms && instance->since_ms < seen->from_ms;
+
+	if (seen->from_ms && !is_before)
+		return true;
+	return !machine->was_node && (instance || state_is_overlooked(seen, machine));
+}
 
 /* Drop what is remembered of machines and no longer of use. */
 static void state_keep_machines(struct scale_state_group *group, struct state_seen *seen)
 {
+	bool is_unlisted = false;
 	size_t kept = 0;
 
 	vec_foreach (struct scale_state_machine, machine, &group->machines) {
-		const struct scale_instance *instance = map_get(&seen->listed, machine->id);
 		machine->was_node =
 			machine->was_node || seen->is_away || map_get(&seen->nodes, machine->id);
-		bool is_before =
-			instance && instance->since_ms && instance->since_ms < seen->from_ms;
-		if ((!seen->from_ms || is_before) && (machine->was_node || !instance)) {
+		if (!state_is_kept(seen, machine)) {
 			free(machine->id);
 			continue;
 		}
-		group->is_awaited = group->is_awaited || (instance && !machine->was_node);
+		if (state_is_overlooked(seen, machine))
+			is_unlisted = group->is_awaited = true;
+		if (!machine->was_node && map_get(&seen->listed, machine->id))
+			group->is_awaited = true;
 		group->machines.v[kept++] = *machine;
 		map_put(&seen->known, machine->id, seen);
 	}
 	group->machines.n = kept;
+	if (!is_unlisted)
+		group->unlisted_ms = 0;
+	else if (!group->unlisted_ms)
+		group->unlisted_ms = seen->now_ms;
 }
 
 /* While a grow is under way, and for a while after it has failed, machines that were launched since
@@ -364,11 +398,15 @@ static void state_look(struct scale_state *state, struct scale_state_group *grou
 {
 	if (seen->now_ms > group->failed_until_ms)
 		group->failed_due_ms = group->failed_until_ms = 0;
-	seen->from_ms = group->token ? group->due_ms : group->failed_due_ms;
-	seen->listed = seen->known = (struct map){0};
+	int64_t due_ms = group->token ? group->due_ms : group->failed_due_ms;
+	seen->from_ms = due_ms > STATE_CLOCKS_MS ? due_ms - STATE_CLOCKS_MS : 0;
+	seen->listed = seen->stopping = seen->known = (struct map){0};
 	vec_foreach (struct scale_instance, instance, &of->instances)
-		if (instance->state != SCALE_STOPPING && !str_empty(instance->id))
-			map_put(&seen->listed, instance->id, instance);
+		if (!str_empty(instance->id))
+			map_put(instance->state == SCALE_STOPPING ? &seen->stopping : &seen->listed,
+				instance->id, instance);
+	seen->is_patient =
+		!group->unlisted_ms || seen->now_ms - group->unlisted_ms <= STATE_UNLISTED_MS;
 	state_keep_machines(group, seen);
 	vec_foreach (const struct scale_instance, instance, &of->instances)
 		if (seen->from_ms && instance->since_ms >= seen->from_ms &&
@@ -377,6 +415,7 @@ static void state_look(struct scale_state *state, struct scale_state_group *grou
 			state_add_machine(state, group, instance->id,
 				seen->is_away || map_get(&seen->nodes, instance->id));
 	map_done(&seen->listed);
+	map_done(&seen->stopping);
 	map_done(&seen->known);
 }
 
@@ -390,30 +429,41 @@ static size_t state_size(const struct scale_state *state)
 	return size;
 }
 
-static void state_look_at_all(struct scale_state *state, const struct scale_model *model)
+static void state_look_at_all(
+	struct scale_state *state, const struct scale_model *model, int64_t every_ms)
 {
-	struct state_seen seen = {.is_away = model->now_ms - state->looked_ms > STATE_AWAY_MS,
-		.now_ms = model->now_ms};
+	int64_t turns_ms = 2 * every_ms + MINUTE_MS;
+	int64_t away_ms = turns_ms > STATE_AWAY_MS ? turns_ms : STATE_AWAY_MS;
+	bool is_away = model->now_ms - state->looked_ms > away_ms;
+	struct state_seen seen = {.now_ms = model->now_ms};
 
 	vec_foreach (const struct scale_node, node, &model->nodes)
 		if (node->instance)
 			map_put(&seen.nodes, node->instance, node->name);
 	state->size = state_size(state);
+	vec_foreach (struct scale_state_group, group, &state->groups)
+		if (!group->missing_ms && group->machines.n)
+			group->missing_ms = model->now_ms;
 	vec_foreach (const struct scale_group, of, &model->groups) {
 		struct scale_state_group *group = scale_state_find(state, of->id);
-		if (group)
-			state_look(state, group, of, &seen);
+		if (!group)
+			continue;
+		seen.is_away = is_away ||
+			       (group->missing_ms && model->now_ms - group->missing_ms > away_ms);
+		group->missing_ms = 0;
+		state_look(state, group, of, &seen);
 	}
 	state->looked_ms = model->now_ms;
 	map_done(&seen.nodes);
 }
 
-void scale_state_settle(struct scale_state *state, const struct scale_model *model)
+void scale_state_settle(
+	struct scale_state *state, const struct scale_model *model, int64_t every_ms)
 {
 	AUTO_FREE int64_t *nodes = mem_alloc(model->groups.n + 1, sizeof(*nodes));
 	size_t kept = 0;
 
-	state_look_at_all(state, model);
+	state_look_at_all(state, model, every_ms);
 	vec_foreach (const struct scale_node, node, &model->nodes)
 		if (node->group >= 0 && !node->has_no_instance)
 			nodes[node->group]++;

@@ -13,6 +13,8 @@
  *	    "due_to": 9, "due": TIME, "doubts": 1, "answered": true},
  *	    "awaited": [ID of a machine that was bought and was no node up to `looked`, …],
  *	    "joined": [ID of one that was or may have been, …],
+ *	    "missing": TIME since when the group is not there,
+ *	    "unlisted": TIME since when one of the awaited is not,
  *	    "failed_grow": {"due": TIME, "until": TIME (more may come of it)}}}}
  */
 #ifndef DLRUN_CORE_AUTOSCALE_STATE_H
@@ -54,6 +56,9 @@ struct scale_state_group {
 	/* Machines that are not known to have been nodes; and while more may come the others, lest
 	 * they seem to be new. */
 	struct scale_state_machines VEC_OF(struct scale_state_machine) machines;
+	/* Since when the provider does not list the group, or some machine that is to come: what is
+	 * not listed once may only have been overlooked. 0: it does. */
+	int64_t missing_ms, unlisted_ms;
 	bool is_awaited; /* one of them is to come; set by scale_state_settle */
 };
 /* By id. */
@@ -90,8 +95,9 @@ void scale_state_fail(struct scale_state *state, const char *id, enum scale_fail
 /* Machines that are nodes are noted. Grows whose machines are nodes are over, and the failures
  * before them; those whose machines are none after limits.boot_ms have failed. A grow that was not
  * answered and is not asked for again is dropped, as is one whose group has been shrunk. Failures
- * are forgotten a day after their wait. */
-void scale_state_settle(struct scale_state *state, const struct scale_model *model);
+ * are forgotten a day after their wait. every_ms: from turn to turn. */
+void scale_state_settle(
+	struct scale_state *state, const struct scale_model *model, int64_t every_ms);
 /* Sets wait_until, failure and failure_text of the model's groups, and is_awaited of their
  * machines. */
 void scale_state_apply(const struct scale_state *state, struct scale_model *model);

@@ -296,6 +296,23 @@ static void test_ids_of_nodes(void **state UNUSED)
 	assert_int_equal(model.nodes.v[4].group, -1);
 }
 
+/* A node of a group whose machine has gone, by whatever id that was known. */
+static void test_a_node_without_provider_id(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	read_objects("{'groups': [{'id': 'g', 'provider': 'p', 'min': 0, 'max': 9, 'desired': 1,"
+		     " 'instances': [{'id': 'there'}]}], 'nodes': ["
+		     "{'metadata': {'name': 'gone', 'annotations': {'dlrun/group': 'g'}}},"
+		     "{'metadata': {'name': 'of-nobody'}}]}",
+		&model);
+	assert_string_equal(model.nodes.v[0].instance, "gone");
+	assert_int_equal(model.nodes.v[0].group, 0);
+	assert_true(model.nodes.v[0].has_no_instance);
+	assert_int_equal(model.nodes.v[1].group, -1);
+	assert_false(model.nodes.v[1].has_no_instance);
+}
+
 static void test_a_group_is_like_its_nodes(void **state UNUSED)
 {
 	AUTO_SCALE_MODEL struct scale_model model;
@@ -535,6 +552,7 @@ int main(void)
 		cmocka_unit_test(test_pods_share_shapes),
 		cmocka_unit_test(test_nodes),
 		cmocka_unit_test(test_ids_of_nodes),
+		cmocka_unit_test(test_a_node_without_provider_id),
 		cmocka_unit_test(test_a_group_is_like_its_nodes),
 		cmocka_unit_test(test_nodes_with_many_resources),
 		cmocka_unit_test(test_gangs_of_dlrun),

@@ -13,7 +13,7 @@
 #include "core/autoscale/snapshot.h"
 #include "core/autoscale/state.h"
 
-enum { MINUTE = 60 * 1000 };
+enum { MINUTE = 60 * 1000, EVERY = 15 * 1000 };
 #define NOW (INT64_C(1795755600) * 1000)
 
 static void read_text(const char *text, struct scale_state *ret)
@@ -134,17 +134,17 @@ static void test_what_is_over_is_forgotten(void **state UNUSED)
 	model_with("gpu-a", 2, &model);
 	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", NOW);
 	scale_state_ask(&s, "gpu-a", 2, "one", NOW);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_string_equal(scale_state_find(&s, "gpu-a")->token, "one"); /* not answered */
 	scale_state_answer(&s, "gpu-a");
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_null(scale_state_find(&s, "gpu-a")); /* its nodes are there: the failures are over */
 	/* A group that is not there: its failure counts for a day after its wait. */
 	scale_state_fail(&s, "gone", SCALE_FAILED_QUOTA, "", model.now_ms);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_non_null(scale_state_find(&s, "gone"));
 	model.now_ms += INT64_C(26) * 60 * MINUTE;
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_null(scale_state_find(&s, "gone"));
 }
 
@@ -162,11 +162,11 @@ static void test_machines_that_do_not_come(void **state UNUSED)
 	scale_state_answer(&s, "gpu-a");
 	struct scale_state_group *group = scale_state_find(&s, "gpu-a");
 	assert_int_equal(group->due_ms, NOW - 20 * MINUTE);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_int_equal(group->due_to, 4);
 	assert_int_equal(group->due_ms, NOW - 10 * MINUTE);
 	model.now_ms += 16 * MINUTE;
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	group = scale_state_find(&s, "gpu-a");
 	assert_null(group->token);
 	assert_int_equal(group->failure, SCALE_FAILED_OTHER);
@@ -180,15 +180,15 @@ static void test_grows_that_are_dropped(void **state UNUSED)
 
 	model_with("gpu-a", 0, &model);
 	scale_state_ask(&s, "gpu-a", 2, "one", NOW);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_non_null(scale_state_find(&s, "gpu-a"));
 	model.now_ms += 3 * MINUTE;
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_null(scale_state_find(&s, "gpu-a"));
 	scale_state_ask(&s, "gpu-a", 2, "two", model.now_ms);
 	scale_state_answer(&s, "gpu-a");
 	model.now_ms += 3 * MINUTE;
-	scale_state_settle(&s, &model); /* its size is 0 */
+	scale_state_settle(&s, &model, EVERY); /* its size is 0 */
 	assert_null(scale_state_find(&s, "gpu-a"));
 }
 
@@ -198,7 +198,7 @@ static void look(struct scale_state *s, struct scale_model *model, int minutes, 
 	AUTO_FREE char *text = NULL;
 
 	model->now_ms += minutes * MINUTE;
-	scale_state_settle(s, model);
+	scale_state_settle(s, model, EVERY);
 	/* As the next process finds it. */
 	text = written(s);
 	scale_state_done(s);
@@ -232,7 +232,7 @@ static void test_machines_that_were_nodes(void **state UNUSED)
 
 	model_with("gpu-a", 1, &model);
 	set_node(&model, NULL);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	model.groups.v[0].desired = 4;
 	scale_state_ask(&s, "gpu-a", 4, "one", NOW);
 	/* The provider tells of one; the others are found. */
@@ -268,6 +268,107 @@ static void test_machines_that_were_nodes(void **state UNUSED)
 	look(&s, &model, 1, "");
 }
 
+/* A machine that was launched then, of a grow that was asked for at NOW. */
+static void model_of_a_grow(
+	struct scale_state *s, struct scale_model *model, const char *id, int64_t since_ms)
+{
+	model_with("gpu-a", 1, model);
+	set_node(model, NULL);
+	scale_state_settle(s, model, EVERY);
+	model->groups.v[0].desired = 1;
+	scale_state_ask(s, "gpu-a", 1, "one", NOW);
+	scale_state_answer(s, "gpu-a");
+	*vec_push(&model->groups.v[0].instances) = (struct scale_instance){
+		.id = mem_strdup(id), .state = SCALE_RUNNING, .since_ms = since_ms};
+}
+
+/* With an hour from turn to turn, an hour is no time in which nobody has looked. */
+static void test_turns_that_are_rare(void **state UNUSED)
+{
+	enum { HOUR = 60 * MINUTE };
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	model_of_a_grow(&s, &model, "i-1", NOW + 1);
+	look(&s, &model, 1, "i-1 ");
+	model.now_ms += HOUR;
+	scale_state_settle(&s, &model, HOUR);
+	scale_state_apply(&s, &model);
+	assert_true(model.groups.v[0].instances.v[0].is_awaited);
+	model.now_ms += 2 * HOUR + 2 * MINUTE;
+	scale_state_settle(&s, &model, HOUR);
+	scale_state_apply(&s, &model);
+	assert_false(model.groups.v[0].instances.v[0].is_awaited);
+}
+
+/* A provider's clock may be behind the cluster's a little. */
+static void test_clocks_that_differ(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	model_of_a_grow(&s, &model, "i-1", NOW - MINUTE / 2);
+	*vec_push(&model.groups.v[0].instances) = (struct scale_instance){
+		.id = mem_strdup("old"), .state = SCALE_RUNNING, .since_ms = NOW - 2 * MINUTE};
+	look(&s, &model, 1, "i-1 ");
+	look(&s, &model, 1, "i-1 ");
+}
+
+/* What a provider does not list for a moment, the group or its machine, is still waited for. */
+static void test_what_is_not_listed_for_a_moment(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_SCALE_MODEL struct scale_model none;
+
+	scale_model_init(&none);
+	model_of_a_grow(&s, &model, "i-1", NOW + 1);
+	struct scale_instances *instances = &model.groups.v[0].instances;
+	look(&s, &model, 1, "i-1 ");
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", model.now_ms);
+	look(&s, &model, 3, "i-1 ");
+	scale_state_find(&s, "gpu-a")->failures = 0;
+	none.now_ms = model.now_ms + MINUTE;
+	scale_state_settle(&s, &none, EVERY);
+	assert_int_equal(scale_state_find(&s, "gpu-a")->missing_ms, none.now_ms);
+	look(&s, &model, 2, "i-1 ");
+	assert_int_equal(scale_state_find(&s, "gpu-a")->missing_ms, 0);
+	instances->n = 0;
+	look(&s, &model, 1, "");
+	instances->n = 1;
+	look(&s, &model, 1, "i-1 ");
+	/* It ends, which is no moment. */
+	instances->v[0].state = SCALE_STOPPING;
+	look(&s, &model, 1, "");
+	instances->v[0].state = SCALE_RUNNING;
+	look(&s, &model, 1, "");
+}
+
+/* A group that was not listed for long: its machines may have been nodes. */
+static void test_a_group_that_comes_back(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_SCALE_MODEL struct scale_model none;
+
+	scale_model_init(&none);
+	model_of_a_grow(&s, &model, "i-1", NOW + 1);
+	look(&s, &model, 1, "i-1 ");
+	for (int i = 0; i < 12; i++) {
+		none.now_ms = model.now_ms += MINUTE;
+		scale_state_settle(&s, &none, EVERY);
+	}
+	look(&s, &model, 1, "");
+	/* One that does not come back is forgotten. */
+	scale_state_bought(&s, "gone", "i-2");
+	for (int i = 0; i < 25; i++) {
+		assert_true(i == 0 || scale_state_find(&s, "gone"));
+		none.now_ms = model.now_ms += i == 24 ? 120 * MINUTE : 60 * MINUTE;
+		scale_state_settle(&s, &none, EVERY);
+	}
+	assert_null(scale_state_find(&s, "gone"));
+}
+
 /* What is remembered of machines is bounded, and so is the time for which. */
 static void test_many_machines(void **state UNUSED)
 {
@@ -276,7 +377,7 @@ static void test_many_machines(void **state UNUSED)
 	char id[128];
 
 	model_with("gpu-a", 0, &model);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	scale_state_ask(&s, "gpu-a", 1, "one", NOW);
 	for (int i = 0; i < 5000; i++) {
 		snprintf(id, sizeof(id), "%0100d", i);
@@ -286,10 +387,10 @@ static void test_many_machines(void **state UNUSED)
 	AUTO_FREE char *text = written(&s);
 	assert_in_range(strlen(text), 200 << 10, 700 << 10);
 	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", NOW);
-	scale_state_settle(&s, &model);
+	scale_state_settle(&s, &model, EVERY);
 	assert_true(s.groups.v[0].machines.n > 2000);
-	model.now_ms += 3 * MINUTE;
-	scale_state_settle(&s, &model);
+	model.now_ms += 6 * MINUTE;
+	scale_state_settle(&s, &model, EVERY);
 	assert_int_equal(s.groups.v[0].machines.n, 0); /* the provider lists none of them */
 }
 
@@ -356,6 +457,10 @@ int main(void)
 		cmocka_unit_test(test_machines_that_do_not_come),
 		cmocka_unit_test(test_grows_that_are_dropped),
 		cmocka_unit_test(test_machines_that_were_nodes),
+		cmocka_unit_test(test_turns_that_are_rare),
+		cmocka_unit_test(test_clocks_that_differ),
+		cmocka_unit_test(test_what_is_not_listed_for_a_moment),
+		cmocka_unit_test(test_a_group_that_comes_back),
 		cmocka_unit_test(test_many_machines),
 		cmocka_unit_test(test_read_and_written),
 		cmocka_unit_test(test_what_is_no_state),

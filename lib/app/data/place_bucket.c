@@ -875,6 +875,20 @@ static int bucket_send(struct bucket_push *push, struct bucket_files *files, str
 	return bucket_run(push->place, &batch, err);
 }
 
+static int bucket_send_all(struct bucket_push *push, struct err *err)
+{
+	int r = bucket_send(push, &push->small, err);
+
+	/* Some may be large ones only now (bucket_failed_file). */
+	if (r == 0 && push->large.n)
+		r = fs_mkdirs(push->put->notes, 0700, err);
+	if (r == 0)
+		r = bucket_send(push, &push->large, err);
+	if (r == 0)
+		fs_remove_tree(AT_FDCWD, push->put->notes, NULL);
+	return r;
+}
+
 /* In front of bucket_plan. */
 static int bucket_begin(const struct bucket_push *push, const char *mark, struct err *err)
 {
@@ -950,14 +964,7 @@ int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put,
 	r = bucket_look(&push, prefix, mark, err);
 	if (r != 0)
 		return r;
-	if (r == 0 && push.large.n)
-		r = fs_mkdirs(put->notes, 0700, err);
-	if (r == 0)
-		r = bucket_send(&push, &push.small, err);
-	if (r == 0)
-		r = bucket_send(&push, &push.large, err);
-	if (r == 0)
-		fs_remove_tree(AT_FDCWD, put->notes, NULL);
+	r = bucket_send_all(&push, err);
 	struct bucket_one whole = {.key = list, .text = put->list, .len = strlen(put->list)};
 	if (r == 0)
 		r = bucket_do(place, &address, &whole, err);

@@ -455,9 +455,9 @@ static int bucket_use_next(const struct data_place *place, const struct s3_addre
 	return str_eq(versions->current, id) ? bucket_use(place, address, next, err) : 0;
 }
 
-/* Of the version, or of all (id: NULL): pushes under way lose what they look for, then it is none.
- * Returns how many there were. */
-static int bucket_unmake(const struct data_place *place, const struct s3_address *address,
+/* Of the version, or of all (id: NULL): pushes under way lose what they look for. Returns how many
+ * there were. */
+static int bucket_stop_pushes(const struct data_place *place, const struct s3_address *address,
 	const char *id, struct err *err)
 {
 	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
@@ -471,6 +471,18 @@ static int bucket_unmake(const struct data_place *place, const struct s3_address
 		r = bucket_delete(place, address, *key, err);
 		n++;
 	}
+	return r < 0 ? r : n;
+}
+
+/* Then it is none. Returns how many there were, those of pushes counted. */
+static int bucket_unmake(const struct data_place *place, const struct s3_address *address,
+	const char *id, struct err *err)
+{
+	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
+	int n = bucket_stop_pushes(place, address, id, err);
+
+	/* One that has ended in between has a list now. */
+	int r = n < 0 ? n : bucket_find(place, address, &versions, err);
 	if (r == 0)
 		r = bucket_use_next(place, address, &versions, id, err);
 	vec_foreach (struct bucket_version, version, &versions.list) {

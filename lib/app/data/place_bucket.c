@@ -248,9 +248,9 @@ struct bucket_version {
 };
 struct bucket_versions {
 	struct VEC_OF(struct bucket_version) list; /* the newest first */
-	char current[VERSION_ID_SIZE];
-	struct strv pushes;   /* keys of those under way */
-	struct strv removals; /* ids of those under way; "": of all */
+	char current[VERSION_ID_SIZE];             /* its list may be gone */
+	struct strv pushes;                        /* keys of those under way */
+	struct strv removals;                      /* ids of those under way; "": of all */
 };
 
 static void bucket_versions_done(struct bucket_versions *versions)
@@ -336,9 +336,9 @@ static int bucket_find(const struct data_place *place, const struct s3_address *
 	struct bucket_one get = {.key = current, .out = &text};
 	if (r == 0 && has_current)
 		r = bucket_do(place, address, &get, err);
-	for (size_t i = 0; r == 0 && text.len && i < ret->list.n; i++)
-		if (str_starts(text.data, ret->list.v[i].id))
-			memcpy(ret->current, ret->list.v[i].id, sizeof(ret->current));
+	AUTO_FREE char *id = mem_strndup(text.data, strcspn(text.data, "\n"));
+	if (r == 0 && version_id_is(id))
+		memcpy(ret->current, id, sizeof(ret->current));
 	return r;
 }
 
@@ -359,8 +359,9 @@ static int bucket_list(const struct data_place *place, const struct s3_address *
 		r = bucket_run(place, &batch, err);
 	if (r < 0)
 		return r;
-	if (*versions.current)
-		buf_addf(out, "current %s\n", versions.current);
+	vec_foreach (struct bucket_version, version, &versions.list)
+		if (str_eq(version->id, versions.current))
+			buf_addf(out, "current %s\n", version->id);
 	vec_foreach (struct bucket_version, version, &versions.list)
 		buf_addf(out, "version %s %s\n", version->id, version->line ? version->line : "");
 	return 0;
@@ -474,7 +475,8 @@ static int bucket_stop_pushes(const struct data_place *place, const struct s3_ad
 	return r < 0 ? r : n;
 }
 
-/* Then it is none. Returns how many there were, those of pushes counted. */
+/* The version, or all (id: NULL), are none then. Returns how many there were, with those of pushes
+ * under way. */
 static int bucket_unmake(const struct data_place *place, const struct s3_address *address,
 	const char *id, struct err *err)
 {
@@ -926,6 +928,7 @@ static int bucket_begin(const struct bucket_push *push, const char *mark, struct
 static int bucket_end(const struct bucket_push *push, const char *mark, struct err *err)
 {
 	const struct data_place *place = push->place;
+	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
 	AUTO_BUF struct buf text = buf_with(BUCKET_LINE_MAX);
 	AUTO_ERR struct err error = {0};
 	struct bucket_one get = {.key = mark, .out = &text};
@@ -937,7 +940,11 @@ static int bucket_end(const struct bucket_push *push, const char *mark, struct e
 	}
 	if (error.id != E_S3_NOT_FOUND)
 		return err_move(err, &error);
-	int r = bucket_remove_list(place, push->address, push->put->id, err);
+	int r = bucket_find(place, push->address, &versions, err);
+	if (r == 0)
+		r = bucket_use_next(place, push->address, &versions, push->put->id, err);
+	if (r == 0)
+		r = bucket_remove_list(place, push->address, push->put->id, err);
 	return r < 0 ? r
 		     : err_set(err, E_DATA_PLACE, "%s@%s was removed while it was pushed",
 			       place->paths.v[push->i], push->put->id);

@@ -483,7 +483,7 @@ static int bucket_unmake(const struct data_place *place, const struct s3_address
 	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
 	int n = bucket_stop_pushes(place, address, id, err);
 
-	/* One that has ended in between has a list now. */
+	/* A push that has ended in between has a list now. */
 	int r = n < 0 ? n : bucket_find(place, address, &versions, err);
 	if (r == 0)
 		r = bucket_use_next(place, address, &versions, id, err);
@@ -924,30 +924,53 @@ static int bucket_begin(const struct bucket_push *push, const char *mark, struct
 	return r;
 }
 
-/* Behind the list: the version stays, unless a removal has begun since bucket_begin. */
-static int bucket_end(const struct bucket_push *push, const char *mark, struct err *err)
+/* versions: as they are now. E_DATA_PLACE: a removal has begun since bucket_begin. */
+static int bucket_look_for_mark(const struct bucket_push *push, const char *mark,
+	struct bucket_versions *versions, struct err *err)
 {
 	const struct data_place *place = push->place;
-	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
-	AUTO_BUF struct buf text = buf_with(BUCKET_LINE_MAX);
-	AUTO_ERR struct err error = {0};
-	struct bucket_one get = {.key = mark, .out = &text};
 
-	if (bucket_do(place, push->address, &get, &error) == 0) {
+	int r = bucket_find(place, push->address, versions, err);
+	if (r < 0 || strv_find(&versions->pushes, mark) >= 0)
+		return r;
+	return err_set(err, E_DATA_PLACE, "%s@%s was removed while it was pushed",
+		place->paths.v[push->i], push->put->id);
+}
+
+/* The list makes it a version. Another push may have made the same one behind a removal: so there
+ * is none of a push whose mark is gone, also for a moment. */
+static int bucket_make(const struct bucket_push *push, const char *mark, struct err *err)
+{
+	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
+	AUTO_FREE char *list = mem_printf("%s@%s.list", push->address->key, push->put->id);
+	const char *text = push->put->list;
+	struct bucket_one whole = {.key = list, .text = text, .len = strlen(text)};
+
+	int r = bucket_look_for_mark(push, mark, &versions, err);
+	if (r == 0)
+		r = bucket_do(push->place, push->address, &whole, err);
+	return r < 0 ? r : bucket_use(push->place, push->address, push->put->id, err);
+}
+
+/* Behind the list: the version stays, unless a removal has begun. */
+static int bucket_end(const struct bucket_push *push, const char *mark, struct err *err)
+{
+	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
+	const struct data_place *place = push->place;
+	const char *id = push->put->id;
+	AUTO_ERR struct err error = {0};
+
+	if (bucket_look_for_mark(push, mark, &versions, &error) == 0) {
 		int r = bucket_delete(place, push->address, mark, &error);
 		/* A login that may not delete leaves the mark: it keeps nobody from anything. */
 		return r < 0 && error.id != E_S3_DENIED ? err_move(err, &error) : 0;
 	}
-	if (error.id != E_S3_NOT_FOUND)
+	if (error.id != E_DATA_PLACE)
 		return err_move(err, &error);
-	int r = bucket_find(place, push->address, &versions, err);
+	int r = bucket_use_next(place, push->address, &versions, id, err);
 	if (r == 0)
-		r = bucket_use_next(place, push->address, &versions, push->put->id, err);
-	if (r == 0)
-		r = bucket_remove_list(place, push->address, push->put->id, err);
-	return r < 0 ? r
-		     : err_set(err, E_DATA_PLACE, "%s@%s was removed while it was pushed",
-			       place->paths.v[push->i], push->put->id);
+		r = bucket_remove_list(place, push->address, id, err);
+	return r < 0 ? r : err_move(err, &error);
 }
 
 /* 1: all of it is there. */
@@ -977,18 +1000,14 @@ int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put,
 	if (r < 0)
 		return r;
 	AUTO_FREE char *prefix = mem_printf("%s@%s/", address.key, put->id);
-	AUTO_FREE char *list = mem_printf("%s@%s.list", address.key, put->id);
 	AUTO_FREE char *mark = mem_printf("%s@%s.push-%s", address.key, put->id, put->key);
 	push.base_prefix = mem_printf("%s@%s/", address.key, put->base_id);
 	r = bucket_look(&push, prefix, mark, err);
 	if (r != 0)
 		return r;
 	r = bucket_send_all(&push, err);
-	struct bucket_one whole = {.key = list, .text = put->list, .len = strlen(put->list)};
 	if (r == 0)
-		r = bucket_do(place, &address, &whole, err);
+		r = bucket_make(&push, mark, err);
 	put->bytes_sent = push.done;
-	if (r == 0)
-		r = bucket_use(place, &address, put->id, err);
 	return r < 0 ? r : bucket_end(&push, mark, err);
 }

@@ -8,9 +8,11 @@
 #include "app/data/scan.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/clock.h"
 #include "base/util/enc.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
 #include "net/s3/s3.h"
 
@@ -19,10 +21,10 @@
  * first, makes them a version, and PATH@current names the one that runs get.
  *
  * A push counts on objects that a removal may be about to delete. So a push puts
- * PATH@d-HEX.push-KEY before it looks what is there, and a removal PATH@d-HEX.rm (PATH@rm: of all)
- * before it deletes each of these, then the lists, then the rest. A push does not begin beside a
- * removal, and takes its list back where what it has put is gone at the end: the removal either
- * finds that, or the list.
+ * PATH@d-HEX.push-KEY before it looks what is there, and a removal PATH@d-HEX.rm (PATH@rm: of all),
+ * with a token of its own in it, before it deletes each of these, then the lists, then the rest. A
+ * push does not begin beside a removal, and takes its list back where what it has put is gone at
+ * the end: the removal either finds that, or the list.
  */
 
 enum {
@@ -32,6 +34,8 @@ enum {
 	BUCKET_VERSIONS_MAX = 10 * 1000,
 	BUCKET_NOTES_MAX = 8 << 20,
 	BUCKET_SENT = 16 << 20, /* a part of what is sent beside what is copied */
+	BUCKET_TOKEN_BYTES = 8,
+	BUCKET_TAKE_BACK_MS = 10 * 1000,
 };
 #define BUCKET_COPY_MAX  (UINT64_C(5) << 30)
 #define BUCKET_PIECE_MAX (UINT64_C(1) << 30)
@@ -476,9 +480,9 @@ static int bucket_stop_pushes(const struct data_place *place, const struct s3_ad
 }
 
 /* The version, or all (id: NULL), are none then. Returns how many there were, with those of pushes
- * under way. */
+ * under way. *ret_begun: a list may be gone. */
 static int bucket_unmake(const struct data_place *place, const struct s3_address *address,
-	const char *id, struct err *err)
+	const char *id, bool *ret_begun, struct err *err)
 {
 	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
 	int n = bucket_stop_pushes(place, address, id, err);
@@ -491,9 +495,68 @@ static int bucket_unmake(const struct data_place *place, const struct s3_address
 		if (r < 0 || (id && !str_eq(version->id, id)))
 			continue;
 		r = bucket_remove_list(place, address, version->id, err);
+		*ret_begun |= r == 0 || err->id != E_S3_DENIED;
 		n++;
 	}
 	return r < 0 ? r : n;
+}
+
+static int bucket_on_limit(void *ctx, struct err *err UNUSED)
+{
+	*(volatile int *)ctx = 1;
+	return 0;
+}
+
+/* Another removal of the same may have put the mark anew meanwhile: then it is that one's. */
+static int bucket_unmark(const struct data_place *place, const struct s3_address *address,
+	const struct bucket_one *mark, struct err *err)
+{
+	AUTO_BUF struct buf text = buf_with(BUCKET_LINE_MAX);
+	AUTO_ERR struct err error = {0};
+	struct bucket_one get = {.key = mark->key, .out = &text};
+
+	int r = bucket_do(place, address, &get, &error);
+	if (r < 0 && error.id != E_S3_NOT_FOUND && error.id != E_S3_DENIED)
+		return err_move(err, &error);
+	if (r == 0 && !str_eq(text.data, mark->text))
+		return 0;
+	return bucket_delete(place, address, mark->key, err);
+}
+
+/* The mark of a removal that has not begun would keep everybody from pushing. Nor does it stay
+ * behind an interrupt. */
+static void bucket_take_back(const struct data_place *place, const struct s3_address *address,
+	const struct bucket_one *mark)
+{
+	struct data_place calm = *place;
+	struct loop *loop = place->target->loop;
+	volatile int is_over = 0;
+	AUTO_ERR struct err ignored = {0};
+
+	calm.interrupted = &is_over;
+	struct loop_timer *timer = loop_add_timer(loop, clock_ms() + BUCKET_TAKE_BACK_MS,
+		bucket_on_limit, (void *)(uintptr_t)&is_over);
+	bucket_unmark(&calm, address, mark, &ignored);
+	if (!is_over)
+		loop_remove_timer(loop, timer);
+}
+
+/* Returns what bucket_unmake does. A login that may not delete leaves no mark. */
+static int bucket_mark(const struct data_place *place, const struct s3_address *address,
+	const char *id, struct bucket_one *mark, struct err *err)
+{
+	AUTO_FREE char *none = mem_printf("%s-", mark->key); /* no object has this key */
+	bool has_begun = false;
+
+	int n = bucket_delete(place, address, none, err);
+	if (n < 0)
+		return n;
+	n = bucket_do(place, address, mark, err);
+	if (n == 0)
+		n = bucket_unmake(place, address, id, &has_begun, err);
+	if (n < 0 && !has_begun)
+		bucket_take_back(place, address, mark);
+	return n;
 }
 
 /* id: NULL: all of them, and what is left of transfers. */
@@ -503,16 +566,18 @@ static int bucket_remove(const struct data_place *place, const struct s3_address
 	AUTO_FREE char *prefix =
 		id ? mem_printf("%s@%s/", address->key, id) : mem_printf("%s@d-", address->key);
 	AUTO_FREE char *mark = mem_printf("%s@%s%srm", address->key, id ? id : "", id ? "." : "");
-	struct bucket_one begin = {.key = mark, .text = "", .len = 0};
+	uint8_t bytes[BUCKET_TOKEN_BYTES];
+	char token[2 * BUCKET_TOKEN_BYTES + 1];
+	struct bucket_one begin = {.key = mark, .text = token, .len = sizeof(token) - 1};
 
-	int r = bucket_do(place, address, &begin, err);
-	int n = r < 0 ? r : bucket_unmake(place, address, id, err);
-	if (n >= 0)
-		r = bucket_empty(place, address, prefix, err);
-	if (n < 0 || r < 0)
-		return n < 0 ? n : r;
+	random_bytes(bytes, sizeof(bytes));
+	hex_encode(bytes, sizeof(bytes), token);
+	int n = bucket_mark(place, address, id, &begin, err);
+	int r = n < 0 ? n : bucket_empty(place, address, prefix, err);
+	if (r < 0)
+		return r;
 	bool is_none = id && !n && !r;
-	r = bucket_delete(place, address, mark, err);
+	r = bucket_unmark(place, address, &begin, err);
 	return r < 0 ? r : is_none ? DATA_NO_VERSION : 0;
 }
 

@@ -232,6 +232,22 @@ def test_nothing_comes_of_a_transfer_that_another_took_over(w):
     assert not list(place.glob(".dlrun/d-*"))
 
 
+def test_ends_that_do_not_join_stop_nothing(w):
+    """Of a transfer that was cut: there is no file that this is the end of, or none has come."""
+    place = w.dir / "place"
+    script(w, "begin", "key", "one").communicate()
+    put = script(w, "put", "key", "one", "-", "0", stdin=subprocess.PIPE)
+    put.communicate(packed(("part-key-one/a", b"123"), ("part-key-one.in/rest/3/a", b"45"), ("part-key-one.in/rest/9/none", b"x")))
+    assert put.returncode == 46, put.returncode
+    second = script(w, "begin", "key", "two")
+    said = second.communicate()[0]
+    assert second.returncode == 0 and said.startswith(b"part -\n"), (second.returncode, said)
+    assert (place / ".dlrun/part-key-two/a").read_text() == "12345" and not list(place.glob(".dlrun/part-key-one*"))
+    (place / ".dlrun/part-key-two.in/rest").mkdir(parents=True)
+    third = script(w, "begin", "key", "three")
+    assert third.communicate()[0].startswith(b"part -\n") and third.returncode == 0, third.returncode
+
+
 def test_a_version_is_what_its_list_says(w):
     place = w.dir / "place"
     script(w, "begin", "key", "one").communicate()

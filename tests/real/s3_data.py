@@ -7,6 +7,7 @@ DLRUN_DATA_KILLS: how many pushes are killed (20; 100 in DLRUN_TESTS=all).
 
 import random
 import re
+import signal
 import subprocess
 import time
 
@@ -244,6 +245,96 @@ def test_what_has_arrived_is_not_sent_again(w):
         cutter.close()
 
 
+def check_name(s3, version):
+    assert s3.signed("GET", "sets/set@current", {}) == version
+
+
+def test_a_version_that_another_push_makes_behind_a_removal(w):
+    """It stays: a push that has lost its mark does not touch it."""
+    made = []
+
+    def spoil(request):
+        if not made and re.match(rb"PUT \S*/c ", request):
+            mark = [key for key in keys(s3) if ".push-" in key][0]
+            made.append(mark.partition(".push-")[0] + ".list")
+            s3.signed("DELETE", mark, {})
+            s3.signed("PUT", made[0], {})
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 40, spoil)
+        place(w, s3, cutter.endpoint)
+        for name in "abc":
+            w.write(f"data/set/{name}", name)
+        w.refused("data", "push", "data/set", id="data.place", rc=1, says="was removed while it was pushed")
+        assert made and made[0] in keys(s3) and "sets/set@current" not in keys(s3), (made, keys(s3))
+        cutter.close()
+
+
+def test_a_push_that_ends_beside_a_removal(w):
+    """Between the list that the removal has made and the end of the push's mark: no version without files remains."""
+    ended = []
+
+    def spoil(request):
+        if re.match(rb"DELETE \S*push-", request):
+            ended.append(version)
+            s3.signed("PUT", f"sets/set@{version}.list", {})
+        # Another removal of the same begins, and does not end.
+        if len(ended) == 3 and re.match(rb"DELETE \S*/c ", request):
+            s3.signed("PUT", f"sets/set@{version}.rm", {})
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 40, spoil)
+        place(w, s3, cutter.endpoint)
+        for name in "abc":
+            w.write(f"data/set/{name}", name)
+        version = push(w, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})["version"]
+        for n, name in enumerate(("data/set", f"data/set@{version}", f"data/set@{version}"), 1):
+            lose(s3, version, ".list")
+            s3.signed("PUT", f"sets/set@{version}.push-other", {})
+            w.ok("data", "rm", name)
+            assert ended == [version] * n, ended
+            assert keys(s3) == ([f"sets/set@{version}.rm"] if n == 3 else []), keys(s3)
+            if n < 3:
+                push(w, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})
+        cutter.close()
+
+
+def test_a_removal_that_is_denied(w):
+    """It keeps nobody from pushing, as one that is interrupted before it begins."""
+    denied = rb"DELETE "
+    process = None
+
+    def spoil(request):
+        if denied and re.match(denied, request):
+            text = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+            return b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(text), text)
+        if process and b"list-type" in request and [key for key in keys(s3) if key.endswith("rm")]:
+            process.send_signal(signal.SIGINT)
+            time.sleep(1)
+        return None
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 40, spoil)
+        address = place(w, s3, cutter.endpoint)
+        direct = {"AWS_ENDPOINT_URL_S3": s3.endpoint}
+        w.write("data/set/a", "a")
+        first = push(w, env=direct)
+        before = keys(s3)
+        for denied in (rb"DELETE ", rb"DELETE \S*\.list "):
+            for name in ("data/set", f"data/set@{first['version']}"):
+                w.refused("data", "rm", name, id="bucket.denied", rc=4)
+                assert [key for key in keys(s3) if not key.endswith("current")] == [key for key in before if not key.endswith("current")], keys(s3)
+        denied = None
+        process = subprocess.Popen([w.dlrun, "data", "rm", "data/set"], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL)
+        assert process.wait(60) != 0
+        process = None
+        assert not [key for key in keys(s3) if key.endswith("rm")], keys(s3)
+        w.write("data/set/a", "b")
+        push(w, env=direct)
+        check(w, s3, "pod", address)
+        cutter.close()
+
+
 def test_a_removal_beside_a_push(w):
     """What it counts on may be deleted: it makes no version, nor begins beside a removal."""
     removed = []
@@ -263,9 +354,16 @@ def test_a_removal_beside_a_push(w):
         old(w)
         for n in (1, 2):
             w.refused("data", "push", "data/set", id="data.place", rc=1, says="was removed while it was pushed")
-            assert len(removed) == n and not [key for key in keys(s3) if not key.endswith("current")], keys(s3)
+            assert len(removed) == n and not keys(s3), keys(s3)
         done = push(w)
         check(w, s3, "pod", address)
+        # The other version becomes the current one again.
+        del removed[1:]
+        w.write("data/set/d", "d")
+        w.refused("data", "push", "data/set", id="data.place", rc=1, says="was removed while it was pushed")
+        assert len(removed) == 2 and [(v["version"], v["current"]) for v in versions(w)] == [(done["version"], True)], (removed, versions(w))
+        check_name(s3, done["version"])
+        (w.tree / "data/set/d").unlink()
         # A removal that was cut.
         for mark, name in (("rm", "data/set"), (f"{done['version']}.rm", f"data/set@{done['version']}")):
             lose(s3, done["version"], ".list")

@@ -8,9 +8,11 @@
 #include "app/data/scan.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/clock.h"
 #include "base/util/enc.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
 #include "net/s3/s3.h"
 
@@ -19,10 +21,10 @@
  * first, makes them a version, and PATH@current names the one that runs get.
  *
  * A push counts on objects that a removal may be about to delete. So a push puts
- * PATH@d-HEX.push-KEY before it looks what is there, and a removal PATH@d-HEX.rm (PATH@rm: of all)
- * before it deletes each of these, then the lists, then the rest. A push does not begin beside a
- * removal, and takes its list back where what it has put is gone at the end: the removal either
- * finds that, or the list.
+ * PATH@d-HEX.push-KEY before it looks what is there, and a removal PATH@d-HEX.rm (PATH@rm: of all),
+ * with a token of its own in it, before it deletes each of these, then the lists, then the rest. A
+ * push does not begin beside a removal, and takes its list back where what it has put is gone at
+ * the end: the removal either finds that, or the list.
  */
 
 enum {
@@ -32,6 +34,8 @@ enum {
 	BUCKET_VERSIONS_MAX = 10 * 1000,
 	BUCKET_NOTES_MAX = 8 << 20,
 	BUCKET_SENT = 16 << 20, /* a part of what is sent beside what is copied */
+	BUCKET_TOKEN_BYTES = 8,
+	BUCKET_TAKE_BACK_MS = 10 * 1000,
 };
 #define BUCKET_COPY_MAX  (UINT64_C(5) << 30)
 #define BUCKET_PIECE_MAX (UINT64_C(1) << 30)
@@ -248,9 +252,9 @@ struct bucket_version {
 };
 struct bucket_versions {
 	struct VEC_OF(struct bucket_version) list; /* the newest first */
-	char current[VERSION_ID_SIZE];
-	struct strv pushes;   /* keys of those under way */
-	struct strv removals; /* ids of those under way; "": of all */
+	char current[VERSION_ID_SIZE];             /* its list may be gone */
+	struct strv pushes;                        /* keys of those under way */
+	struct strv removals;                      /* ids of those under way; "": of all */
 };
 
 static void bucket_versions_done(struct bucket_versions *versions)
@@ -336,9 +340,9 @@ static int bucket_find(const struct data_place *place, const struct s3_address *
 	struct bucket_one get = {.key = current, .out = &text};
 	if (r == 0 && has_current)
 		r = bucket_do(place, address, &get, err);
-	for (size_t i = 0; r == 0 && text.len && i < ret->list.n; i++)
-		if (str_starts(text.data, ret->list.v[i].id))
-			memcpy(ret->current, ret->list.v[i].id, sizeof(ret->current));
+	AUTO_FREE char *id = mem_strndup(text.data, strcspn(text.data, "\n"));
+	if (r == 0 && version_id_is(id))
+		memcpy(ret->current, id, sizeof(ret->current));
 	return r;
 }
 
@@ -359,8 +363,9 @@ static int bucket_list(const struct data_place *place, const struct s3_address *
 		r = bucket_run(place, &batch, err);
 	if (r < 0)
 		return r;
-	if (*versions.current)
-		buf_addf(out, "current %s\n", versions.current);
+	vec_foreach (struct bucket_version, version, &versions.list)
+		if (str_eq(version->id, versions.current))
+			buf_addf(out, "current %s\n", version->id);
 	vec_foreach (struct bucket_version, version, &versions.list)
 		buf_addf(out, "version %s %s\n", version->id, version->line ? version->line : "");
 	return 0;
@@ -455,9 +460,9 @@ static int bucket_use_next(const struct data_place *place, const struct s3_addre
 	return str_eq(versions->current, id) ? bucket_use(place, address, next, err) : 0;
 }
 
-/* Of the version, or of all (id: NULL): pushes under way lose what they look for, then it is none.
- * Returns how many there were. */
-static int bucket_unmake(const struct data_place *place, const struct s3_address *address,
+/* Of the version, or of all (id: NULL): pushes under way lose what they look for. Returns how many
+ * there were. */
+static int bucket_stop_pushes(const struct data_place *place, const struct s3_address *address,
 	const char *id, struct err *err)
 {
 	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
@@ -471,15 +476,87 @@ static int bucket_unmake(const struct data_place *place, const struct s3_address
 		r = bucket_delete(place, address, *key, err);
 		n++;
 	}
+	return r < 0 ? r : n;
+}
+
+/* The version, or all (id: NULL), are none then. Returns how many there were, with those of pushes
+ * under way. *ret_begun: a list may be gone. */
+static int bucket_unmake(const struct data_place *place, const struct s3_address *address,
+	const char *id, bool *ret_begun, struct err *err)
+{
+	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
+	int n = bucket_stop_pushes(place, address, id, err);
+
+	/* A push that has ended in between has a list now. */
+	int r = n < 0 ? n : bucket_find(place, address, &versions, err);
 	if (r == 0)
 		r = bucket_use_next(place, address, &versions, id, err);
 	vec_foreach (struct bucket_version, version, &versions.list) {
 		if (r < 0 || (id && !str_eq(version->id, id)))
 			continue;
 		r = bucket_remove_list(place, address, version->id, err);
+		*ret_begun |= r == 0 || err->id != E_S3_DENIED;
 		n++;
 	}
 	return r < 0 ? r : n;
+}
+
+static int bucket_on_limit(void *ctx, struct err *err UNUSED)
+{
+	*(volatile int *)ctx = 1;
+	return 0;
+}
+
+/* Another removal of the same may have put the mark anew meanwhile: then it is that one's. */
+static int bucket_unmark(const struct data_place *place, const struct s3_address *address,
+	const struct bucket_one *mark, struct err *err)
+{
+	AUTO_BUF struct buf text = buf_with(BUCKET_LINE_MAX);
+	AUTO_ERR struct err error = {0};
+	struct bucket_one get = {.key = mark->key, .out = &text};
+
+	int r = bucket_do(place, address, &get, &error);
+	if (r < 0 && error.id != E_S3_NOT_FOUND && error.id != E_S3_DENIED)
+		return err_move(err, &error);
+	if (r == 0 && !str_eq(text.data, mark->text))
+		return 0;
+	return bucket_delete(place, address, mark->key, err);
+}
+
+/* The mark of a removal that has not begun would keep everybody from pushing. Nor does it stay
+ * behind an interrupt. */
+static void bucket_take_back(const struct data_place *place, const struct s3_address *address,
+	const struct bucket_one *mark)
+{
+	struct data_place calm = *place;
+	struct loop *loop = place->target->loop;
+	volatile int is_over = 0;
+	AUTO_ERR struct err ignored = {0};
+
+	calm.interrupted = &is_over;
+	struct loop_timer *timer = loop_add_timer(loop, clock_ms() + BUCKET_TAKE_BACK_MS,
+		bucket_on_limit, (void *)(uintptr_t)&is_over);
+	bucket_unmark(&calm, address, mark, &ignored);
+	if (!is_over)
+		loop_remove_timer(loop, timer);
+}
+
+/* Returns what bucket_unmake does. A login that may not delete leaves no mark. */
+static int bucket_mark(const struct data_place *place, const struct s3_address *address,
+	const char *id, struct bucket_one *mark, struct err *err)
+{
+	AUTO_FREE char *none = mem_printf("%s-", mark->key); /* no object has this key */
+	bool has_begun = false;
+
+	int n = bucket_delete(place, address, none, err);
+	if (n < 0)
+		return n;
+	n = bucket_do(place, address, mark, err);
+	if (n == 0)
+		n = bucket_unmake(place, address, id, &has_begun, err);
+	if (n < 0 && !has_begun)
+		bucket_take_back(place, address, mark);
+	return n;
 }
 
 /* id: NULL: all of them, and what is left of transfers. */
@@ -489,16 +566,18 @@ static int bucket_remove(const struct data_place *place, const struct s3_address
 	AUTO_FREE char *prefix =
 		id ? mem_printf("%s@%s/", address->key, id) : mem_printf("%s@d-", address->key);
 	AUTO_FREE char *mark = mem_printf("%s@%s%srm", address->key, id ? id : "", id ? "." : "");
-	struct bucket_one begin = {.key = mark, .text = "", .len = 0};
+	uint8_t bytes[BUCKET_TOKEN_BYTES];
+	char token[2 * BUCKET_TOKEN_BYTES + 1];
+	struct bucket_one begin = {.key = mark, .text = token, .len = sizeof(token) - 1};
 
-	int r = bucket_do(place, address, &begin, err);
-	int n = r < 0 ? r : bucket_unmake(place, address, id, err);
-	if (n >= 0)
-		r = bucket_empty(place, address, prefix, err);
-	if (n < 0 || r < 0)
-		return n < 0 ? n : r;
+	random_bytes(bytes, sizeof(bytes));
+	hex_encode(bytes, sizeof(bytes), token);
+	int n = bucket_mark(place, address, id, &begin, err);
+	int r = n < 0 ? n : bucket_empty(place, address, prefix, err);
+	if (r < 0)
+		return r;
 	bool is_none = id && !n && !r;
-	r = bucket_delete(place, address, mark, err);
+	r = bucket_unmark(place, address, &begin, err);
 	return r < 0 ? r : is_none ? DATA_NO_VERSION : 0;
 }
 
@@ -875,6 +954,20 @@ static int bucket_send(struct bucket_push *push, struct bucket_files *files, str
 	return bucket_run(push->place, &batch, err);
 }
 
+static int bucket_send_all(struct bucket_push *push, struct err *err)
+{
+	int r = bucket_send(push, &push->small, err);
+
+	/* Some may be large ones only now (bucket_failed_file). */
+	if (r == 0 && push->large.n)
+		r = fs_mkdirs(push->put->notes, 0700, err);
+	if (r == 0)
+		r = bucket_send(push, &push->large, err);
+	if (r == 0)
+		fs_remove_tree(AT_FDCWD, push->put->notes, NULL);
+	return r;
+}
+
 /* In front of bucket_plan. */
 static int bucket_begin(const struct bucket_push *push, const char *mark, struct err *err)
 {
@@ -896,25 +989,53 @@ static int bucket_begin(const struct bucket_push *push, const char *mark, struct
 	return r;
 }
 
-/* Behind the list: the version stays, unless a removal has begun since bucket_begin. */
-static int bucket_end(const struct bucket_push *push, const char *mark, struct err *err)
+/* versions: as they are now. E_DATA_PLACE: a removal has begun since bucket_begin. */
+static int bucket_look_for_mark(const struct bucket_push *push, const char *mark,
+	struct bucket_versions *versions, struct err *err)
 {
 	const struct data_place *place = push->place;
-	AUTO_BUF struct buf text = buf_with(BUCKET_LINE_MAX);
-	AUTO_ERR struct err error = {0};
-	struct bucket_one get = {.key = mark, .out = &text};
 
-	if (bucket_do(place, push->address, &get, &error) == 0) {
+	int r = bucket_find(place, push->address, versions, err);
+	if (r < 0 || strv_find(&versions->pushes, mark) >= 0)
+		return r;
+	return err_set(err, E_DATA_PLACE, "%s@%s was removed while it was pushed",
+		place->paths.v[push->i], push->put->id);
+}
+
+/* The list makes it a version. Another push may have made the same one behind a removal: so there
+ * is none of a push whose mark is gone, also for a moment. */
+static int bucket_make(const struct bucket_push *push, const char *mark, struct err *err)
+{
+	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
+	AUTO_FREE char *list = mem_printf("%s@%s.list", push->address->key, push->put->id);
+	const char *text = push->put->list;
+	struct bucket_one whole = {.key = list, .text = text, .len = strlen(text)};
+
+	int r = bucket_look_for_mark(push, mark, &versions, err);
+	if (r == 0)
+		r = bucket_do(push->place, push->address, &whole, err);
+	return r < 0 ? r : bucket_use(push->place, push->address, push->put->id, err);
+}
+
+/* Behind the list: the version stays, unless a removal has begun. */
+static int bucket_end(const struct bucket_push *push, const char *mark, struct err *err)
+{
+	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
+	const struct data_place *place = push->place;
+	const char *id = push->put->id;
+	AUTO_ERR struct err error = {0};
+
+	if (bucket_look_for_mark(push, mark, &versions, &error) == 0) {
 		int r = bucket_delete(place, push->address, mark, &error);
 		/* A login that may not delete leaves the mark: it keeps nobody from anything. */
 		return r < 0 && error.id != E_S3_DENIED ? err_move(err, &error) : 0;
 	}
-	if (error.id != E_S3_NOT_FOUND)
+	if (error.id != E_DATA_PLACE)
 		return err_move(err, &error);
-	int r = bucket_remove_list(place, push->address, push->put->id, err);
-	return r < 0 ? r
-		     : err_set(err, E_DATA_PLACE, "%s@%s was removed while it was pushed",
-			       place->paths.v[push->i], push->put->id);
+	int r = bucket_use_next(place, push->address, &versions, id, err);
+	if (r == 0)
+		r = bucket_remove_list(place, push->address, id, err);
+	return r < 0 ? r : err_move(err, &error);
 }
 
 /* 1: all of it is there. */
@@ -944,25 +1065,14 @@ int place_bucket_put(struct data_place *place, size_t i, struct bucket_put *put,
 	if (r < 0)
 		return r;
 	AUTO_FREE char *prefix = mem_printf("%s@%s/", address.key, put->id);
-	AUTO_FREE char *list = mem_printf("%s@%s.list", address.key, put->id);
 	AUTO_FREE char *mark = mem_printf("%s@%s.push-%s", address.key, put->id, put->key);
 	push.base_prefix = mem_printf("%s@%s/", address.key, put->base_id);
 	r = bucket_look(&push, prefix, mark, err);
 	if (r != 0)
 		return r;
-	if (r == 0 && push.large.n)
-		r = fs_mkdirs(put->notes, 0700, err);
+	r = bucket_send_all(&push, err);
 	if (r == 0)
-		r = bucket_send(&push, &push.small, err);
-	if (r == 0)
-		r = bucket_send(&push, &push.large, err);
-	if (r == 0)
-		fs_remove_tree(AT_FDCWD, put->notes, NULL);
-	struct bucket_one whole = {.key = list, .text = put->list, .len = strlen(put->list)};
-	if (r == 0)
-		r = bucket_do(place, &address, &whole, err);
+		r = bucket_make(&push, mark, err);
 	put->bytes_sent = push.done;
-	if (r == 0)
-		r = bucket_use(place, &address, put->id, err);
 	return r < 0 ? r : bucket_end(&push, mark, err);
 }

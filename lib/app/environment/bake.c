@@ -311,10 +311,10 @@ static int bake_cut(struct bake *bake, off_t from, struct err *error, struct err
 	if (error->id == E_CANCELED || error->id == E_KUBE_DENIED || bake->n_cuts++ == CUTS_MAX)
 		return err_move(err, error);
 	bake->at = lseek(bake->request->out_fd, 0, SEEK_END);
-	if (bake->at > from) {
-		bake->heard_ms = clock_ms();
+	/* The API server has told the state before. A setup may have run for hours since. */
+	bake->heard_ms = clock_ms();
+	if (bake->at > from)
 		bake->n_cuts = 0;
-	}
 	log_note("environment: cut after %lld bytes: %s", (long long)bake->at, error->message);
 	return bake->at < 0 ? fs_error(err, errno, "a file for the environment") : 0;
 }

@@ -209,21 +209,23 @@ store_changed() {
 store_take() {
 	rm -f "$1.in/own"
 	if [ -d "$1" ] && [ ! -d "$store_part" ]; then
+		# What does not join, of a transfer that was cut, is sent again: there may be no room for it.
+		[ ! -d "$1.in/rest" ] || (store_join "$1") || :
+		store_remove "$1.in"
 		[ ! -f "$1.gone" ] || cp "$1.gone" "$store_part.gone" || exit 47
-		[ ! -d "$1.in/rest" ] || store_join "$1"
 		cp "$1.base" "$store_part.base" && touch "$1" && mv "$1" "$store_part" || exit 47
 	fi
 	store_remove "$1" "$1".*
 }
 
 # TO OFFSET REST...: below TO they go into the files of the same names, whose ends they are. An earlier tar may still be at
-# work on these, so it is told where.
+# work on these, so it is told where. A dd that fails for want of room has written some of it, and nothing comes behind that.
 store_end='to=$1 offset=$2
 shift 2
 for rest; do
 	chmod u+w "$to/$rest" && {
 		dd if="$rest" of="$to/$rest" bs=1048576 oflag=seek_bytes seek="$offset" conv=notrunc 2>/dev/null ||
-			cat "$rest" >>"$to/$rest"
+			{ [ "$(($(wc -c <"$to/$rest")))" -eq "$offset" ] && cat "$rest" >>"$to/$rest"; }
 	} && chmod a-w "$to/$rest" || exit
 done'
 

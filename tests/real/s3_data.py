@@ -174,7 +174,8 @@ def test_a_server_that_is_too_busy(w):
         large(w, size=40 * MIB)
         old(w)
         push(w)
-        assert good == 5 and [sent.count(n) for n in range(1, 6)] == [1] * 5, (good, sent)
+        # Five tries; before its list and behind it the push looks for its mark.
+        assert good == 5 + 2 and [sent.count(n) for n in range(1, 6)] == [1] * 5, (good, sent)
         check(w, s3, "pod", address)
         cutter.close()
 

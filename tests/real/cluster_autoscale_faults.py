@@ -170,15 +170,24 @@ def test_a_provider_that_is_silent_when_it_counts(w):
     """Its machines are on their way, and a new process does not hear of them: nothing is bought elsewhere."""
     with lab(w, a=8) as here:
         other = Machines(here.w.dir / "machines2", [dict(here.groups[0], id=here.id("b"), price=50.0)], here.c)
-        here.w.write("autoscale.yaml", json.dumps({"cluster": "lab", "every": "1s", "providers": [
-            {"exec": here.machines.exec}, {"exec": other.exec}]}), base=here.w.tree)
+
+        def provided(program):
+            here.w.write("autoscale.yaml", json.dumps({"cluster": "lab", "every": "1s", "providers": [
+                {"exec": here.machines.exec}, {"exec": program}]}), base=here.w.tree)
+
+        def silent():
+            here.machines.faults(once=[{"verb": "groups", "do": "exit", "when": "before"}])
+            said = problems(here.turn_ok())
+            assert here.sizes() == {"a": 2} and not other.machines(here.id("b")), (here.sizes(), said)
+            return said
+        provided(["env", *other.exec])
         here.machines.faults(boot={here.id("a"): 3})
         here.add_pods(2)
         here.turn_ok()
-        here.machines.faults(once=[{"verb": "groups", "do": "exit", "when": "before"}])
-        said = problems(here.turn_ok())
-        assert here.sizes() == {"a": 2} and not other.machines(here.id("b")), (here.sizes(), said)
-        assert [e["group"] for e in said] == [here.id("a")], said
+        assert [e["group"] for e in silent()] == [here.id("a")]
+        # The same program may have the same groups.
+        provided(other.exec)
+        assert not silent() and "not used before the groups of" in here.last.err, here.last
 
 
 def test_people_who_cordon_and_uncordon(w):

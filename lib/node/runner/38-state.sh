@@ -205,4 +205,12 @@ forget_path() {
 	# Two may be asked to remove a run at the same time, one for each attempt.
 	mv "$1" "$forget_gone" || [ ! -e "$1" ] || answer_fail io "$1 cannot be removed"
 	(self_of && renice -n 10 -p "$self"; kept_end "$forget_gone") </dev/null >/dev/null 2>&1 &
+	# On a full disk whoever comes next needs the room.
+	forget_room=$d_local/incoming/.gone-$$-room forget_waited=0
+	if ! { printf '%65536s' '' >"$forget_room"; } 2>/dev/null; then
+		while [ -e "$forget_gone" ] && [ "$((forget_waited += 1))" -le 50 ]; do
+			sleep 0.1 2>/dev/null || sleep 1
+		done
+	fi
+	rm -f "$forget_room"
 }

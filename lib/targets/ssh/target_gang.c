@@ -195,17 +195,22 @@ void gang_set_timer(struct gang *gang, int64_t at_ms, void (*late)(struct gang *
 	gang->timer = late ? loop_add_timer(loop, at_ms, gang_on_time, gang) : NULL;
 }
 
-/* Before the nodes are asked: then what they say is at least as new. */
-void gang_read_local(struct gang *gang)
+bool gang_is_submitting(const struct gang *gang)
+{
+	AUTO_FREE char *run_dir = dirs_run(&gang->node->session->dirs, gang->handle.run_id);
+	AUTO_FREE char *lock = fs_join(run_dir, RUN_SUBMIT_LOCK);
+
+	return fs_is_locked(lock);
+}
+
+static void gang_read_local(struct gang *gang)
 {
 	const struct dirs *dirs = &gang->node->session->dirs;
 	AUTO_FREE char *dir = dirs_attempt(dirs, gang->handle.run_id, gang->handle.attempt);
 	AUTO_FREE char *run_dir = dirs_run(dirs, gang->handle.run_id);
 	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
-	AUTO_FREE char *lock = fs_join(run_dir, RUN_SUBMIT_LOCK);
 
 	gang->view = (struct gang_view){
-		.is_submitting = fs_is_locked(lock),
 		.is_ours = access(run_dir, F_OK) == 0,
 		.was_accepted = access(accepted, F_OK) == 0,
 		.attempt = gang->handle.attempt,
@@ -264,11 +269,10 @@ static int target_gang_on_response(void *ctx, int status, struct err *error, str
 	return 0;
 }
 
-/* Asks all for their attempts; what is known here is read before. */
+/* Asks all for their attempts. */
 static void gang_query(struct gang *gang, void (*done)(struct gang *gang))
 {
 	forget_responses(gang);
-	gang_read_local(gang);
 	gang->done = done;
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		struct gang_place *place = &gang->places[i];
@@ -373,6 +377,8 @@ void gang_tell(struct gang *gang, const char *verb, size_t first, size_t end,
 		gang->n_open++;
 		gang->places[i].requested = gang_request(&gang->places[i], verb);
 	}
+	if (gang->n_open == 0)
+		gang_set_timer(gang, 0, done);
 }
 
 static void gang_broadcast(struct gang *gang, const char *verb, void (*done)(struct gang *gang))
@@ -480,6 +486,7 @@ int target_gang_state(struct target *target, const char *handle, struct target_s
 	if (r < 0)
 		return r;
 	polling->ret = ret;
+	polling->gang.view.is_submitting = gang_is_submitting(&polling->gang);
 	if (call->deadline_ms)
 		gang_set_timer(
 			&polling->gang, call->deadline_ms - SETTLE_MS, target_gang_on_settle);

@@ -43,7 +43,7 @@ struct gang {
 	int64_t settle_ms; /* how long the others are waited for after the first; -1: no limit */
 	struct loop_timer *timer;
 	void (*late)(struct gang *gang);
-	struct gang_view view; /* of gang_read_local */
+	struct gang_view view; /* of gang_begin */
 	struct gang_rank *ranks;
 	enum gang_step *steps;
 };
@@ -53,12 +53,13 @@ struct gang {
 int gang_open(struct target *target, const char *handle, bool may_lack, struct gang *gang,
 	struct err *err);
 void gang_close(struct gang *gang);
-/* Fills view with what is known here, before nodes are asked: what they say is at least as new. */
-void gang_read_local(struct gang *gang);
+/* Whether a process of this machine still submits the run. */
+bool gang_is_submitting(const struct gang *gang);
 /* The timer takes the place of the one that is set; at_ms of clock_ms(). late NULL: none. */
 void gang_set_timer(struct gang *gang, int64_t at_ms, void (*late)(struct gang *gang));
 /* Sends verb to the hosts from first to before end; cancels requests that are open. verb: "stop",
- * "forget", "forget all", "drop", "go", "withdraw", "state". */
+ * "forget", "forget all", "drop", "go", "withdraw", "state". Where there is none to be asked, done
+ * is called from the timer. */
 void gang_tell(struct gang *gang, const char *verb, size_t first, size_t end,
 	void (*done)(struct gang *gang));
 /* The first error, explained, or of a host that has not answered; NULL: none has failed. */
@@ -78,7 +79,8 @@ static inline struct gang_work *gang_work_of(struct gang *gang)
 {
 	return CONTAINER_OF(gang, struct gang_work, gang);
 }
-/* The call has begun, and what is known here is read. */
+/* The call has begun, and view has what is known here, before nodes are asked: what they say is at
+ * least as new. */
 int gang_begin(struct target *target, const char *handle, bool may_lack, struct target_call *call,
 	struct gang_work **ret, struct err *err);
 

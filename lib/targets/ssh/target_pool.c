@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
@@ -60,11 +59,9 @@ static bool pool_is_there(const struct gang_place *place)
 static void pool_ask(struct gang *pool, const char *verb, size_t first, int64_t deadline_ms,
 	void (*done)(struct gang *pool))
 {
-	gang_tell(pool, verb, first, pool->hosts.n, done);
-	if (pool->n_open == 0)
-		gang_set_timer(pool, 0, done);
-	else if (deadline_ms)
+	if (deadline_ms)
 		gang_set_timer(pool, deadline_ms, done);
+	gang_tell(pool, verb, first, pool->hosts.n, done);
 }
 
 /* "gpu1, gpu2 and 3 more"; the caller frees. */
@@ -134,12 +131,8 @@ static void pool_waits(struct gang_work *polling, const struct gang_place *place
 
 static void pool_absent(struct gang_work *polling)
 {
-	const struct dirs *dirs = &polling->gang.node->session->dirs;
-	AUTO_FREE char *run_dir = dirs_run(dirs, polling->gang.handle.run_id);
-	AUTO_FREE char *lock = fs_join(run_dir, RUN_SUBMIT_LOCK);
-
 	*polling->ret = (struct target_status){.state = RUN_PREPARING};
-	if (fs_is_locked(lock))
+	if (gang_is_submitting(&polling->gang))
 		return;
 	if (polling->gang.view.was_accepted || !polling->gang.view.is_ours)
 		attempt_set_end(polling->ret, RUN_LOST, POOL_EXIT_OURS, 0, "dlrun", "Lost",
@@ -364,8 +357,8 @@ int target_pool_submit(struct target *target, const struct target_job *job,
 		.call = call,
 		.inner = {.deadline_ms = call->deadline_ms, .done = pool_on_submitted},
 		.job = *job};
-	submit->pool.is_enough = pool_is_there;
 	int r = gang_open(target, job->handle, true, &submit->pool, err);
+	submit->pool.is_enough = pool_is_there;
 	if (r == 0) {
 		const struct node_handle *handle = &submit->pool.handle;
 		submit->handle =

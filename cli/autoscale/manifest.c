@@ -168,7 +168,7 @@ static void manifest_add(struct json *take, struct buf *out)
 	yaml_print(json, out);
 }
 
-/* /metrics is answered between turns and within, by the loop that they wait in. */
+/* The loop serves /metrics also while a turn waits for the cluster or a provider. */
 static const char manifest_probe[] = "httpGet: {path: /metrics, port: metrics}\n"
 				     "periodSeconds: 30\n"
 				     "timeoutSeconds: 10\n"

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -352,42 +353,56 @@ const char *aws_group_refused(const struct aws_group *group)
 	return first < AWS_REFUSALS ? aws_findings[first] : NULL;
 }
 
-/* Of a group that is not changed its first reason is enough. */
-static bool aws_is_remarked(const struct aws_group *group, enum aws_finding finding)
+/* Findings that are told: of a group that is not changed its first reason is enough. */
+static void aws_group_told(const struct aws_group *group, bool told[AWS_FINDINGS])
 {
-	bool found[AWS_FINDINGS];
-
-	aws_group_find_out(group, found);
-	enum aws_finding first = aws_first_refusal(found);
-	return first < AWS_REFUSALS ? finding == first && first != AWS_IS_DELETED : found[finding];
+	aws_group_find_out(group, told);
+	enum aws_finding first = aws_first_refusal(told);
+	if (first == AWS_REFUSALS)
+		return;
+	memset(told, 0, AWS_FINDINGS * sizeof(*told));
+	told[first] = first != AWS_IS_DELETED;
 }
 
-static void aws_remark(const char *cluster, const char *region, const struct aws_groups *groups,
-	enum aws_finding finding, struct json *list)
-{
-	AUTO_BUF struct buf names = buf_with(AWS_REMARK_MAX);
-	size_t n = 0;
+/* The groups of which the finding is told; names has the first of them. */
+struct aws_remark {
+	struct buf names;
+	size_t n;
+};
 
-	vec_foreach (const struct aws_group, group, groups) {
-		if (!str_eq(aws_group_tag(group, AWS_CLUSTER_TAG), cluster) ||
-			!aws_is_remarked(group, finding) || ++n > AWS_NAMES_MAX)
-			continue;
-		buf_addf(&names, "%s%s@%s", n > 1 ? ", " : "", group->name, region);
-	}
-	if (n == 0)
-		return;
-	if (n > AWS_NAMES_MAX)
-		buf_addf(&names, " and %zu more", n - AWS_NAMES_MAX);
-	AUTO_FREE char *text = mem_printf("%s: %s%s", names.data,
-		finding < AWS_REFUSALS ? "not changed, " : "", aws_findings[finding]);
-	json_add_str(list, text);
+static void aws_remark_add(struct aws_remark *remark, const char *name, const char *region)
+{
+	if (++remark->n == 1)
+		remark->names = buf_with(AWS_REMARK_MAX);
+	if (remark->n <= AWS_NAMES_MAX)
+		buf_addf(&remark->names, "%s%s@%s", remark->n > 1 ? ", " : "", name, region);
 }
 
 void aws_groups_remarks(
 	const char *cluster, const char *region, const struct aws_groups *groups, struct json *list)
 {
-	for (enum aws_finding finding = 0; finding < AWS_FINDINGS; finding++)
-		aws_remark(cluster, region, groups, finding, list);
+	struct aws_remark remarks[AWS_FINDINGS] = {0};
+
+	vec_foreach (const struct aws_group, group, groups) {
+		bool told[AWS_FINDINGS];
+		if (!str_eq(aws_group_tag(group, AWS_CLUSTER_TAG), cluster))
+			continue;
+		aws_group_told(group, told);
+		for (int i = 0; i < AWS_FINDINGS; i++)
+			if (told[i])
+				aws_remark_add(&remarks[i], group->name, region);
+	}
+	for (int i = 0; i < AWS_FINDINGS; i++) {
+		struct aws_remark *remark = &remarks[i];
+		if (!remark->n)
+			continue;
+		if (remark->n > AWS_NAMES_MAX)
+			buf_addf(&remark->names, " and %zu more", remark->n - AWS_NAMES_MAX);
+		AUTO_FREE char *text = mem_printf("%s: %s%s", remark->names.data,
+			i < AWS_REFUSALS ? "not changed, " : "", aws_findings[i]);
+		json_add_str(list, text);
+		buf_done(&remark->names);
+	}
 }
 
 /* The word of a snapshot; NULL: it does not count (standby, a warm pool, detached). Source: "Amazon

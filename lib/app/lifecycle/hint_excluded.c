@@ -71,7 +71,7 @@ static const struct excluded *excluded_at(
 		if (str_eq(part, "..") && parts.n == 0)
 			return NULL;
 		if (str_eq(part, ".."))
-			free(parts.v[--parts.n]);
+			strv_cut(&parts, parts.n - 1);
 		else if (!str_eq(part, "."))
 			strv_add(&parts, part);
 	}

@@ -57,8 +57,8 @@ static int hold_snapshot(struct submit *submit, struct err *err)
 		submit->events = NULL;
 	int r = submit_take_snapshot(submit, err);
 	submit->events = events;
-	while (was_reported && submit->warnings.n > n_warnings)
-		free(submit->warnings.v[--submit->warnings.n]);
+	if (was_reported)
+		strv_cut(&submit->warnings, n_warnings);
 	if (r == 0 && !was_reported)
 		submit_report_snapshot(submit);
 	return r;

@@ -73,6 +73,12 @@ char *strv_join(const struct strv *strv, const char *between)
 	return text;
 }
 
+void strv_cut(struct strv *strv, size_t n)
+{
+	for (; strv->n > n; strv->v[strv->n] = NULL)
+		free(strv->v[--strv->n]);
+}
+
 void strv_done(struct strv *strv)
 {
 	if (!strv)

@@ -89,6 +89,8 @@ ptrdiff_t strv_find(const struct strv *strv, const char *s);
 char *strv_join(const struct strv *strv, const char *between);
 /* By bytes, as strcmp does. */
 void strv_sort(struct strv *strv);
+/* Frees the strings from position n on. */
+void strv_cut(struct strv *strv, size_t n);
 void strv_done(struct strv *strv);
 #define AUTO_STRV AUTO(strv_done)
 

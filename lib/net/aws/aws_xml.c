@@ -491,12 +491,6 @@ static int aws_policy_element(
 	return aws_count(r->names->n, AWS_POLICIES_MAX, err);
 }
 
-static void aws_names_cut(struct strv *names, size_t n)
-{
-	for (; names->n > n; names->v[names->n] = NULL)
-		free(names->v[--names->n]);
-}
-
 int aws_read_policies(void *into, const char *text, size_t len, char **ret_next, struct err *err)
 {
 	struct aws_policy_reader r = {.names = into,
@@ -509,7 +503,7 @@ int aws_read_policies(void *into, const char *text, size_t len, char **ret_next,
 
 	free(r.name);
 	if (code < 0)
-		aws_names_cut(r.names, before);
+		strv_cut(r.names, before);
 	return code;
 }
 
@@ -846,7 +840,7 @@ int aws_read_started(void *into, const char *text, size_t len, char **ret_next, 
 	free(r.code);
 	free(r.message);
 	if (code < 0)
-		aws_names_cut(&r.started->ids, n_ids);
+		strv_cut(&r.started->ids, n_ids);
 	while (code < 0 && r.started->failures.list.n > n_failures)
 		free(r.started->failures.list.v[--r.started->failures.list.n].text);
 	return code;

@@ -1091,8 +1091,7 @@ static bool drop_scopes(struct auth *auth, int status)
 		!(status == 403 || is_login_refused(auth, status)))
 		return false;
 	auth->scopes_max = 1;
-	while (auth->scopes.n > 1)
-		free(auth->scopes.v[--auth->scopes.n]);
+	strv_cut(&auth->scopes, 1);
 	return true;
 }
 

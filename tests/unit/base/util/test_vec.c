@@ -83,6 +83,15 @@ static void test_strv(void **state)
 	assert_string_equal(copy.v[99], "99");
 	assert_ptr_not_equal(copy.v[99], strv.v[99]);
 	assert_null(copy.v[102]);
+	strv_cut(&copy, 200);
+	assert_int_equal(copy.n, 102);
+	strv_cut(&copy, 7);
+	assert_int_equal(copy.n, 7);
+	assert_string_equal(copy.v[6], "6");
+	assert_null(copy.v[7]);
+	strv_cut(&copy, 0);
+	strv_cut(&none, 0);
+	assert_int_equal(copy.n, 0);
 	strv_copy(&copy, &none);
 	assert_int_equal(copy.n, 0);
 	strv_done(NULL);

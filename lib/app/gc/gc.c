@@ -715,6 +715,22 @@ static int on_cleaned(void *ctx, int status, struct err *error, struct err *err 
 	return 0;
 }
 
+static int clean_host(struct session *session, struct node_host *host, int64_t keep_ms,
+	bool dry_run, struct node_freed *ret, struct err *err)
+{
+	struct host_cleaning cleaning = {.wait = {.loop = session_loop(session), .n_open = 1}};
+	struct node_call *call = node_gc(
+		host->node, keep_ms / 1000, GC_NODE_BYTES, dry_run, ret, on_cleaned, &cleaning);
+	int r = loop_wait_run(&cleaning.wait, err);
+
+	if (cleaning.wait.n_open > 0)
+		node_cancel(call);
+	else if (cleaning.status < 0)
+		r = err_move(err, &cleaning.err);
+	err_done(&cleaning.err);
+	return r;
+}
+
 int gc_node(struct session *session, const char *name, int64_t keep_ms, bool dry_run,
 	struct node_freed *ret, struct err *err)
 {
@@ -743,19 +759,8 @@ int gc_node(struct session *session, const char *name, int64_t keep_ms, bool dry
 		struct node_freed freed = {0};
 		struct node_host *host;
 		r = node_open(session, node->hosts.v[i], node->root, &host, err);
-		if (r == 0) {
-			struct host_cleaning cleaning = {
-				.wait = {.loop = session_loop(session), .n_open = 1}};
-			struct node_call *call = node_gc(host->node, keep_ms / 1000, GC_NODE_BYTES,
-				dry_run, &freed, on_cleaned, &cleaning);
-			r = loop_wait_run(&cleaning.wait, err);
-
-			if (cleaning.wait.n_open > 0)
-				node_cancel(call);
-			else if (cleaning.status < 0)
-				r = err_move(err, &cleaning.err);
-			err_done(&cleaning.err);
-		}
+		if (r == 0)
+			r = clean_host(session, host, keep_ms, dry_run, &freed, err);
 		ret->layers_bytes += freed.layers_bytes;
 		ret->trees_bytes += freed.trees_bytes;
 		ret->data_bytes += freed.data_bytes;

@@ -224,9 +224,9 @@ static void recipe_ansible(struct recipe *recipe)
 		AUTO_FREE char *mark = mem_printf("/var/lib/systemd/linger/%s", recipe->user);
 
 		recipe_add_task(recipe, "Runs go on when the login ends", "command");
-		buf_adds(recipe->out, "        argv: [loginctl, enable-linger, ");
+		buf_adds(out, "        argv: [loginctl, enable-linger, ");
 		recipe_scalar(recipe, recipe->user);
-		buf_adds(recipe->out, "]\n");
+		buf_adds(out, "]\n");
 		recipe_add_pair(recipe, "creates", mark);
 	}
 	recipe_add_task(recipe, "Limits", "copy");
@@ -318,19 +318,19 @@ static void recipe_add_group(struct recipe *recipe, const char *name, const stru
 	buf_adds(out, "    }\n");
 	const struct json *item = tolerations ? json_first(tolerations) : NULL;
 
-	buf_adds(recipe->out, "    taints = [\n");
+	buf_adds(out, "    taints = [\n");
 	for (; item; item = json_next(item)) {
 		const char *key = json_get_str(item, "key"), *value = json_get_str(item, "value");
 		if (str_empty(key))
 			continue;
-		buf_adds(recipe->out, "      { key = ");
+		buf_adds(out, "      { key = ");
 		recipe_hcl(recipe, key);
-		buf_adds(recipe->out, ", value = ");
+		buf_adds(out, ", value = ");
 		recipe_hcl(recipe, value ? value : "");
-		buf_addf(recipe->out, ", effect = \"%s\" },\n",
-			recipe_effect(json_get_str(item, "effect")));
+		buf_addf(
+			out, ", effect = \"%s\" },\n", recipe_effect(json_get_str(item, "effect")));
 	}
-	buf_adds(recipe->out, "    ]\n");
+	buf_adds(out, "    ]\n");
 	buf_adds(out, "    tags = {\n");
 	recipe_add_tag(recipe, "enabled", "", "true");
 	for (label = labels ? json_first(labels) : NULL; label; label = json_next(label))

@@ -228,7 +228,7 @@ static int after_round(struct after_waiter *waiter, struct err *err)
 		clock_ms() + AFTER_LOOK_MS + AFTER_LOOK_EACH_MS * (int64_t)waiter->check.pending.n;
 	int r = 0;
 
-	/* Parts of check->pending, which has nothing then. */
+	/* The pending runs move to the two lists: check.pending has nothing then. */
 	vec_foreach (struct run *, run, &waiter->check.pending) {
 		struct run_list *list = after_is_here(*run) ? &here : &away;
 		*vec_push(list) = TAKE(*run);

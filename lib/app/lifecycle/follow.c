@@ -216,7 +216,7 @@ static int follow_poll(struct waiting *waiting, bool *seen, struct err *err)
 	}
 	int r = runs_refresh(waiting->session, runs, QUERY_MS, err);
 	if (r == 0) {
-		const struct run *run = waiting->runs->v[0];
+		const struct run *run = runs->v[0];
 		enum run_state state = run_state(run);
 		const char *why = json_get_str(run->doc, "text");
 		AUTO_FREE char *text = mem_printf(

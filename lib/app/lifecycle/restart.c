@@ -114,6 +114,25 @@ bool run_wants_retry(const struct run *run)
 	       (is_failure(&exit) && count_failures(run) <= retries_of(run));
 }
 
+/* The next attempt might be a second program beside the one that another machine has sent on. */
+static int restart_check_elsewhere(const struct run *run, struct err *err)
+{
+	static const char *const gone[] = {"Lost", "Interrupted", "Cancelled"};
+	struct run_exit exit;
+	bool is_gone = false;
+
+	run_get_exit(run, &exit);
+	for (size_t i = 0; i < ARRAY_LEN(gone); i++)
+		is_gone |= str_eq(exit.reason, gone[i]);
+	if (!is_gone || !run_may_be_elsewhere(run))
+		return 0;
+	err_set(err, E_RUN_RUNNING,
+		"%s is not on target %s any more: the machine that submitted it may have sent it "
+		"to another target",
+		run_id(run), run_target(run));
+	return err_hint(err, "dlrun submit --from %s", run_id(run));
+}
+
 static int check_state(const struct run *run, struct err *err)
 {
 	enum run_state state = run_state(run);
@@ -137,24 +156,8 @@ static int check_state(const struct run *run, struct err *err)
 		err_set(err, E_RUN_ENDED, "%s was never sent to %s", run_id(run), run_target(run));
 		return err_hint(err, "dlrun submit --from %s", run_id(run));
 	}
-	if (run_image_digest(run)) {
-		/* The next attempt might be a second program beside the one that another machine
-		 * has sent on. */
-		static const char *const gone[] = {"Lost", "Interrupted", "Cancelled"};
-		struct run_exit exit;
-		bool is_gone = false;
-
-		run_get_exit(run, &exit);
-		for (size_t i = 0; i < ARRAY_LEN(gone); i++)
-			is_gone |= str_eq(exit.reason, gone[i]);
-		if (!is_gone || !run_may_be_elsewhere(run))
-			return 0;
-		err_set(err, E_RUN_RUNNING,
-			"%s is not on target %s any more: the machine that submitted it may have sent it "
-			"to another target",
-			run_id(run), run_target(run));
-		return err_hint(err, "dlrun submit --from %s", run_id(run));
-	}
+	if (run_image_digest(run))
+		return restart_check_elsewhere(run, err);
 	if (foreign_is(run)) {
 		code_fail_missing(run, err);
 		return err_hint(err, "dlrun restart %s   # on that machine", run_id(run));

@@ -167,12 +167,10 @@ static int judge_poll(struct study_judge *judge, size_t index, struct err *err)
 		member->series = series_new(member->dir);
 	}
 	int r = series_poll(member->series, &is_new, err);
-	const struct series *series = judge->members[index].series;
-
 	judge->curves[index] = (struct stop_curve){0};
-	for (size_t i = 0; i < series_count(series); i++) {
+	for (size_t i = 0; i < series_count(member->series); i++) {
 		struct series_curve curve;
-		series_get(series, i, &curve);
+		series_get(member->series, i, &curve);
 		if (str_eq(curve.tag, judge->rule.metric) && curve.n > judge->curves[index].n)
 			judge->curves[index] = (struct stop_curve){curve.points, curve.n};
 	}

@@ -248,13 +248,14 @@ static int proxy_place_on_refreshed(void *ctx, int status, struct err *err UNUSE
 	for (size_t i = 0; i < batch->places.n; i++) {
 		struct place *place = batch->places.v[i];
 		struct run *run = TAKE(batch->runs.v[i]);
+
 		place->refreshed_ms = clock_ms();
 		forwarder_take(place->forwarder, run);
 		if (!run_state_is_final(proxy_place_state_of(place)))
 			place->ended_ms = 0;
 		else if (!place->ended_ms)
 			place->ended_ms = place->refreshed_ms;
-		requests_go_on(batch->proxy, batch->places.v[i]);
+		requests_go_on(batch->proxy, place);
 	}
 	place_refresh_free(batch);
 	return 0;
@@ -405,7 +406,7 @@ void place_relay(struct request *request)
 
 		buf_init(&sentence, SENTENCE_MAX);
 		buf_init(&hint, SENTENCE_MAX);
-		run_why(place_run(request->place), &sentence, &hint);
+		run_why(place_run(place), &sentence, &hint);
 		request_refuse(request, 503, sentence.data, hint.len ? hint.data : NULL);
 		return;
 	}

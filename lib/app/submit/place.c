@@ -292,6 +292,21 @@ static void place_decide(struct place_trial *trial, const struct place_trial *ch
 		run_place_decide(trial->place, trial->state, text, clock_wall_ms());
 }
 
+/* A place that has refused the run does so for ever; one that was silent does not answer now. */
+static void place_remember(struct place_trial *trial, const struct strv *silent)
+{
+	const struct run_place *place = trial->place;
+
+	if (place->state == RUN_PLACE_REFUSED) {
+		trial->state = RUN_PLACE_REFUSED;
+		err_set(&trial->error, E_RUN_START, "%s",
+			place->text ? place->text : "refused the run");
+	} else if (silent && strv_find(silent, place->target) >= 0) {
+		trial->state = RUN_PLACE_SILENT;
+		err_set(&trial->error, E_TARGET_SILENT, "no answer a moment ago");
+	}
+}
+
 static void place_add_silent(const struct place_choice *choice, struct strv *silent)
 {
 	for (size_t i = 0; silent && i < choice->n; i++) {
@@ -392,19 +407,7 @@ int place_choose(struct submit *submit, const struct submit *common, place_prepa
 		choice.trials[i] = (struct place_trial){.choice = &choice,
 			.place = &submit->places.v[i],
 			.was_left = submit->places.v[i].state == RUN_PLACE_LEFT};
-		/* A place that has refused the run does so for ever; one that was silent does not
-		 * answer now. */
-		struct place_trial *trial = &choice.trials[i];
-		const struct run_place *place = trial->place;
-
-		if (place->state == RUN_PLACE_REFUSED) {
-			trial->state = RUN_PLACE_REFUSED;
-			err_set(&trial->error, E_RUN_START, "%s",
-				place->text ? place->text : "refused the run");
-		} else if (silent && strv_find(silent, place->target) >= 0) {
-			trial->state = RUN_PLACE_SILENT;
-			err_set(&trial->error, E_TARGET_SILENT, "no answer a moment ago");
-		}
+		place_remember(&choice.trials[i], silent);
 	}
 	int r = place_ask_all(&choice, common, prepare, err);
 	if (r < 0)

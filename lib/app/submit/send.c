@@ -677,27 +677,30 @@ static int send_member_spec(
 	return 0;
 }
 
+/* A member that is to be cancelled stays, and ends when the others have been sent. */
+static int send_change_member(const struct submit *submit, struct run *run, struct err *err)
+{
+	AUTO_SPEC struct spec spec = {0};
+	char handle[TARGET_HANDLE_SIZE] = "";
+
+	if (!run_is_held(run) || run_cancelling(run) || !send_is_first_attempt(run))
+		return 0;
+	int r = send_member_spec(submit, run, &spec, err);
+	if (r == 0 && !run_handle(run))
+		r = submit->target->ops->prepare(
+			submit->target, run_id(run), 1, &spec, handle, err);
+	if (r < 0)
+		return r;
+	send_set_row(submit, &spec, handle, run);
+	return 1;
+}
+
 static int send_change_row(void *ctx, struct run *run, struct err *err)
 {
 	const struct submit *submit = ctx;
 
-	if (!str_eq(run_id(run), submit->id)) {
-		/* A member that is to be cancelled stays, and ends when the others have been
-		 * sent. */
-		AUTO_SPEC struct spec spec = {0};
-		char handle[TARGET_HANDLE_SIZE] = "";
-
-		if (!run_is_held(run) || run_cancelling(run) || !send_is_first_attempt(run))
-			return 0;
-		int r = send_member_spec(submit, run, &spec, err);
-		if (r == 0 && !run_handle(run))
-			r = submit->target->ops->prepare(
-				submit->target, run_id(run), 1, &spec, handle, err);
-		if (r < 0)
-			return r;
-		send_set_row(submit, &spec, handle, run);
-		return 1;
-	}
+	if (!str_eq(run_id(run), submit->id))
+		return send_change_member(submit, run, err);
 	if (!run_is_held(run))
 		return err_set(err, E_RUN_ENDED, "%s was ended by another dlrun", run_id(run));
 	if (run_cancelling(run))

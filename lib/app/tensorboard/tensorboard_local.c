@@ -460,26 +460,29 @@ static int on_link(void *ctx, short revents UNUSED, struct err *err UNUSED)
 	return 0;
 }
 
+/* Request a socket from TensorBoard, which runs in a network of its own. */
+static int request_socket(struct tensorboard_local *local, int fd, struct err *err)
+{
+	struct waiting *waiting;
+
+	if (!local->link_source || send(local->link_fd, "?", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
+		close(fd);
+		return err_set(err, E_TENSORBOARD_ENDED, "TensorBoard has ended");
+	}
+	waiting = mem_alloc(1, sizeof(*waiting));
+	waiting->fd = fd;
+	*local->waiting_end = waiting;
+	local->waiting_end = &waiting->next;
+	return 0;
+}
+
 static int tensorboard_local_connect_to(void *ctx, int fd, struct err *err)
 {
 	struct tensorboard_local *local = ctx;
 	int s;
 
-	if (local->is_alone) {
-		/* Request a socket from TensorBoard, which runs in a network of its own. */
-		struct waiting *waiting;
-
-		if (!local->link_source ||
-			send(local->link_fd, "?", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
-			close(fd);
-			return err_set(err, E_TENSORBOARD_ENDED, "TensorBoard has ended");
-		}
-		waiting = mem_alloc(1, sizeof(*waiting));
-		waiting->fd = fd;
-		*local->waiting_end = waiting;
-		local->waiting_end = &waiting->next;
-		return 0;
-	}
+	if (local->is_alone)
+		return request_socket(local, fd, err);
 	s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (s < 0) {
 		int saved = errno;
@@ -584,6 +587,26 @@ static int tensorboard_local_do_start(struct tensorboard_local *local, struct er
 	return 0;
 }
 
+/* The environment that it is of was moved, or its Python was removed. */
+static int fail_exec(const struct tensorboard_local_options *options, struct err *err)
+{
+	const char *path = options->program->path, *bin = strrchr(path, '/');
+	AUTO_ERR struct err cause = {0};
+	AUTO_BUF struct buf dir = buf_with(TENSORBOARD_CHILD_MAX);
+
+	err_move(&cause, err);
+	while (bin > path && bin[-1] != '/')
+		bin--;
+	AUTO_FREE char *prefix = mem_strndup(path, (size_t)(bin - path));
+	str_shell_quote(&dir, str_ends(prefix, "/") && prefix[1] ? prefix : "~/.venv/");
+	err_set(err, E_TENSORBOARD_START, "TensorBoard here cannot start: %s", cause.message);
+	err_evidence(err, "from %s", path);
+	return err_hint(err,
+		"python3 -m venv %s && %sbin/pip install tensorboard   — or read the "
+		"same curves now: dlrun plot %s",
+		dir.data, dir.data, options->plot ? options->plot : "@");
+}
+
 int tensorboard_local_start(const struct tensorboard_local_options *options,
 	struct tensorboard_local **ret, struct err *err)
 {
@@ -598,25 +621,8 @@ int tensorboard_local_start(const struct tensorboard_local_options *options,
 	buf_init(&local->header, HEADER_MAX);
 	local->pumps = tensorboard_pumps_new(options->loop);
 	int r = tensorboard_local_do_start(local, err);
-	if (r < 0 && err && err->id == E_RUN_EXEC) {
-		/* The environment that it is of was moved, or its Python was removed. */
-		const char *path = options->program->path, *bin = strrchr(path, '/');
-		AUTO_ERR struct err cause = {0};
-		AUTO_BUF struct buf dir = buf_with(TENSORBOARD_CHILD_MAX);
-
-		err_move(&cause, err);
-		while (bin > path && bin[-1] != '/')
-			bin--;
-		AUTO_FREE char *prefix = mem_strndup(path, (size_t)(bin - path));
-		str_shell_quote(&dir, str_ends(prefix, "/") && prefix[1] ? prefix : "~/.venv/");
-		err_set(err, E_TENSORBOARD_START, "TensorBoard here cannot start: %s",
-			cause.message);
-		err_evidence(err, "from %s", path);
-		return err_hint(err,
-			"python3 -m venv %s && %sbin/pip install tensorboard   — or read the "
-			"same curves now: dlrun plot %s",
-			dir.data, dir.data, options->plot ? options->plot : "@");
-	}
+	if (r < 0 && err && err->id == E_RUN_EXEC)
+		return fail_exec(options, err);
 	if (r == 0)
 		*ret = TAKE(local);
 	return r;

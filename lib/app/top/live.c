@@ -280,6 +280,26 @@ static void live_find_gpus(struct live *live, struct machine *machine)
 	live->meter = gpu_meter_new(&spec);
 }
 
+static void add_gpu(struct live *live, size_t i, struct machine *machine)
+{
+	const struct gpu *known = &live->gpus.v[i];
+	struct machine_gpu *gpu = vec_push(&machine->gpus);
+	struct gpu_reading reading;
+
+	gpu_meter_read(live->meter, i, &reading);
+	*gpu = (struct machine_gpu){
+		.index = known->index,
+		.used = known->used,
+		.busy = reading.busy,
+		.power_w = reading.power_w,
+		.memory_bytes = known->memory_bytes ? (int64_t)known->memory_bytes : -1,
+		.memory_used_bytes = reading.memory_bytes,
+	};
+	snprintf(gpu->vendor, sizeof(gpu->vendor), "%s",
+		known->vendor == GPU_NVIDIA ? "nvidia" : "amd");
+	snprintf(gpu->model, sizeof(gpu->model), "%s", known->model);
+}
+
 static void set_holder(struct live *live, const struct run *run, struct machine *machine)
 {
 	AUTO_FREE char *dir = dirs_attempt(&live->session->dirs, run_id(run), run_attempts(run));
@@ -312,24 +332,8 @@ static void live_local(struct live *live, const struct live_place *place,
 	if (load.memory_bytes >= load.memory_free_bytes && load.memory_free_bytes >= 0)
 		ret->memory_used_bytes = load.memory_bytes - load.memory_free_bytes;
 	live_find_gpus(live, ret);
-	for (size_t i = 0; i < live->gpus.n; i++) {
-		const struct gpu *known = &live->gpus.v[i];
-		struct machine_gpu *gpu = vec_push(&ret->gpus);
-		struct gpu_reading reading;
-
-		gpu_meter_read(live->meter, i, &reading);
-		*gpu = (struct machine_gpu){
-			.index = known->index,
-			.used = known->used,
-			.busy = reading.busy,
-			.power_w = reading.power_w,
-			.memory_bytes = known->memory_bytes ? (int64_t)known->memory_bytes : -1,
-			.memory_used_bytes = reading.memory_bytes,
-		};
-		snprintf(gpu->vendor, sizeof(gpu->vendor), "%s",
-			known->vendor == GPU_NVIDIA ? "nvidia" : "amd");
-		snprintf(gpu->model, sizeof(gpu->model), "%s", known->model);
-	}
+	for (size_t i = 0; i < live->gpus.n; i++)
+		add_gpu(live, i, ret);
 	vec_foreach (struct run *, run, runs)
 		if (live->gpus.n && live_is_here(*run))
 			set_holder(live, *run, ret);

@@ -1033,6 +1033,22 @@ static int push_dir(struct fetching *fetching, const char *path, struct err *err
 	return 0;
 }
 
+static int attempt_fetch_dir(
+	struct fetching *fetching, const struct stat *st, bool wanted, struct err *err)
+{
+	int r = 0;
+
+	if (fetch_sink_is_in(fetching->sink, st))
+		return 0;
+	if (wanted)
+		r = fetch_sink_dir(fetching->sink, fetching->path, st->st_mode, err);
+	if (r < 0)
+		return r;
+	if (!wanted && !fetch_sink_leads_into(fetching->sink, fetching->path))
+		return 0;
+	return push_dir(fetching, fetching->path, err);
+}
+
 /* Sockets, pipes and devices stay where they are. */
 static int attempt_fetch_entry(struct fetching *fetching, const char *name, struct err *err)
 {
@@ -1052,19 +1068,8 @@ static int attempt_fetch_entry(struct fetching *fetching, const char *name, stru
 			fetch_sink_unread(fetching->sink, fetching->path, errno);
 		return 0;
 	}
-	if (S_ISDIR(st.st_mode)) {
-		int r = 0;
-
-		if (fetch_sink_is_in(fetching->sink, &st))
-			return 0;
-		if (wanted)
-			r = fetch_sink_dir(fetching->sink, fetching->path, st.st_mode, err);
-		if (r < 0)
-			return r;
-		if (!wanted && !fetch_sink_leads_into(fetching->sink, fetching->path))
-			return 0;
-		return push_dir(fetching, fetching->path, err);
-	}
+	if (S_ISDIR(st.st_mode))
+		return attempt_fetch_dir(fetching, &st, wanted, err);
 	if (wanted && S_ISREG(st.st_mode))
 		return start_copy(fetching, name, err);
 	return wanted && S_ISLNK(st.st_mode) ? attempt_copy_link(fetching, name, &st, err) : 0;

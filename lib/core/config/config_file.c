@@ -276,6 +276,27 @@ static int read_axis_list(const struct yaml *list, const char *what,
 	return 0;
 }
 
+static int read_axis(const struct yaml *node, const struct config_location *location,
+	struct json *to, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(node->key), *what = mem_printf("sweep.over.%s", shown);
+	int r = 0;
+
+	if (yaml_is_null(node))
+		return config_location_errorf(err, location, "%s has no value", what);
+	if (node->kind == YAML_MAP) {
+		r = check_axis_map(node, what, location, err);
+		json_set(to, node->key, yaml_to_json_text(node));
+	} else if (node->kind == YAML_LIST) {
+		struct json *list = json_array();
+		json_set(to, node->key, list);
+		r = read_axis_list(node, what, location, list, err);
+	} else {
+		json_set(to, node->key, axis_item_json(node));
+	}
+	return r;
+}
+
 static int config_file_read_axes(struct config *config, size_t i, const struct yaml *node,
 	const struct config_location *location, struct err *err)
 {
@@ -287,22 +308,7 @@ static int config_file_read_axes(struct config *config, size_t i, const struct y
 			err, location, config_keys[i].name, "a map of names to values", node);
 	for (const struct yaml *item = node->first; item; item = item->next) {
 		struct config_location here = config_location_of(location, item);
-		AUTO_FREE char *shown = str_shown(item->key),
-			       *what = mem_printf("sweep.over.%s", shown);
-		int r = 0;
-
-		if (yaml_is_null(item))
-			return config_location_errorf(err, &here, "%s has no value", what);
-		if (item->kind == YAML_MAP) {
-			r = check_axis_map(item, what, &here, err);
-			json_set(axes, item->key, yaml_to_json_text(item));
-		} else if (item->kind == YAML_LIST) {
-			struct json *list = json_array();
-			json_set(axes, item->key, list);
-			r = read_axis_list(item, what, &here, list, err);
-		} else {
-			json_set(axes, item->key, axis_item_json(item));
-		}
+		int r = read_axis(item, &here, axes, err);
 		if (r < 0)
 			return r;
 	}

@@ -344,6 +344,18 @@ static size_t spark_fill(const struct series_point *points, size_t n, struct buc
 	return finite;
 }
 
+static void add_block(double part, struct buf *out)
+{
+	int height = (int)(part * HEIGHTS);
+
+	if (!(part > 0))
+		height = 0;
+	else if (height >= HEIGHTS)
+		height = HEIGHTS - 1;
+	/* U+2581 to U+2588 */
+	buf_addf(out, "\xe2\x96%c", 0x81 + height);
+}
+
 bool spark_add(const struct series_point *points, size_t n, struct buf *out)
 {
 	struct bucket buckets[SPARK_WIDTH] = {0};
@@ -358,19 +370,11 @@ bool spark_add(const struct series_point *points, size_t n, struct buf *out)
 	}
 	/* Few points: as many blocks as there are. */
 	for (size_t i = 0; i < SPARK_WIDTH; i++) {
-		if (buckets[i].n) {
-			double part = (buckets[i].sum / (double)buckets[i].n - low) / (high - low);
-			int height = (int)(part * HEIGHTS);
-
-			if (!(part > 0))
-				height = 0;
-			else if (height >= HEIGHTS)
-				height = HEIGHTS - 1;
-			/* U+2581 to U+2588 */
-			buf_addf(out, "\xe2\x96%c", 0x81 + height);
-		} else if (n >= SPARK_WIDTH) {
+		if (buckets[i].n)
+			add_block(
+				(buckets[i].sum / (double)buckets[i].n - low) / (high - low), out);
+		else if (n >= SPARK_WIDTH)
 			buf_addc(out, ' ');
-		}
 	}
 	return true;
 }

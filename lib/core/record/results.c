@@ -145,6 +145,23 @@ static char *results_take_name(const char **at)
 	return name;
 }
 
+static bool take_params(const char **at, const char *prefix, struct pod_report *report)
+{
+	uint64_t size;
+
+	if (!results_take_number(at, &size))
+		return false;
+	size_t len = strcspn(*at, "\n");
+	const char *content = *at + len + 1;
+	if (!(*at)[len] || strnlen(content, (size_t)size + 1) <= size)
+		return false;
+	*vec_push(&report->params) = (struct outputs_file){
+		.path = mem_printf("%s%.*s", prefix, (int)len, *at), .size = size};
+	*vec_push(&report->contents) = content;
+	*at = content + size + 1;
+	return true;
+}
+
 static bool results_take_line(const char **at, const char *prefix, struct pod_report *report)
 {
 	static const char params[] = "params ";
@@ -152,19 +169,7 @@ static bool results_take_line(const char **at, const char *prefix, struct pod_re
 
 	if (str_starts(*at, params)) {
 		*at += strlen(params);
-		uint64_t size;
-
-		if (!results_take_number(at, &size))
-			return false;
-		size_t len = strcspn(*at, "\n");
-		const char *content = *at + len + 1;
-		if (!(*at)[len] || strnlen(content, (size_t)size + 1) <= size)
-			return false;
-		*vec_push(&report->params) = (struct outputs_file){
-			.path = mem_printf("%s%.*s", prefix, (int)len, *at), .size = size};
-		*vec_push(&report->contents) = content;
-		*at = content + size + 1;
-		return true;
+		return take_params(at, prefix, report);
 	}
 	if (!results_take_number(at, &top.files) || !results_take_number(at, &top.bytes))
 		return false;

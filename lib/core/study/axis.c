@@ -572,6 +572,26 @@ static void axis_read_nested_text(struct axis_reader *in)
 	in->at = end + 1;
 }
 
+/* 0, or an error: a bracket that closes nothing, or one too many. */
+static int axis_read_bracket(
+	struct axis_reader *in, const struct axis_source *source, struct err *err)
+{
+	static const char open[] = "[{(", close[] = "]})";
+	const char *opens = strchr(open, *in->at);
+
+	if (opens && in->depth == AXIS_DEPTH_MAX)
+		return axis_error(
+			err, source, "more than %d brackets within each other", AXIS_DEPTH_MAX);
+	if (opens) {
+		in->closing[in->depth++] = close[opens - open];
+	} else if (in->depth == 0 || in->closing[--in->depth] != *in->at) {
+		axis_error(err, source, "the bracket %c closes nothing", *in->at);
+		return axis_hint_quotes(err, source);
+	}
+	buf_addc(&in->item, *in->at++);
+	return 0;
+}
+
 /* Append the next character, or the two of an escape. */
 static int axis_read_char(struct axis_reader *in, const struct axis_source *source, struct err *err)
 {
@@ -582,21 +602,7 @@ static int axis_read_char(struct axis_reader *in, const struct axis_source *sour
 		in->at += 2;
 		in->keep = in->item.len;
 	} else if (strchr("[]{}()", *in->at)) {
-		/* 0, or an error: a bracket that closes nothing, or one too many. */
-		static const char open[] = "[{(", close[] = "]})";
-		const char *opens = strchr(open, *in->at);
-
-		if (opens && in->depth == AXIS_DEPTH_MAX)
-			return axis_error(err, source, "more than %d brackets within each other",
-				AXIS_DEPTH_MAX);
-		if (opens) {
-			in->closing[in->depth++] = close[opens - open];
-		} else if (in->depth == 0 || in->closing[--in->depth] != *in->at) {
-			axis_error(err, source, "the bracket %c closes nothing", *in->at);
-			return axis_hint_quotes(err, source);
-		}
-		buf_addc(&in->item, *in->at++);
-		return 0;
+		return axis_read_bracket(in, source, err);
 	} else if (in->depth && (*in->at == '"' || *in->at == '\'')) {
 		axis_read_nested_text(in);
 	} else {

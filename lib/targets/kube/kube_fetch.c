@@ -471,6 +471,29 @@ static void kube_fetch_on_released(
 	release_next(fetching);
 }
 
+static int start_release(struct fetching *fetching, struct err *err)
+{
+	AUTO_STRV struct strv words = {0};
+	const struct kube_rank_pod *pod = &fetching->ranks.v[fetching->at];
+
+	strv_add(&words, "/bin/sh");
+	strv_add(&words, "-c");
+	strv_add(&words, KUBE_RELEASE);
+	const struct pod_output_request request = {
+		.loop = fetching->kube->target.loop,
+		.client = fetching->kube->cluster->client,
+		.kube_namespace = fetching->handle.kube_namespace,
+		.pod = pod->name,
+		.container = pod->container,
+		.command = &words,
+		.stdin_fd = -1,
+		.data = ignore_data,
+		.done = kube_fetch_on_released,
+		.ctx = fetching,
+	};
+	return pod_output_start(&request, &fetching->release, err);
+}
+
 /* Releases the pods that wait for their results to be read, one after the other. */
 static void release_next(struct fetching *fetching)
 {
@@ -479,26 +502,8 @@ static void release_next(struct fetching *fetching)
 
 	while (fetching->at < fetching->ranks.n && !fetching->ranks.v[fetching->at].lingers)
 		fetching->at++;
-	if (fetching->at < fetching->ranks.n) {
-		AUTO_STRV struct strv words = {0};
-		const struct kube_rank_pod *pod = &fetching->ranks.v[fetching->at];
-		strv_add(&words, "/bin/sh");
-		strv_add(&words, "-c");
-		strv_add(&words, KUBE_RELEASE);
-		const struct pod_output_request request = {
-			.loop = fetching->kube->target.loop,
-			.client = fetching->kube->cluster->client,
-			.kube_namespace = fetching->handle.kube_namespace,
-			.pod = pod->name,
-			.container = pod->container,
-			.command = &words,
-			.stdin_fd = -1,
-			.data = ignore_data,
-			.done = kube_fetch_on_released,
-			.ctx = fetching,
-		};
-		r = pod_output_start(&request, &fetching->release, &error);
-	}
+	if (fetching->at < fetching->ranks.n)
+		r = start_release(fetching, &error);
 	if (r < 0 || fetching->at == fetching->ranks.n)
 		kube_fetch_finish(fetching, r, &error);
 }

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/doctor/doctor.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "app/doctor/doctor_checks.h"
-#include "base/loop/proc.h"
-#include "base/os/os.h"
+#include "base/loop/proc_run.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
@@ -227,18 +221,26 @@ static bool rows_from_json(const struct json *json, struct doctor_row *row)
  */
 
 struct worker {
-	pid_t pid; /* 0: none, or waited for */
-	int fd;    /* -1: at its end */
+	struct loop_wait *wait;
+	struct proc_run *run; /* NULL: it has ended, or could not be started */
 	struct buf reply;
 	struct err error; /* it could not be started */
-	bool late;
 };
+
+/* Of too much the beginning is taken. */
+static int doctor_on_end(void *ctx, const struct proc_run_result *result, struct err *err UNUSED)
+{
+	struct worker *worker = ctx;
+
+	buf_add(&worker->reply, result->out->data, result->out->len);
+	proc_run_free(TAKE(worker->run));
+	loop_wait_done(worker->wait);
+	return 0;
+}
 
 static void doctor_start(struct worker *worker, const char *const *words, const char *id)
 {
-	struct proc_spec spec = {.stdin_fd = -1, .stderr_fd = -1, .new_session = true};
 	size_t n = 0;
-	int fds[2];
 
 	while (words[n])
 		n++;
@@ -246,89 +248,34 @@ static void doctor_start(struct worker *worker, const char *const *words, const 
 	memcpy(argv, words, n * sizeof(*argv));
 	argv[n] = id;
 	buf_init(&worker->reply, DOCTOR_REPLY_MAX);
-	worker->fd = -1;
-	int r = os_pipe(fds, 0);
-	if (r < 0) {
-		err_set_errno(&worker->error, E_IO, -r, "cannot make a pipe");
-		return;
-	}
-	spec.argv = argv;
-	spec.stdout_fd = fds[1];
-	r = proc_spawn(&spec, &worker->pid, &worker->error);
-	close(fds[1]);
-	if (r < 0)
-		close(fds[0]);
-	else
-		worker->fd = fds[0];
-}
-
-/* Read once; close the descriptor at the end, on failure and when there is too much. */
-static void doctor_take(struct worker *worker)
-{
-	char chunk[4096];
-	ssize_t n = read(worker->fd, chunk, sizeof(chunk));
-
-	if (n < 0 && (errno == EINTR || errno == EAGAIN))
-		return;
-	if (n > 0)
-		buf_add(&worker->reply, chunk, (size_t)n);
-	if (n > 0 && !worker->reply.full)
-		return;
-	close(worker->fd);
-	worker->fd = -1;
-}
-
-/* Returns false when no worker is left, or at the deadline. */
-static bool doctor_wait_some(struct worker *workers, size_t n, int64_t deadline_ms)
-{
-	AUTO_FREE struct pollfd *fds = mem_alloc(n, sizeof(*fds));
-	int64_t left_ms = deadline_ms - clock_ms();
-	size_t open = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		fds[i] = (struct pollfd){.fd = workers[i].fd, .events = POLLIN};
-		open += workers[i].fd >= 0;
-	}
-	if (open == 0 || left_ms <= 0)
-		return false;
-	/* Not all of it at once: a laptop may sleep meanwhile. */
-	if (poll(fds, (nfds_t)n, left_ms < 1000 ? (int)left_ms : 1000) <= 0)
-		return true;
-	for (size_t i = 0; i < n; i++)
-		if (fds[i].revents)
-			doctor_take(&workers[i]);
-	return true;
-}
-
-/* A worker that has closed its output is at its end. A worker that hangs in the kernel cannot be
- * waited for: init takes it over. */
-static void doctor_end(struct worker *worker)
-{
-	if (worker->fd >= 0)
-		close(worker->fd);
-	if (worker->pid > 0) {
-		kill(-worker->pid, SIGKILL);
-		waitpid(worker->pid, NULL, WNOHANG);
-	}
+	const struct proc_run_spec spec = {.argv = argv,
+		.stdin_fd = -1,
+		.out_max = DOCTOR_REPLY_MAX,
+		.stderr_fd = -1,
+		.timeout_ms = -1,
+		.kills_rest = true};
+	if (proc_run_start(worker->wait->loop, &spec, doctor_on_end, worker, &worker->run,
+		    &worker->error) == 0)
+		worker->wait->n_open++;
 }
 
 static void doctor_fill(const struct worker *worker, int64_t timeout_ms, struct doctor_row *row)
 {
+	bool is_late = worker->run != NULL;
 	AUTO_JSON struct json *json = NULL;
-	AUTO_ERR struct err err = {0};
 	char time[32];
 
 	if (err_is_set(&worker->error)) {
 		blame_failure(row, &worker->error);
 		return;
 	}
-	if (!worker->late &&
+	if (!is_late &&
 		json_parse(worker->reply.data, worker->reply.len, DOCTOR_REPLY_MAX, "the check",
-			&json, &err) == 0 &&
+			&json, NULL) == 0 &&
 		rows_from_json(json, row))
 		return;
 	doctor_found(row, "not known");
-	if (worker->late)
+	if (is_late)
 		doctor_blame(row, DOCTOR_WARNING, NULL,
 			"there was no answer within %s: a file server or a driver may hang",
 			duration_text(timeout_ms, time));
@@ -336,9 +283,13 @@ static void doctor_fill(const struct worker *worker, int64_t timeout_ms, struct 
 		doctor_blame(row, DOCTOR_WARNING, NULL, "the check ended without a message");
 }
 
+/* A worker that hangs in the kernel cannot be waited for: init takes it over. */
 static void doctor_done(struct worker *worker)
 {
-	doctor_end(worker);
+	if (worker->run) {
+		proc_run_stop(worker->run);
+		proc_run_leave(worker->run);
+	}
 	buf_done(&worker->reply);
 	err_done(&worker->error);
 }
@@ -347,19 +298,21 @@ int doctor_run_all(const char *const *words, int64_t timeout_ms, const volatile 
 	struct doctor_row *rows, struct err *err)
 {
 	AUTO_FREE struct worker *workers = mem_alloc(doctor_checks_n, sizeof(*workers));
-	int64_t deadline_ms = clock_deadline(timeout_ms);
-	bool stopped = false;
+	struct loop_wait wait = {.loop = loop_new(),
+		.deadline_ms = clock_deadline(timeout_ms),
+		.interrupted = interrupted};
 
-	for (size_t i = 0; i < doctor_checks_n; i++)
-		doctor_start(&workers[i], words, doctor_checks[i].id);
-	while (!stopped && doctor_wait_some(workers, doctor_checks_n, deadline_ms))
-		stopped = interrupted && *interrupted;
 	for (size_t i = 0; i < doctor_checks_n; i++) {
-		workers[i].late = workers[i].fd >= 0;
+		workers[i].wait = &wait;
+		doctor_start(&workers[i], words, doctor_checks[i].id);
+	}
+	bool stopped = loop_wait_run(&wait, NULL) < 0 || (interrupted && *interrupted);
+	for (size_t i = 0; i < doctor_checks_n; i++) {
 		rows[i] = (struct doctor_row){.id = doctor_checks[i].id};
 		if (!stopped)
 			doctor_fill(&workers[i], timeout_ms, &rows[i]);
 		doctor_done(&workers[i]);
 	}
+	loop_free(wait.loop);
 	return stopped ? err_set(err, E_CANCELED, "stopped") : 0;
 }

@@ -344,10 +344,14 @@ int proc_spawn(const struct proc_spec *spec, pid_t *ret_pid, struct err *err)
  * Capturing
  */
 
+enum { CAPTURE_OUT, CAPTURE_ERRORS, CAPTURES };
+
 struct capture {
+	const struct proc_capture_spec *spec;
 	const char *name; /* of the program, as it may be shown */
-	int64_t timeout_ms, deadline_ms;
-	struct buf *out;
+	int64_t deadline_ms;
+	int fds[CAPTURES]; /* -1: at its end, or none */
+	struct buf *texts[CAPTURES];
 };
 
 /* Milliseconds for one wait: a second at most, because a laptop may sleep meanwhile. */
@@ -363,7 +367,7 @@ static int proc_fail_late(const struct capture *capture, struct err *err)
 	char time[32];
 
 	return err_set(err, E_IO, "%s did not end within %s", capture->name,
-		duration_text(capture->timeout_ms, time));
+		duration_text(capture->spec->timeout_ms, time));
 }
 
 static int proc_fail_read(const struct capture *capture, struct err *err)
@@ -371,45 +375,44 @@ static int proc_fail_read(const struct capture *capture, struct err *err)
 	return err_set_errno(err, E_IO, errno, "cannot read the output of %s", capture->name);
 }
 
-static int wait_readable(const struct capture *capture, int fd, struct err *err)
+static int proc_read_some(struct capture *capture, int i, struct err *err)
 {
-	for (;;) {
-		struct pollfd pollfd = {.fd = fd, .events = POLLIN};
-		int left = ms_left(capture);
-		int n = poll(&pollfd, 1, left);
+	char chunk[CHUNK];
+	ssize_t n = read(capture->fds[i], chunk, sizeof(chunk));
 
-		if (n > 0)
-			return 0;
+	if (n < 0)
+		return errno == EINTR ? 0 : proc_fail_read(capture, err);
+	if (n == 0)
+		close(TAKE_FD(capture->fds[i]));
+	buf_add(capture->texts[i], chunk, (size_t)n);
+	if (!capture->texts[i]->full || capture->spec->drops)
+		return 0;
+	AUTO_FREE char *what = mem_printf("the output of %s", capture->name);
+	return buf_check(capture->texts[i], what, err);
+}
+
+/* Read everything until the end of both pipes. */
+static int proc_read_all(struct capture *capture, struct err *err)
+{
+	while (capture->fds[CAPTURE_OUT] >= 0 || capture->fds[CAPTURE_ERRORS] >= 0) {
+		struct pollfd fds[CAPTURES + 1] = {
+			{.fd = capture->spec->cancel_fd, .events = POLLIN}};
+		int left = ms_left(capture);
+
+		for (int i = 0; i < CAPTURES; i++)
+			fds[i + 1] = (struct pollfd){.fd = capture->fds[i], .events = POLLIN};
+		int n = poll(fds, CAPTURES + 1, left);
 		if (n < 0 && errno != EINTR && errno != EAGAIN)
 			return proc_fail_read(capture, err);
 		if (n == 0 && left == 0)
 			return proc_fail_late(capture, err);
+		if (n > 0 && fds[0].revents)
+			return err_set(err, E_CANCELED, "running %s: interrupted", capture->name);
+		for (int i = 0; i < CAPTURES; i++)
+			if (n > 0 && fds[i + 1].revents)
+				ERR_TRY(proc_read_some(capture, i, err));
 	}
-}
-
-/* Read everything until the end of the pipe. */
-static int proc_read_all(const struct capture *capture, int fd, struct err *err)
-{
-	char chunk[CHUNK];
-
-	for (;;) {
-		int r = wait_readable(capture, fd, err);
-
-		if (r < 0)
-			return r;
-		ssize_t n = read(fd, chunk, sizeof(chunk));
-		if (n == 0)
-			return 0;
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return proc_fail_read(capture, err);
-		buf_add(capture->out, chunk, (size_t)n);
-		if (!capture->out->full)
-			continue;
-		AUTO_FREE char *what = mem_printf("the output of %s", capture->name);
-		return buf_check(capture->out, what, err);
-	}
+	return 0;
 }
 
 /* POSIX has no wait with a deadline. A program that has closed its output is about to end, so poll
@@ -435,39 +438,71 @@ static int wait_end(const struct capture *capture, pid_t pid, int *ret_status, s
 	}
 }
 
-int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, struct buf *out,
-	int *ret_status, struct err *err)
+static int proc_capture_start(struct capture *capture, pid_t *ret_pid, struct err *err)
 {
-	AUTO_FREE char *name = str_escaped(argv[0]);
-	struct capture capture = {.name = name,
-		.timeout_ms = timeout_ms,
-		.deadline_ms = clock_deadline(timeout_ms),
-		.out = out};
-	struct proc_spec spec = {
-		.argv = argv, .dir = dir, .stdin_fd = -1, .stderr_fd = -1, .new_session = true};
-	int fds[2], status = 0;
-	pid_t pid;
-	int r = fs_pipe(fds, 0, err);
+	const struct proc_capture_spec *spec = capture->spec;
+	int theirs[CAPTURES] = {-1, -1}, r = 0;
 
-	if (r < 0)
-		return r;
-	AUTO_FD int read_end = fds[0];
-	spec.stdout_fd = fds[1];
-	r = proc_spawn(&spec, &pid, err);
-	close(fds[1]);
-	if (r < 0)
-		return r;
-	r = proc_read_all(&capture, read_end, err);
+	for (int i = 0; i < CAPTURES && r == 0; i++) {
+		int fds[2] = {-1, -1};
+
+		if (capture->texts[i])
+			r = fs_pipe(fds, 0, err);
+		capture->fds[i] = fds[0];
+		theirs[i] = fds[1];
+	}
+	if (r == 0)
+		r = proc_spawn(&(struct proc_spec){.argv = spec->argv,
+				       .env = spec->env,
+				       .dir = spec->dir,
+				       .stdin_fd = -1,
+				       .stdout_fd = theirs[CAPTURE_OUT],
+				       .stderr_fd = theirs[CAPTURE_ERRORS],
+				       .new_session = true},
+			ret_pid, err);
+	for (int i = 0; i < CAPTURES; i++)
+		if (theirs[i] >= 0)
+			close(theirs[i]);
+	return r;
+}
+
+int proc_capture_with(
+	const struct proc_capture_spec *spec, struct buf *out, int *ret_status, struct err *err)
+{
+	AUTO_FREE char *name = str_escaped(spec->argv[0]);
+	struct capture capture = {.spec = spec,
+		.name = name,
+		.deadline_ms = clock_deadline(spec->timeout_ms),
+		.fds = {-1, -1},
+		.texts = {out, spec->errors}};
+	int status = 0;
+	pid_t pid = 0;
+	int r = proc_capture_start(&capture, &pid, err);
+
+	if (r == 0)
+		r = proc_read_all(&capture, err);
 	if (r == 0)
 		r = wait_end(&capture, pid, &status, err);
-	if (r < 0) {
+	if (r < 0 && pid > 0) {
 		/* The program leads its own session and process group: its children end with it. */
 		kill(-pid, SIGKILL);
 		wait_status(pid);
-		return r;
 	}
-	*ret_status = status;
-	return 0;
+	for (int i = 0; i < CAPTURES; i++)
+		if (capture.fds[i] >= 0)
+			close(capture.fds[i]);
+	if (r == 0)
+		*ret_status = status;
+	return r;
+}
+
+int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, struct buf *out,
+	int *ret_status, struct err *err)
+{
+	const struct proc_capture_spec spec = {
+		.argv = argv, .dir = dir, .timeout_ms = timeout_ms, .cancel_fd = -1};
+
+	return proc_capture_with(&spec, out, ret_status, err);
 }
 
 /*

@@ -38,6 +38,18 @@ int proc_spawn(const struct proc_spec *spec, pid_t *ret_pid, struct err *err);
 int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, struct buf *out,
 	int *ret_status, struct err *err);
 
+/* The same with more to say. */
+struct proc_capture_spec {
+	const char *const *argv, *const *env; /* as in struct proc_spec */
+	const char *dir;
+	int64_t timeout_ms;
+	struct buf *errors; /* gets stderr; NULL: it is thrown away */
+	bool drops;         /* what does not fit into the buffers is read and dropped */
+	int cancel_fd;      /* when it can be read or is at its end: E_CANCELED; -1: none */
+};
+int proc_capture_with(
+	const struct proc_capture_spec *spec, struct buf *out, int *ret_status, struct err *err);
+
 /* In a forked child, before exec: every signal at its default. One that is ignored here would stay
  * ignored in the program. */
 void proc_reset_signals(void);

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
@@ -16,7 +17,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/ssh/ssh_keys.h"
-#include "net/stream/channel.h"
 
 #define KEPT(name, kind, field)                                                                    \
 	{                                                                                          \
@@ -621,10 +621,15 @@ static int ssh_config_run_once(const struct ssh_config_call *call, const char *o
 		strv_addf(&argv, "-p%u", call->port);
 	strv_add(&argv, "--");
 	strv_add(&argv, call->host);
-	const struct child_spec spec = {.argv = (const char *const *)argv.v, .env = call->env};
+	const struct proc_capture_spec spec = {.argv = (const char *const *)argv.v,
+		.env = call->env,
+		.timeout_ms = READ_MS,
+		.errors = errors,
+		.drops = true,
+		.cancel_fd = call->cancel_fd};
 	buf_reset(out);
 	buf_reset(errors);
-	int r = child_capture(&spec, READ_MS, call->cancel_fd, out, errors, &status, err);
+	int r = proc_capture_with(&spec, out, &status, err);
 	if (r < 0 && err_is_set(err) && err->id == E_IO) {
 		err_set(err, E_SSH_CONFIG,
 			"ssh -G %s did not end: a command of its Match exec may hang", call->host);

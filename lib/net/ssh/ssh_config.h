@@ -72,7 +72,7 @@ struct ssh_config_call {
 	unsigned port;          /* 0: none is given */
 	const char *config;     /* for -F, or NULL */
 	const char *const *env; /* NULL: ours */
-	int cancel_fd;          /* see child_capture */
+	int cancel_fd;          /* see struct proc_capture_spec */
 };
 /* Runs `ssh -G`. E_RUN_EXEC: there is no ssh client. E_SSH_CONFIG with its words; E_CANCELED.
  * Blocks, 10 s at most: `Match exec` runs commands of the user's. */

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
@@ -733,10 +734,14 @@ static bool control(const struct ssh_openssh *ssh, const char *what, const char 
 	int status = 0;
 
 	ssh_openssh_control_argv(ssh, what, path, &argv);
-	const struct child_spec spec = {
-		.argv = (const char *const *)argv.v, .env = (const char *const *)ssh->env.v};
-	return child_capture(&spec, CONTROL_MS, -1, &out, &said, &status, NULL) == 0 &&
-	       WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	const struct proc_capture_spec spec = {.argv = (const char *const *)argv.v,
+		.env = (const char *const *)ssh->env.v,
+		.timeout_ms = CONTROL_MS,
+		.errors = &said,
+		.drops = true,
+		.cancel_fd = -1};
+	return proc_capture_with(&spec, &out, &status, NULL) == 0 && WIFEXITED(status) &&
+	       WEXITSTATUS(status) == 0;
 }
 
 /* A master that is about to end may still listen, but it does not respond. */

@@ -15,7 +15,6 @@
 #include <sys/types.h>
 
 #include "base/loop/loop.h"
-#include "base/util/buf.h"
 #include "base/util/err.h"
 #include "net/stream/stream.h"
 
@@ -117,12 +116,6 @@ struct child {
 int child_start(const struct child_spec *spec, struct child *ret, struct err *err);
 /* Killed and waited for; *child is zero then. */
 void child_end(struct child *child);
-
-/* Run it to its end without input; what it writes beyond the limits of out and errors is read and
- * dropped. status: as wait(2). E_IO when it has not ended after timeout_ms, E_CANCELED when
- * cancel_fd (-1: none) is at its end or has something to read; it is killed then. Blocks. */
-int child_capture(const struct child_spec *spec, int64_t timeout_ms, int cancel_fd, struct buf *out,
-	struct buf *errors, int *ret_status, struct err *err);
 
 /* Takes *child over (it is zero then). */
 struct channel *channel_of_child(

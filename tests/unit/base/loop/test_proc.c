@@ -573,6 +573,70 @@ static void test_longest_timeout(void **state)
 	assert_string_equal(out.data, "a\n");
 }
 
+/* stderr is a text of its own, and what does not fit into either is dropped. */
+static void test_capture_with_errors(void **state)
+{
+	const char *const env[] = {"WORD=w", "PATH=/usr/bin:/bin", NULL};
+	AUTO_BUF struct buf out = buf_with(1000), errors = buf_with(4);
+	struct proc_capture_spec spec = {
+		.argv = (const char *[]){"sh", "-c", "cat; echo $WORD; echo no >&2; exit 3", NULL},
+		.env = env,
+		.timeout_ms = LONG_MS,
+		.errors = &errors,
+		.cancel_fd = -1};
+	AUTO_ERR struct err err = {0};
+	int status = -1;
+
+	assert_int_equal(proc_capture_with(&spec, &out, &status, &err), 0);
+	assert_string_equal(out.data, "w\n");
+	assert_string_equal(errors.data, "no\n");
+	assert_int_equal(WEXITSTATUS(status), 3);
+	buf_reset(&out);
+	buf_reset(&errors);
+	spec.argv = (const char *[]){
+		"sh", "-c", "seq 10000; echo 12345 >&2; seq 10000 >&2; echo end", NULL};
+	assert_int_equal(proc_capture_with(&spec, &out, &status, &err), -ERR_LIMIT);
+	buf_reset(&out);
+	buf_reset(&errors);
+	spec.drops = true;
+	assert_int_equal(proc_capture_with(&spec, &out, &status, NULL), 0);
+	assert_int_equal(status, 0);
+	assert_int_equal(out.len, 1000);
+	assert_true(out.full);
+	assert_string_equal(errors.data, "1234");
+}
+
+/* A word or the end on cancel_fd ends it, and what it has started, too. */
+static void test_capture_is_cancelled(void **state)
+{
+	AUTO_BUF struct buf out = buf_with(1000);
+	int fds[2];
+
+	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+	AUTO_FD int fd = fds[0];
+	const struct proc_capture_spec spec = {
+		.argv = (const char *[]){"sh", "-c", "sleep 1000 & sleep 1000", NULL},
+		.timeout_ms = LONG_MS,
+		.cancel_fd = fd};
+	assert_int_equal(write(fds[1], "x", 1), 1);
+	for (int i = 0; i < 2; i++) {
+		AUTO_ERR struct err err = {0};
+		int64_t start_ms = clock_ms();
+		int status = -7;
+
+		assert_int_equal(proc_capture_with(&spec, &out, &status, &err), -ERR_CANCELED);
+		assert_int_equal(err.id, E_CANCELED);
+		assert_string_equal(err.message, "running sh: interrupted");
+		assert_int_equal(status, -7);
+		assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+		assert_in_range(clock_ms() - start_ms, 0, LONG_MS / 2);
+		if (i == 0) {
+			assert_int_equal(readv(fd, &(struct iovec){(char[1]){0}, 1}, 1), 1);
+			close(fds[1]);
+		}
+	}
+}
+
 static void check_find(const char *name, const char *path, const char *want)
 {
 	AUTO_FREE char *got = proc_find(name, path);
@@ -664,6 +728,8 @@ int main(void)
 		cmocka_unit_test(test_output_that_cannot_be_read),
 		cmocka_unit_test(test_report_that_cannot_be_read),
 		cmocka_unit_test(test_longest_timeout),
+		cmocka_unit_test(test_capture_with_errors),
+		cmocka_unit_test(test_capture_is_cancelled),
 		cmocka_unit_test(test_find),
 		cmocka_unit_test(test_signal_names),
 	};

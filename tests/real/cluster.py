@@ -489,8 +489,12 @@ class Cluster:
         taints = [{"key": "tests/fake", "effect": "NoSchedule"}] if taints == () else taints
         self.start_fakes()
         fake_node(self.api, name, labels, taints, {"cpu": 64, "memory": "512Gi", "pods": 500, "ephemeral-storage": "1Ti", **resources})
-        self.wait(lambda: any(c["type"] == "Ready" and c["status"] == "True" for c in self.get("Node", name)["status"]["conditions"]),
-                  f"node {name}")
+        # Its taint is removed a moment after its condition is set.
+        def usable():
+            node = self.get("Node", name)
+            return any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"]) and \
+                not any(t["key"].startswith("node.kubernetes.io/") for t in node["spec"].get("taints", ()))
+        self.wait(usable, f"node {name}")
 
     @contextlib.contextmanager
     def fake_logs(self, text):

@@ -253,9 +253,14 @@ def test_metrics_and_notices_tell_what_was_done(w):
         assert values["dlrun_autoscale_pods_not_helped"] == "1" and values['dlrun_autoscale_info{cluster="lab"}'] == "1", values
         assert values["dlrun_autoscale_price_per_hour"] == str(10 * RANKS), values
         assert int(values["dlrun_autoscale_turns_total"]) > 0 and values["dlrun_autoscale_notices_lost_total"] == "0", values
-        lines = [json.loads(line) for line in notices.read_text().splitlines()]
         loop.terminate()
         assert loop.wait(30) == 0, here.said()
+
+        # The programs that take them are not waited for.
+        def noticed():
+            lines = [json.loads(line) for line in notices.read_text().splitlines()] if notices.exists() else []
+            return {"grow", "not_helped"} <= {n["kind"] for n in lines} and lines
+        lines = wait_for(noticed, "notices", SOON_S)
     assert [n["kind"] for n in lines].count("grow") == 1, lines
     reasons = [n for n in lines if n["kind"] == "not_helped"]
     assert reasons and {n["owner"] for n in reasons} == {f"{here.tag}/p0"} and all(n["cluster"] == "lab" for n in lines), lines

@@ -116,7 +116,7 @@ def test_nobody_has_room_now(w):
 def test_one_stops_in_the_middle(w):
     """After its first answers one says nothing any more: the next is taken within seconds, and makes one Job."""
     with clusters_of(w, lab=2, us=2) as (s, lines):
-        lines["lab"].fault("stall", side="response", after=20000)
+        lines["lab"].fault("stall", side="response", after=8000)
         begin = time.monotonic()
         run = s.submit("-t", "lab,us", "-g", "1", "--gpu-type", "x", "--", "true")
         assert time.monotonic() - begin < 30, s.said

@@ -463,6 +463,13 @@ def where(thread):
     return "".join(f"\n  {os.path.basename(line.filename)}:{line.lineno} in {line.name}: {line.line}" for line in lines[:8])
 
 
+def summary(error):
+    """One line that says by itself what went wrong and where: summaries of many tests keep no other."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    said = (str(error).splitlines() or [""])[0][:300]
+    return f"{os.path.basename(frame.filename)}:{frame.lineno}: {frame.line[:120]}: {type(error).__name__}: {said}\n"
+
+
 class Running:
     """A test under way, or over: its world, thread, beginning, and once it was told to end, where it stood."""
 
@@ -492,8 +499,8 @@ class Running:
             return "failed", f"no end after {late.timeout} s: {late.cmd}{self._place()}"
         except TimeUp:
             return "failed", self.stood
-        except BaseException:
-            return "failed", (self.stood + "\n" if self.stood else "") + traceback.format_exc(limit=-4)
+        except BaseException as error:
+            return "failed", (self.stood + "\n" if self.stood else "") + summary(error) + traceback.format_exc(limit=-4)
         finally:
             if self.world:
                 self.world.close()

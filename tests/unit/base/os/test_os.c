@@ -27,7 +27,7 @@
 #include "base/util/err.h"
 #include "base/util/mem.h"
 
-enum { WAIT_MS = 20000 };
+enum { WAIT_MS = 20000, ORPHAN_S = 120 };
 
 static char *tmp;
 static int tmp_fd = -1;
@@ -123,6 +123,7 @@ static pid_t fork_sleeper(void)
 	pid_t pid = fork();
 
 	if (pid == 0) {
+		alarm(ORPHAN_S);
 		for (;;)
 			pause();
 	}
@@ -222,6 +223,7 @@ static _Noreturn void be_family(int levels)
 		levels--;
 		i = -1;
 	}
+	alarm(ORPHAN_S);
 	if (write(family_pipe[1], "x", 1) == 1)
 		for (;;)
 			pause();

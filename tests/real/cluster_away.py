@@ -23,15 +23,18 @@ CUTS = 7 if FULL else 2
 BACK_S = 60
 # Counts ten times a second until it is told to end, and answers with its name.
 COUNTER = f"""
-import os, socket, sys, threading, time
+import contextlib, os, socket, sys, threading, time
+
+# A connection that is cut, or says nothing, is none of the others' business.
+def one(line):
+    with line, contextlib.suppress(OSError):
+        line.recv(100)
+        line.sendall(b"counter")
 
 def answer():
     listener = socket.create_server(("", {NAME}))
     while True:
-        line, _ = listener.accept()
-        line.recv(100)
-        line.sendall(b"counter")
-        line.close()
+        threading.Thread(target=one, args=(listener.accept()[0],), daemon=True).start()
 
 threading.Thread(target=answer, daemon=True).start()
 begin, i = time.monotonic(), 0
@@ -56,7 +59,12 @@ class Relay:
 
     def accept(self):
         while True:
-            client, server = self.listener.accept()[0], socket.create_connection(self.target)
+            client = self.listener.accept()[0]
+            try:
+                server = socket.create_connection(self.target)
+            except OSError:
+                client.close()
+                continue
             self.links.append(link := {"dead": self.frozen, "ends": (client, server)})
             for one, other in ((client, server), (server, client)):
                 threading.Thread(target=self.pump, args=(link, one, other), daemon=True).start()

@@ -15,15 +15,16 @@ ANSWER_S = 30
 SERVER = '''
 import secrets, socket, sys, threading, time
 name, over = secrets.token_hex(8).encode(), threading.Event()
+def one(c):
+    with c:
+        asked = c.recv(100)
+        c.sendall(name)
+    if asked == b"over":
+        over.set()
 def serve():
     listener = socket.create_server(("", int(sys.argv[2])))
     while True:
-        c, _ = listener.accept()
-        asked = c.recv(100)
-        c.sendall(name)
-        c.close()
-        if asked == b"over":
-            over.set()
+        threading.Thread(target=one, args=listener.accept()[:1], daemon=True).start()
 threading.Thread(target=serve, daemon=True).start()
 for i in range(int(sys.argv[1])):
     print(i, flush=True)

@@ -19,28 +19,36 @@ NAMES = ["plain", "with space", "a+b", "umläut/ñ", "per%cent", "q?a&b=c", "quo
 
 
 class Cutter:
-    """A relay that breaks each connection behind so many bytes; `spoil` may respond to a request instead of the server."""
+    """A relay that breaks each connection behind so many bytes; `spoil` may respond to a request instead of the server, and is asked
+    about one after the other."""
 
     def __init__(self, server, after, spoil=None):
-        self.target, self.after, self.cuts, self.spoil = server.port, after, 0, spoil
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.target, self.after, self.cuts, self.spoil, self.lock = server.port, after, 0, spoil, threading.Lock()
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.endpoint = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
         with contextlib.suppress(OSError):
             while True:
-                near, _ = self.listener.accept()
-                first = near.recv(65536) if self.spoil else b""
-                if first and (response := self.spoil(first)):
-                    near.sendall(response)
-                    near.close()
-                    continue
-                far = socket.create_connection(("127.0.0.1", self.target))
+                threading.Thread(target=self.relay, args=(self.listener.accept()[0],), daemon=True).start()
+
+    def relay(self, near):
+        """What fails here is the end of one connection, not of the relay."""
+        with near, contextlib.suppress(OSError):
+            first = near.recv(65536) if self.spoil else b""
+            with self.lock:
+                response = self.spoil(first) if first else None
+            if response:
+                near.sendall(response)
+                return
+            with socket.create_connection(("127.0.0.1", self.target)) as far:
                 far.sendall(first)
                 left = [self.after]
-                for a, b in ((near, far), (far, near)):
-                    threading.Thread(target=self.pump, args=(a, b, left), daemon=True).start()
+                back = threading.Thread(target=self.pump, args=(far, near, left), daemon=True)
+                back.start()
+                self.pump(near, far, left)
+                back.join()
 
     def pump(self, a, b, left):
         with contextlib.suppress(OSError):

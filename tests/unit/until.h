@@ -5,18 +5,19 @@
 
 #include <poll.h>
 
-#include "base/util/clock.h"
+enum { TIMEOUT_MS = 20000, TURN_MS = 5, TURNS_MAX = 4 * TIMEOUT_MS / TURN_MS };
 
-enum { TIMEOUT_MS = 20000 };
-
-#define UNTIL(condition)                                                                           \
+/* Turns are counted, each of TURN_MS at least, which a process only takes while it runs: of time on
+ * a clock a machine that stands still takes any amount. */
+#define UNTIL_BY(turn, condition)                                                                  \
 	do {                                                                                       \
-		int64_t deadline_ = clock_ms() + TIMEOUT_MS;                                       \
-		while (!(condition)) {                                                             \
-			if (clock_ms() > deadline_)                                                \
+		for (int turns_ = 0; !(condition); turns_++) {                                     \
+			if (turns_ == TURNS_MAX)                                                   \
 				fail_msg("waited in vain: %s", #condition);                        \
-			poll(NULL, 0, 5);                                                          \
+			turn;                                                                      \
 		}                                                                                  \
 	} while (0)
+
+#define UNTIL(condition) UNTIL_BY(poll(NULL, 0, TURN_MS), condition)
 
 #endif

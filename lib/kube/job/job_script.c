@@ -490,6 +490,7 @@ enum {
  * code is known to the cluster already, since it is the other container's. TERM is the removal of
  * the pod, or somebody who has taken the results. What the program leaves when the pod is being
  * removed waits for as long as the node lets it, where somebody has announced that he takes it.
+ * The end of the sleep is KILL: TERM is lost in a new process that still has this shell's traps.
  */
 static const char wait_lines[] =
 	"n= i=0 a=" KUBE_ATTEMPT_DIR "\n"
@@ -518,10 +519,10 @@ static const char wait_lines[] =
 	" -prune -o ! -type d -print 2>/dev/null | head -c 1)\" ] || exit 0\n"
 	"sleep %lld &\n"
 	"p=$!\n"
-	"trap 'kill $p 2>/dev/null' TERM INT QUIT\n"
+	"trap 'kill -s KILL $p 2>/dev/null' TERM INT QUIT\n"
 	"[ -z \"$n\" ] || exit 0\n"
 	"echo $$ >\"$a/linger.new\" && mv \"$a/linger.new\" \"$a/linger\"\n"
-	"while kill -0 $p 2>/dev/null; do wait $p; done\n"
+	"while kill -0 $p; do wait $p; done 2>/dev/null\n"
 	"exit 0\n";
 
 /* A failed one that is tried again would only hold that up, and the others of a gang go on until

@@ -15,6 +15,7 @@
 #include "app/autoscale/provider.h"
 #include "base/loop/loop.h"
 #include "base/os/os.h"
+#include "base/util/clock.h"
 #include "base/util/str.h"
 #include "tests/unit/tmpfix.h"
 #include "tests/unit/until.h"

@@ -16,8 +16,9 @@
 #include "base/util/clock.h"
 #include "base/util/str.h"
 #include "tests/unit/tmpfix.h"
+#include "tests/unit/until.h"
 
-enum { LIMIT_MS = 60000, FILE_MAX = 1 << 20 };
+enum { FILE_MAX = 1 << 20 };
 
 struct fix {
 	struct loop *loop;
@@ -57,22 +58,8 @@ static void close_fix(struct fix *fix)
 	loop_free(fix->loop);
 }
 
-static int stop(void *ctx, struct err *err)
-{
-	loop_stop(ctx);
-	return 0;
-}
-
 #define RUN_UNTIL(fix, condition)                                                                  \
-	do {                                                                                       \
-		int64_t limit_ms_ = clock_ms() + LIMIT_MS;                                         \
-		while (!(condition)) {                                                             \
-			if (clock_ms() > limit_ms_)                                                \
-				fail_msg("waited in vain: %s", #condition);                        \
-			loop_add_timer((fix)->loop, clock_ms() + 5, stop, (fix)->loop);            \
-			assert_int_equal(loop_run((fix)->loop, NULL), 0);                          \
-		}                                                                                  \
-	} while (0)
+	UNTIL_BY(assert_int_equal(loop_pause((fix)->loop, TURN_MS, NULL, NULL), 0), condition)
 
 /* The lines that the program was given. */
 static void read_lines(struct strv *ret)

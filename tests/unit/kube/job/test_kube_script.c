@@ -895,6 +895,11 @@ static void test_collect(void **state)
 	with_all_tools(*state, collect_with);
 }
 
+/* A sleep to which TERM came before it was one: it does not hear that. */
+#define DEAF_SLEEP                                                                                 \
+	"mkdir -p bin && printf '#!/bin/sh\\ntrap \"\" TERM\\nexec /bin/sleep \"$@\"\\n' "         \
+	">bin/sleep && chmod +x bin/sleep"
+
 /* The second container ends with the program's, or waits until the results were taken. */
 static void linger_with(struct place *place, const char *const *shell)
 {
@@ -914,12 +919,18 @@ static void linger_with(struct place *place, const char *const *shell)
 	test_init(&some, "echo ready; read x <go; echo x >outputs/file; exit 4", NULL, NULL);
 	some.run.shell = true;
 	some.run.linger_ms = 3600 * 1000;
-	check_said(place, "mkfifo go", "");
+	check_said(place, "mkfifo go && " DEAF_SLEEP, "");
 	begin(place, &some.run, shell);
+	AUTO_FREE char *path = mem_strdup(getenv("PATH"));
+	AUTO_FREE char *deaf = mem_printf("%s/bin:%s", place->dir, path);
+	setenv("PATH", deaf, 1);
 	begin_container(&keeper, &some.run, shell, true);
+	setenv("PATH", path, 1);
 	read_until(place, "ready\n");
 	check_said(place, "echo >go", "");
 	assert_int_equal(finish(place), 4);
+	/* The release itself waits for no longer than is sensible. */
+	check_said(place, "until [ -e attempt/linger ]; do sleep 0.1; done", "");
 	check_said(place, release, "");
 	assert_int_equal(finish(&keeper), 0);
 	/* It will be tried again: nobody is waited for. */

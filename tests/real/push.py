@@ -5,6 +5,7 @@
 import base64
 import json
 import os
+import random
 import resource
 import shlex
 import shutil
@@ -17,6 +18,8 @@ from harness import *  # noqa: F403
 from image import awkward_tree, base_layout, holds
 from registries import (PASSWORD, USER, base, containerd, free_port, in_memory, plain, small_disk, version3,
                         wire, with_client_certificates, with_password, with_tokens)
+
+from faultproxy import FaultProxy
 
 LAYERS = 30
 # Sentences about what cannot work are said before anybody thinks that something hangs.
@@ -853,6 +856,20 @@ def test_trace_says_what_the_server_saw(w):
         seen = registry.requests()
         assert sorted((m, int(s)) for m, _, s, _ in lines) == sorted((r.method, r.status) for r in seen), said
         assert not any("?" in url for _, url, _, _ in lines), said
+
+
+def test_what_another_machine_has_sent(w):
+    """It is looked for while it is sent, and does not travel again, where that takes a while."""
+    w.repo()
+    w.write("weights", random.Random(1).randbytes(12 << 20))
+    with plain(w) as registry, FaultProxy(registry.host, rate=1 << 20) as line:
+        first = push(w, registry)
+        other = w.dir / "other"
+        other.mkdir()
+        env = {k: v for k, v in w.env.items() if not k.startswith("XDG_")} | {"HOME": str(other)}
+        done = w.ok("push", "--to", f"{line.address}/me/code", env=env)
+        assert done.out.rpartition("@")[2] == first.said.out.rpartition("@")[2] and line.up < 6 << 20, (done, line.up)
+        assert " 1 new layer," in done.err, done.err
 
 
 def test_dry_run_sends_nothing(w):

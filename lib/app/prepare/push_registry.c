@@ -863,6 +863,13 @@ static void push_registry_fill_result(struct push *push)
 		return;
 	}
 	submit->sent = uploads_progress(push->uploads);
+	/* A layer that another machine had sent is nothing new; an image that was written once more
+	 * counts as its last time. */
+	if (submit->image.layers_written >= submit->sent.files_there &&
+		submit->image.bytes_written >= submit->sent.bytes_there) {
+		submit->image.layers_written -= submit->sent.files_there;
+		submit->image.bytes_written -= submit->sent.bytes_there;
+	}
 	submit->ref = mem_printf("%s@%s", submit->pull, image->manifest.digest);
 	for (size_t i = 0; submit->dry_run && i < image->n_layers; i++)
 		if (registry_cache_entry_find(&push->cache.blobs, image->layers[i].blob.digest))

@@ -95,8 +95,8 @@ static int one_byte(void *ctx, const void *data UNUSED, size_t len, struct err *
 }
 
 /* repo: NULL: the registry's. */
-static void upload_base_probe(struct upload_job *job, struct registry *registry, const char *repo,
-	const char *what, registry_done_fn *done)
+static struct registry_call *upload_base_probe(struct upload_job *job, struct registry *registry,
+	const char *repo, const char *what, registry_done_fn *done)
 {
 	static const char *const range[] = {"Range: bytes=0-0"};
 	static const struct strv headers = {(char **)range, 1, 1};
@@ -109,12 +109,14 @@ static void upload_base_probe(struct upload_job *job, struct registry *registry,
 		.data = one_byte,
 		.accept = REGISTRY_ANY,
 		/* Of a proof, a response without the byte is all there is to know. */
-		.once = job->kind == UPLOAD_PROOF,
+		.once = job->kind != UPLOAD_BASE,
 		.doing = what,
+		.done = done,
+		.ctx = job,
 	};
 
 	job->got = 0;
-	upload_start_at(job, registry, &request, done);
+	return registry_start(registry, &request);
 }
 
 /* Where it should be mounted from. */
@@ -153,8 +155,8 @@ static int upload_base_checked(
 	if (options->copies)
 		return upload_copy(job, err);
 	if (options->mount_from) {
-		upload_base_probe(job, upload_base_registry(job->uploads), options->mount_from,
-			"looking for a base layer", checked_source);
+		job->call = upload_base_probe(job, upload_base_registry(job->uploads),
+			options->mount_from, "looking for a base layer", checked_source);
 		return 0;
 	}
 	return is_of_registry(options) ? upload_base_fail_gone(job, err) : fail_mount(job, err);
@@ -163,8 +165,8 @@ static int upload_base_checked(
 /* HEAD is not enough: a registry with a cache of descriptors says yes when the bytes are gone. */
 static int check_there(struct upload_job *job)
 {
-	upload_base_probe(job, job->uploads->options.registry, NULL, "looking for a base layer",
-		upload_base_checked);
+	job->call = upload_base_probe(job, job->uploads->options.registry, NULL,
+		"looking for a base layer", upload_base_checked);
 	return 0;
 }
 
@@ -218,6 +220,8 @@ int upload_base(struct upload_job *job, struct err *err UNUSED)
 /*
  * Proofs: one byte of the blob.
  */
+
+static const char doing_look[] = "looking for a layer";
 
 /* A user who may push may lack the right to read, or be limited in the rate of requests. */
 static bool says_nothing(const struct http_response *response)
@@ -274,8 +278,29 @@ static int proof_tick(void *ctx, struct err *err)
 
 int upload_proof(struct upload_job *job, struct err *err)
 {
-	upload_base_probe(job, job->uploads->options.registry, NULL, "looking for a layer", proved);
+	job->call = upload_base_probe(
+		job, job->uploads->options.registry, NULL, doing_look, proved);
 	return proof_tick(job, err);
+}
+
+/* Anything but the byte says nothing: the upload goes on. */
+static int looked(void *ctx, struct http_response *response UNUSED, struct err *error UNUSED,
+	struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	job->look = NULL;
+	return job->got > 0 ? upload_is_there(job, err) : 0;
+}
+
+void upload_look(struct upload_job *job)
+{
+	if (job->kind != UPLOAD_FILE || job->blob.size < UPLOAD_LOOK_MIN || job->was_looked_for ||
+		!job->call)
+		return;
+	job->was_looked_for = true;
+	job->look = upload_base_probe(
+		job, job->uploads->options.registry, NULL, doing_look, looked);
 }
 
 /*

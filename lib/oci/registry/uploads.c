@@ -48,6 +48,8 @@ static void job_stop(struct upload_job *job)
 {
 	registry_cancel(job->call);
 	job->call = NULL;
+	registry_cancel(job->look);
+	job->look = NULL;
 	loop_remove_timer(job->uploads->options.loop, job->timer);
 	job->timer = NULL;
 	upload_copy_free(TAKE(job->copy));
@@ -185,6 +187,21 @@ static void upload_abandon(struct upload_job *job)
 	else
 		upload_session_free(session);
 	job_stop(job);
+}
+
+int upload_is_there(struct upload_job *job, struct err *err)
+{
+	struct uploads_progress *progress = &job->uploads->progress;
+
+	upload_abandon(job);
+	/* Out of both sums: upload_arrived adds it to what was done. */
+	progress->blobs_total--;
+	progress->blobs_done--;
+	progress->bytes_total -= job->blob.size;
+	progress->bytes_done -= job->blob.size;
+	progress->files_there++;
+	progress->bytes_there += job->blob.size;
+	return upload_arrived(job, err);
 }
 
 int upload_failed(struct upload_job *job, struct err *error, struct err *err)
@@ -815,6 +832,7 @@ static int post(struct upload_job *job)
 
 	job->uploads->is_probing = true;
 	upload_start(job, &request, posted);
+	upload_look(job);
 	return 0;
 }
 
@@ -950,10 +968,14 @@ static int upload_send(struct upload_job *job, struct err *err)
 {
 	if (job->kind == UPLOAD_BASE)
 		return upload_copy_send(job, err);
-	if (upload_in_chunks(job))
-		return upload_chunks(job, err);
-	const struct http_body body = whole(job);
-	upload_put(job, &body, doing_upload, upload_put_done);
+	if (upload_in_chunks(job)) {
+		ERR_TRY(upload_chunks(job, err));
+	} else {
+		const struct http_body body = whole(job);
+		upload_put(job, &body, doing_upload, upload_put_done);
+	}
+	/* Behind it, which has the connection that is open. */
+	upload_look(job);
 	return 0;
 }
 

@@ -43,10 +43,12 @@ struct upload_job {
 	int tries;
 	bool was_verified;              /* its own bytes are those of its digest */
 	uint64_t offset;                /* bytes that the registry has, of a blob in pieces */
+	bool was_looked_for;            /* a file, whether the registry has it without us */
 	uint64_t got;                   /* bytes of a proof */
 	struct upload_session *session; /* owned */
 	struct registry_call *call;
 	struct registry_call *ended; /* whose done is being called */
+	struct registry_call *look;  /* beside call */
 	struct loop_timer *timer;
 	struct upload_copy *copy;      /* owned */
 	bool has_turn, waits_for_turn; /* to be copied */
@@ -120,6 +122,10 @@ int upload_base(struct upload_job *job, struct err *err);
 /* Begin those for which there is a connection. */
 void upload_base_next(struct uploads *uploads);
 int upload_proof(struct upload_job *job, struct err *err);
+/* Ask, beside its upload, whether the registry has the blob: upload_is_there. */
+void upload_look(struct upload_job *job);
+/* The registry has it: the upload is given up. */
+int upload_is_there(struct upload_job *job, struct err *err);
 /* A copy has arrived: begin the next. */
 int upload_copy_next(struct uploads *uploads, struct err *err);
 void upload_copy_free(struct upload_copy *copy);

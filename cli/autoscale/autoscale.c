@@ -82,7 +82,7 @@ static int autoscale_print(
 	plan_text(model, plan, &text);
 	if (buf_check(&text, "the plan", &err) < 0)
 		return app_fail(app, &err);
-	return ui_print(app, UI_OUT, text.data, text.len) < 0;
+	return ui_printf_fit(app, UI_OUT, AUTOSCALE_INDENT, "%s", text.data) < 0;
 }
 
 /* From a snapshot, or from a cluster with the groups of a file or of providers. */

@@ -38,6 +38,7 @@ static void scale_state_group_done(struct scale_state_group *group)
 	free(group->id);
 	free(group->text);
 	free(group->token);
+	free(group->before.token);
 	vec_foreach (struct scale_state_machine, machine, &group->machines)
 		free(machine->id);
 	vec_done(&group->machines);
@@ -230,6 +231,13 @@ const char *scale_state_ask(
 {
 	struct scale_state_group *group = state_group(state, id);
 
+	free(group->before.token);
+	group->before.token = mem_strdup(group->token);
+	group->before.to = group->to;
+	group->before.due_to = group->due_to;
+	group->before.due_ms = group->due_ms;
+	group->before.asked_ms = group->asked_ms;
+	group->before.is_answered = group->is_answered;
 	if (!group->token || !group->is_answered) {
 		group->due_to = to;
 		group->due_ms = now_ms;
@@ -240,6 +248,21 @@ const char *scale_state_ask(
 	group->asked_ms = now_ms;
 	group->is_answered = false;
 	return group->token;
+}
+
+bool scale_state_take_back(struct scale_state *state, const char *id)
+{
+	struct scale_state_group *group = state_group(state, id);
+
+	if (group->before.token && !group->before.is_answered)
+		return false;
+	REPLACE(group->token, TAKE(group->before.token));
+	group->to = group->before.to;
+	group->due_to = group->before.due_to;
+	group->due_ms = group->before.due_ms;
+	group->asked_ms = group->before.asked_ms;
+	group->is_answered = group->before.is_answered;
+	return true;
 }
 
 void scale_state_bought(struct scale_state *state, const char *id, const char *machine)

@@ -50,6 +50,12 @@ struct scale_state_group {
 	int64_t doubts; /* grows in a row without a response that says whether they had an effect */
 	int64_t asked_ms; /* when it was written */
 	bool is_answered; /* the provider has accepted it */
+	/* The grow before, for scale_state_take_back; not written. */
+	struct {
+		char *token;
+		int64_t to, due_to, due_ms, asked_ms;
+		bool is_answered;
+	} before;
 	/* Of the newest grow that failed: its due_ms, and how long more machines may come of it, as
 	 * they do where a provider launches them one by one. */
 	int64_t failed_due_ms, failed_until_ms;
@@ -81,6 +87,9 @@ struct scale_state_group *scale_state_find(const struct scale_state *state, cons
  * token becomes the grow's. Returns the one that counts. */
 const char *scale_state_ask(
 	struct scale_state *state, const char *id, int64_t to, const char *token, int64_t now_ms);
+/* The grow was not sent: the one before it counts again. False where that one was not answered and
+ * may have had an effect: nothing is changed. */
+bool scale_state_take_back(struct scale_state *state, const char *id);
 /* There was no response that says whether it had an effect: how often, in a row. Who asks gives up
  * after some. */
 int64_t scale_state_doubt(struct scale_state *state, const char *id);

@@ -126,6 +126,33 @@ static void test_a_grow_keeps_its_token(void **state UNUSED)
 	assert_null(scale_state_find(&s, "b")->token);
 }
 
+/* A grow that was not sent leaves no trace, unless an earlier one may have had an effect. */
+static void test_a_grow_that_was_not_sent(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+
+	scale_state_ask(&s, "a", 9, "one", NOW);
+	assert_true(scale_state_take_back(&s, "a"));
+	assert_null(scale_state_find(&s, "a")->token);
+	assert_string_equal(scale_state_ask(&s, "a", 9, "two", NOW), "two");
+	scale_state_answer(&s, "a");
+	AUTO_FREE char *before = written(&s);
+	assert_string_equal(scale_state_ask(&s, "a", 12, "three", NOW + MINUTE), "three");
+	assert_true(scale_state_take_back(&s, "a"));
+	AUTO_FREE char *after = written(&s);
+	assert_string_equal(after, before);
+	/* Not answered, and of which another process knows only that. */
+	scale_state_ask(&s, "a", 12, "four", NOW);
+	AUTO_FREE char *asked = written(&s);
+	scale_state_done(&s);
+	read_text(asked, &s);
+	assert_string_equal(scale_state_ask(&s, "a", 12, "five", NOW), "four");
+	assert_false(scale_state_take_back(&s, "a"));
+	assert_string_equal(scale_state_ask(&s, "a", 13, "six", NOW), "six");
+	assert_false(scale_state_take_back(&s, "a"));
+	assert_string_equal(scale_state_find(&s, "a")->token, "six");
+}
+
 static void test_what_is_over_is_forgotten(void **state UNUSED)
 {
 	AUTO_SCALE_STATE struct scale_state s = {0};
@@ -453,6 +480,7 @@ int main(void)
 		cmocka_unit_test(test_failures_in_a_row),
 		cmocka_unit_test(test_a_clock_that_steps),
 		cmocka_unit_test(test_a_grow_keeps_its_token),
+		cmocka_unit_test(test_a_grow_that_was_not_sent),
 		cmocka_unit_test(test_what_is_over_is_forgotten),
 		cmocka_unit_test(test_machines_that_do_not_come),
 		cmocka_unit_test(test_grows_that_are_dropped),

@@ -54,11 +54,15 @@ static size_t state_id_size(const char *id)
 static void state_add_machine(
 	struct scale_state *state, struct scale_state_group *group, const char *id, bool was_node)
 {
-	if (!str_is_plain(id) || state->size + state_id_size(id) > STATE_SIZE_MAX)
+	if (!str_is_plain(id))
 		return;
+	if (state->size + state_id_size(id) > STATE_SIZE_MAX) {
+		group->is_cut = true;
+		return;
+	}
 	state->size += state_id_size(id);
-	*vec_push(&group->machines) =
-		(struct scale_state_machine){.id = mem_strdup(id), .was_node = was_node};
+	*vec_push(&group->machines) = (struct scale_state_machine){
+		.id = mem_strdup(id), .was_node = was_node || group->is_cut};
 }
 
 void scale_state_done(struct scale_state *state)
@@ -102,6 +106,7 @@ static void state_read_group(const struct json *json, struct scale_state *state)
 	group->wait_until_ms = state_time(json, "wait_until");
 	state_read_machines(json, "awaited", state, group);
 	state_read_machines(json, "joined", state, group);
+	group->is_cut = group->is_cut || json_get_bool(json, "cut", false);
 	group->missing_ms = state_time(json, "missing");
 	group->unlisted_ms = state_time(json, "unlisted");
 	group->failed_due_ms = state_time(json_get(json, "failed_grow"), "due");
@@ -180,6 +185,8 @@ struct json *scale_state_write(const struct scale_state *state)
 		state_set_time(one, "wait_until", group->wait_until_ms);
 		state_set_machines(one, "awaited", group, false);
 		state_set_machines(one, "joined", group, true);
+		if (group->is_cut)
+			json_set_bool(one, "cut", true);
 		state_set_time(one, "missing", group->missing_ms);
 		state_set_time(one, "unlisted", group->unlisted_ms);
 		if (group->failed_due_ms) {
@@ -423,6 +430,7 @@ static void state_look(struct scale_state *state, struct scale_state_group *grou
 		group->failed_due_ms = group->failed_until_ms = 0;
 	int64_t due_ms = group->token ? group->due_ms : group->failed_due_ms;
 	seen->from_ms = due_ms > STATE_CLOCKS_MS ? due_ms - STATE_CLOCKS_MS : 0;
+	group->is_cut = group->is_cut && seen->from_ms;
 	seen->listed = seen->stopping = seen->known = (struct map){0};
 	vec_foreach (struct scale_instance, instance, &of->instances)
 		if (!str_empty(instance->id))
@@ -517,11 +525,24 @@ static void state_apply_machines(const struct scale_state_group *known, struct s
 	map_done(&awaited);
 }
 
+/* Once, though it is applied more than once in a turn. */
+static void state_tell_cut(const struct scale_state_group *group, struct strv *remarks)
+{
+	AUTO_FREE char *text = mem_printf("group %s: not all of its new machines can be "
+					  "remembered: those that are late may not be ended",
+		group->id);
+
+	if (strv_find(remarks, text) < 0)
+		strv_add(remarks, text);
+}
+
 void scale_state_apply(const struct scale_state *state, struct scale_model *model)
 {
 	vec_foreach (struct scale_group, group, &model->groups) {
 		const struct scale_state_group *known = scale_state_find(state, group->id);
 		state_apply_machines(known, group);
+		if (known && known->is_cut)
+			state_tell_cut(known, &model->remarks);
 		if (!known || known->wait_until_ms <= model->now_ms)
 			continue;
 		/* A clock that stepped back must not make a wait longer than any is. */

@@ -13,6 +13,7 @@
  *	    "due_to": 9, "due": TIME, "doubts": 1, "answered": true},
  *	    "awaited": [ID of a machine that was bought and was no node up to `looked`, …],
  *	    "joined": [ID of one that was or may have been, …],
+ *	    "cut": true where there was no space for some of them,
  *	    "missing": TIME since when the group is not there,
  *	    "unlisted": TIME since when one of the awaited is not,
  *	    "failed_grow": {"due": TIME, "until": TIME (more may come of it)}}}}
@@ -62,6 +63,9 @@ struct scale_state_group {
 	/* Machines that are not known to have been nodes; and while more may come the others, lest
 	 * they seem to be new. */
 	struct scale_state_machines VEC_OF(struct scale_state_machine) machines;
+	/* There was no space for some. Until the grow is over, those that are found are taken for
+	 * some of them, which may have been nodes. */
+	bool is_cut;
 	/* Since when the provider does not list the group, or some machine that is to come: what is
 	 * not listed once may only have been overlooked. 0: it does. */
 	int64_t missing_ms, unlisted_ms;
@@ -108,7 +112,7 @@ void scale_state_fail(struct scale_state *state, const char *id, enum scale_fail
 void scale_state_settle(
 	struct scale_state *state, const struct scale_model *model, int64_t every_ms);
 /* Sets wait_until, failure and failure_text of the model's groups, and is_awaited of their
- * machines. */
+ * machines; adds a remark where there was no space for some of them. */
 void scale_state_apply(const struct scale_state *state, struct scale_model *model);
 
 /* The wait after so many failures of that class in a row, at least 1. That of SCALE_FAILED_THROTTLE

@@ -421,6 +421,37 @@ static void test_many_machines(void **state UNUSED)
 	assert_int_equal(s.groups.v[0].machines.n, 0); /* the provider lists none of them */
 }
 
+/* Beyond the limit it is not known which machines were nodes: what is found then is none that may be
+ * ended, and that is told, once. */
+static void test_too_many_machines(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+	char id[1024];
+
+	model_of_a_grow(&s, &model, "i-1", NOW + 1);
+	for (int i = 0; i < 300; i++) {
+		snprintf(id, sizeof(id), "%01000d", i);
+		scale_state_bought(&s, i < 200 ? "full" : "gpu-a", id);
+	}
+	assert_true(scale_state_find(&s, "gpu-a")->is_cut);
+	assert_false(scale_state_find(&s, "full")->is_cut);
+	look(&s, &model, 1, "");
+	assert_int_equal(model.remarks.n, 1);
+	scale_state_apply(&s, &model);
+	assert_int_equal(model.remarks.n, 1);
+	/* The grow is over, and the next one is remembered. */
+	set_node(&model, "i-1");
+	look(&s, &model, 1, "");
+	assert_null(scale_state_find(&s, "gpu-a")->token);
+	look(&s, &model, 1, "");
+	scale_state_ask(&s, "gpu-a", 2, "two", model.now_ms);
+	scale_state_answer(&s, "gpu-a");
+	*vec_push(&model.groups.v[0].instances) = (struct scale_instance){
+		.id = mem_strdup("i-2"), .state = SCALE_RUNNING, .since_ms = model.now_ms};
+	look(&s, &model, 1, "i-2 ");
+}
+
 static void test_read_and_written(void **state UNUSED)
 {
 	static const char text[] =
@@ -490,6 +521,7 @@ int main(void)
 		cmocka_unit_test(test_what_is_not_listed_for_a_moment),
 		cmocka_unit_test(test_a_group_that_comes_back),
 		cmocka_unit_test(test_many_machines),
+		cmocka_unit_test(test_too_many_machines),
 		cmocka_unit_test(test_read_and_written),
 		cmocka_unit_test(test_what_is_no_state),
 		cmocka_unit_test(test_long_texts),

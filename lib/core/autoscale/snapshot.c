@@ -459,10 +459,11 @@ static int snapshot_instances(const struct json *json, const struct snapshot_at 
 	for (const struct json *m = json_first(list); m; m = json_next(m)) {
 		struct scale_instance *instance = vec_push(ret);
 		int state = SCALE_RUNNING;
-		ERR_TRY(snapshot_known(m, "id state since awaited", at, err));
+		ERR_TRY(snapshot_known(m, "id was state since awaited", at, err));
 		ERR_TRY(snapshot_str(m, "id", at, &instance->id, err));
 		if (!instance->id)
 			instance->id = mem_strdup("");
+		ERR_TRY(snapshot_str(m, "was", at, &instance->was, err));
 		ERR_TRY(snapshot_word(m, "state", snapshot_states, at, &state, err));
 		instance->state = state;
 		ERR_TRY(snapshot_time(m, "since", at, &instance->since_ms, err));

@@ -421,6 +421,28 @@ static void state_keep_machines(struct scale_state_group *group, struct state_se
 		group->unlisted_ms = seen->now_ms;
 }
 
+/* Machines that have got another id are still the same. */
+static void state_rename(
+	struct scale_state *state, struct scale_state_group *group, const struct scale_group *of)
+{
+	struct map known = {0};
+
+	vec_foreach (struct scale_state_machine, machine, &group->machines)
+		map_put(&known, machine->id, machine);
+	vec_foreach (const struct scale_instance, instance, &of->instances) {
+		const char *id = instance->id;
+		struct scale_state_machine *machine =
+			str_empty(instance->was) ? NULL : map_get(&known, instance->was);
+		if (!machine || !str_eq(machine->id, instance->was) || str_empty(id) ||
+			map_get(&known, id) || !str_is_plain(id) ||
+			state->size + state_id_size(id) > STATE_SIZE_MAX)
+			continue;
+		state->size += state_id_size(id);
+		REPLACE(machine->id, mem_strdup(id));
+	}
+	map_done(&known);
+}
+
 /* While a grow is under way, and for a while after it has failed, machines that were launched since
  * are of it. */
 static void state_look(struct scale_state *state, struct scale_state_group *group,
@@ -432,6 +454,7 @@ static void state_look(struct scale_state *state, struct scale_state_group *grou
 	seen->from_ms = due_ms > STATE_CLOCKS_MS ? due_ms - STATE_CLOCKS_MS : 0;
 	group->is_cut = group->is_cut && seen->from_ms;
 	seen->listed = seen->stopping = seen->known = (struct map){0};
+	state_rename(state, group, of);
 	vec_foreach (struct scale_instance, instance, &of->instances)
 		if (!str_empty(instance->id))
 			map_put(instance->state == SCALE_STOPPING ? &seen->stopping : &seen->listed,

@@ -371,6 +371,27 @@ static void test_what_is_not_listed_for_a_moment(void **state UNUSED)
 	look(&s, &model, 1, "");
 }
 
+/* A machine that gets another id is still waited for, if its provider says which one it was. */
+static void test_another_id(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	model_of_a_grow(&s, &model, "machine:a", NOW + 1);
+	struct scale_instance *instance = &model.groups.v[0].instances.v[0];
+	look(&s, &model, 1, "machine:a ");
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", model.now_ms);
+	look(&s, &model, 3, "machine:a ");
+	REPLACE(instance->id, mem_strdup("i-1"));
+	instance->was = mem_strdup("machine:a");
+	look(&s, &model, 1, "i-1 ");
+	look(&s, &model, 7, "i-1 ");
+	set_node(&model, "i-1");
+	look(&s, &model, 1, "");
+	set_node(&model, NULL);
+	look(&s, &model, 1, "");
+}
+
 /* A group that was not listed for long: its machines may have been nodes. */
 static void test_a_group_that_comes_back(void **state UNUSED)
 {
@@ -519,6 +540,7 @@ int main(void)
 		cmocka_unit_test(test_turns_that_are_rare),
 		cmocka_unit_test(test_clocks_that_differ),
 		cmocka_unit_test(test_what_is_not_listed_for_a_moment),
+		cmocka_unit_test(test_another_id),
 		cmocka_unit_test(test_a_group_that_comes_back),
 		cmocka_unit_test(test_many_machines),
 		cmocka_unit_test(test_too_many_machines),

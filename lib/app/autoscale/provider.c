@@ -90,7 +90,7 @@ int provider_end(struct provider_call *call, struct json *take_response, struct 
 	reply.is_unknown = !failure || json_kind(failure) != JSON_OBJECT;
 	reply.failure = provider_failure(failure, &text);
 	err_set(&reply.error, E_SCALE_PROVIDER, "%s",
-		reply.is_unknown ? "the response is not one of a provider" : text);
+		reply.is_unknown ? "the response is not an object, or its error is not one" : text);
 	json_free(TAKE(reply.response));
 	return provider_finish(call, &reply, err);
 }

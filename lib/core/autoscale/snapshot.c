@@ -143,7 +143,7 @@ static int snapshot_word(const struct json *json, const char *key, const char *c
 	const struct json *member = json_get(json, key);
 
 	if (member && !scale_word(words, json_str(member), ret))
-		return snapshot_bad(at, key, "is not one of its words", err);
+		return snapshot_bad(at, key, "is not a known word", err);
 	return 0;
 }
 
@@ -387,7 +387,7 @@ static int snapshot_lookup(const struct json *json, const char *key, const struc
 
 	*ret = name ? (int32_t)(intptr_t)map_get(map, name) - 1 : -1;
 	return json_get(json, key) && *ret < 0
-		       ? snapshot_bad(at, key, "names nothing that is there", err)
+		       ? snapshot_bad(at, key, "is not in the snapshot", err)
 		       : 0;
 }
 

@@ -82,7 +82,7 @@ static int autoscale_print(
 	plan_text(model, plan, &text);
 	if (buf_check(&text, "the plan", &err) < 0)
 		return app_fail(app, &err);
-	return ui_print(app, UI_OUT, text.data, text.len) < 0;
+	return ui_printf_fit(app, UI_OUT, AUTOSCALE_INDENT, "%s", text.data) < 0;
 }
 
 /* From a snapshot, or from a cluster with the groups of a file or of providers. */
@@ -159,13 +159,13 @@ static int autoscale_check(const struct autoscale_values *values, const char *wo
 			return err_set(err, E_USAGE, "%s is not an option of `dlrun autoscale %s`",
 				options[i].option, word);
 	if (values->snapshot && (values->groups || values->target || values->settings))
-		return err_set(
-			err, E_USAGE, "--snapshot excludes --target, --groups and --settings");
+		return err_set(err, E_USAGE,
+			"--snapshot cannot be used together with --target, --groups or --settings");
 	if (values->groups && values->settings)
-		return err_set(err, E_USAGE, "--groups excludes --settings");
+		return err_set(err, E_USAGE, "--groups and --settings cannot be used together");
 	if (str_eq(word, "run") && !values->settings) {
 		err_set(err, E_USAGE, "run needs --settings FILE");
-		return err_hint(err, "man dlrun-autoscale.5");
+		return err_hint(err, "dlrun help dlrun-autoscale.5");
 	}
 	return 0;
 }

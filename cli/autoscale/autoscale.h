@@ -11,7 +11,7 @@
 #include "core/autoscale/settings.h"
 #include "targets/kube/kube_open.h"
 
-enum { SETTINGS_SIZE_MAX = 1 << 20 };
+enum { SETTINGS_SIZE_MAX = 1 << 20, AUTOSCALE_INDENT = 4 /* of lines that a terminal breaks */ };
 
 struct autoscale_values {
 	const char *target, *settings, *groups, *snapshot, *save, *image;

@@ -224,7 +224,7 @@ static int manifest_check(const struct autoscale_values *values, struct err *err
 	if (!*values->image || strlen(values->image) > IMAGE_MAX || strchr(values->image, ' ') ||
 		!str_is_plain(values->image)) {
 		AUTO_FREE char *shown = str_shown(values->image);
-		return err_set(err, E_USAGE, "'%s' cannot be the name of an image", shown);
+		return err_set(err, E_USAGE, "'%s' is not a valid name of an image", shown);
 	}
 	return 0;
 }
@@ -260,7 +260,7 @@ int autoscale_manifest(struct app *app, const struct autoscale_values *values)
 	if (manifest_make(values, &out, &err) < 0)
 		return app_fail(app, &err);
 	if (!values->settings)
-		app_note(app, "without --settings the ConfigMap dlrun-autoscale-settings has to be "
-			      "there, with the key autoscale.yaml");
+		app_note(app, "without --settings, the ConfigMap dlrun-autoscale-settings must "
+			      "exist, with the key autoscale.yaml");
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }

@@ -57,7 +57,8 @@ static void run_on_event(void *ctx, const struct turn_event *event)
 		app_print_json_line(run->app, json);
 		return;
 	}
-	ui_printf(run->app, UI_OUT, "%.19sZ %-10s %s%s%s%s\n", now, event->what,
+	ui_printf_fit(run->app, UI_OUT, AUTOSCALE_INDENT, "%.19sZ %-10s %s%s%s%s\n", now,
+		event->what,
 		event->node    ? event->node
 		: event->group ? event->group
 			       : "",
@@ -93,7 +94,7 @@ static void run_show(
 	char now[CLOCK_TEXT_SIZE];
 	clock_format(clock_wall_ms(), now);
 	ui_printf(run->app, UI_OUT, "%.19sZ would:\n", now);
-	ui_print(run->app, UI_OUT, run->shown.data, run->shown.len);
+	ui_printf_fit(run->app, UI_OUT, AUTOSCALE_INDENT, "%s", run->shown.data);
 }
 
 /* Notices of pods that wait and are not helped. */

@@ -287,7 +287,7 @@ def test_a_region_that_is_away(w):
         server.rule(lambda request: server.region(request) == "us-east-1", 503)
         server.groups["us-west-2"]["gpu"].desired = 5
         seen = aws.groups()
-        assert "it is not known how it is since" in seen["gpu@us-east-1"]["refused"] and away.fired, seen
+        assert "its state has not been known since" in seen["gpu@us-east-1"]["refused"] and away.fired, seen
         assert seen["gpu@us-east-1"]["instances"] == known["gpu@us-east-1"]["instances"]
         assert seen["gpu@us-west-2"]["desired"] == 5 and "refused" not in seen["gpu@us-west-2"], seen
         assert aws.grow("gpu@us-west-2", 7)["accepted"] == 7

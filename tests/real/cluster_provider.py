@@ -154,7 +154,8 @@ def judge_grow(d):
     grow = {"to": 3, "from": 0, "token": "t"}
     assert d.ask("grow", **grow) == {"accepted": 3, "failed": []} and d.replicas() == 3
     d.control()
-    assert [(i["id"], i["state"]) for i in d.found()["instances"]] == [(f"i-gpus-{n}", "running") for n in range(3)], d.found()
+    assert [(i["id"], i["was"], i["state"]) for i in d.found()["instances"]] == [
+        (f"i-gpus-{n}", f"machine:gpus-{n}", "running") for n in range(3)], d.found()
     assert d.ask("shrink", instances=["i-gpus-1"], to=2) == {"instances": [{"id": "i-gpus-1", "gone": False}]}
     # Once more, before and after the machine has gone.
     assert d.ask("shrink", instances=["i-gpus-1"], to=2) == {"instances": [{"id": "i-gpus-1", "gone": False}]}

@@ -44,25 +44,31 @@ static bool buy_read_failed(struct turn *turn, int32_t at, const struct json *re
 	return true;
 }
 
-/* Note a grow that was refused or had no response. Where it may have had an effect, nothing else
- * is bought for its pods in this turn, and the next one asks with the same token if it is still
- * needed. A group that does so again has failed. */
+/* Note a grow that was refused, was not sent, or had no response. Where it may have had an effect,
+ * nothing else is bought for its pods in this turn, and the next one asks with the same token if it
+ * is still needed. A group that does so again has failed. */
 static void buy_read_nothing(struct turn *turn, const struct turn_ask *ask)
 {
+	const struct provider_reply *reply = &ask->reply;
+	struct scale_state *state = &turn->autoscaler->store.state;
 	struct scale_group *group = &turn->model->groups.v[ask->group];
 	int64_t to = json_get_int(ask->request, "to", group->desired);
+	bool is_refused = !reply->is_unknown && !reply->is_unsent;
 
-	if (!ask->reply.is_unknown ||
-		scale_state_doubt(&turn->autoscaler->store.state, group->id) >= BUY_DOUBTS_MAX) {
-		buy_fail(turn, ask->group, ask->reply.failure, ask->reply.error.message);
+	if (is_refused ||
+		(reply->is_unknown && scale_state_doubt(state, group->id) >= BUY_DOUBTS_MAX)) {
+		buy_fail(turn, ask->group, reply->failure, reply->error.message);
 		return;
 	}
-	group->desired = to > group->desired ? to : group->desired;
-	turn->is_unknown[ask->group] = true;
+	bool is_nothing = reply->is_unsent && scale_state_take_back(state, group->id);
+	if (!is_nothing) {
+		group->desired = to > group->desired ? to : group->desired;
+		turn->is_unknown[ask->group] = true;
+	}
 	turn_tell(turn, &(struct turn_event){.what = "grow",
 				.group = group->id,
-				.text = ask->reply.error.message,
-				.failure = ask->reply.failure,
+				.text = reply->error.message,
+				.failure = reply->is_unsent ? SCALE_NO_FAILURE : reply->failure,
 				.is_problem = true});
 }
 

@@ -21,6 +21,11 @@ void provider_may_begin(struct provider_call *call, provider_may_begin_fn *may_b
 	call->may_begin = may_begin;
 }
 
+bool provider_is_waiting(const struct provider_call *call)
+{
+	return call->is_waiting;
+}
+
 void provider_cancel(struct provider_call *call)
 {
 	if (!call)
@@ -85,7 +90,7 @@ int provider_end(struct provider_call *call, struct json *take_response, struct 
 	reply.is_unknown = !failure || json_kind(failure) != JSON_OBJECT;
 	reply.failure = provider_failure(failure, &text);
 	err_set(&reply.error, E_SCALE_PROVIDER, "%s",
-		reply.is_unknown ? "the response is not one of a provider" : text);
+		reply.is_unknown ? "the response is not an object, or its error is not one" : text);
 	json_free(TAKE(reply.response));
 	return provider_finish(call, &reply, err);
 }
@@ -93,7 +98,8 @@ int provider_end(struct provider_call *call, struct json *take_response, struct 
 int provider_end_failed(struct provider_call *call, enum scale_failure failure, bool is_unknown,
 	struct err *error, struct err *err)
 {
-	struct provider_reply reply = {.failure = failure, .is_unknown = is_unknown};
+	struct provider_reply reply = {
+		.failure = failure, .is_unknown = is_unknown, .is_unsent = call->is_waiting};
 	AUTO_FREE char *text = provider_shown(error->message, "it failed");
 
 	err_set(&reply.error, E_SCALE_PROVIDER, "%s", text);

@@ -45,12 +45,13 @@ enum { PROVIDER_RESPONSE_MAX = 8 << 20, PROVIDER_MS = 30 * 1000, PROVIDER_TEXT_M
 
 /* Failed: response is NULL, error is set (E_SCALE_PROVIDER, of at most PROVIDER_TEXT_MAX bytes
  * without control characters), and failure is its class. is_unknown: the request may have had its
- * effect (no response came, in time or at all). Else the response is provider.c's until the
- * function returns; TAKE() it to keep it. */
+ * effect (no response came, in time or at all). is_unsent: it had to wait for others, and certainly
+ * has not begun, for which the provider is not to blame. Else the response is provider.c's until
+ * the function returns; TAKE() it to keep it. */
 struct provider_reply {
 	struct json *response;
 	enum scale_failure failure;
-	bool is_unknown;
+	bool is_unknown, is_unsent;
 	struct err error;
 };
 typedef int provider_done_fn(void *ctx, struct provider_reply *reply, struct err *err);
@@ -69,10 +70,13 @@ struct provider_call;
 struct provider_call *provider_start(struct provider *provider, const struct json *request,
 	int64_t deadline_ms, provider_done_fn *done, void *ctx);
 /* Of a call that has to wait for others, may_begin is called, with the ctx of done, when it is its
- * turn. A negative code: it ends with that error, as unknown. */
+ * turn. A negative code: it ends with that error, as unsent. */
 typedef int provider_may_begin_fn(void *ctx, struct err *err);
 void provider_may_begin(struct provider_call *call, provider_may_begin_fn *may_begin);
-/* The call is given up without its done; its effect may have happened. NULL is accepted. */
+/* Whether it still waits for others: nothing of it has begun. */
+bool provider_is_waiting(const struct provider_call *call);
+/* The call is given up without its done; unless it is waiting, its effect may have happened. NULL
+ * is accepted. */
 void provider_cancel(struct provider_call *call);
 /* "aws", or the name of a program: scale_group.provider. */
 const char *provider_name(const struct provider *provider);

@@ -83,7 +83,7 @@ static struct aws_part *aws_parts_take(struct aws_verb *verb)
 			if (!region->seen_ms)
 				return part;
 			clock_format(region->seen_ms, since);
-			region->silent = mem_printf("it is not known how it is since %.19sZ: %s",
+			region->silent = mem_printf("its state has not been known since %.19sZ: %s",
 				since, part->error.message);
 			continue;
 		}

@@ -21,7 +21,6 @@ struct exec_call {
 	struct proc_run *run;     /* NULL: it waits, or was not started because of error */
 	struct loop_timer *timer; /* to report error */
 	struct err error;
-	bool is_unknown; /* with error */
 };
 
 struct provider_programs {
@@ -124,7 +123,6 @@ static int provider_exec_on_error(void *ctx, struct err *err)
 	struct provider_call *ended = TAKE(call->call);
 	enum scale_failure failure =
 		call->error.id == E_RUN_EXEC ? SCALE_FAILED_CONFIG : SCALE_FAILED_OTHER;
-	bool is_unknown = call->is_unknown;
 	AUTO_ERR struct err error = {0};
 
 	if (call->error.n_evidence > 0)
@@ -133,7 +131,7 @@ static int provider_exec_on_error(void *ctx, struct err *err)
 	else
 		err_move(&error, &call->error);
 	provider_exec_free_call(call);
-	return provider_end_failed(ended, failure, is_unknown, &error, err);
+	return provider_end_failed(ended, failure, false, &error, err);
 }
 
 /*
@@ -143,7 +141,7 @@ static int provider_exec_on_error(void *ctx, struct err *err)
 static int provider_exec_begin(struct exec_call *call)
 {
 	struct provider_exec *exec = call->exec;
-	const struct provider_call *of = call->call;
+	struct provider_call *of = call->call;
 	const struct proc_run_spec spec = {.argv = (const char *const *)exec->argv.v,
 		.env = exec->env,
 		.input = call->request.data,
@@ -153,10 +151,10 @@ static int provider_exec_begin(struct exec_call *call)
 		.grace_ms = GRACE_MS,
 		.kills_rest = true};
 
+	if (of->may_begin)
+		ERR_TRY(of->may_begin(of->ctx, &call->error));
+	of->is_waiting = false;
 	ERR_TRY(buf_check(&call->request, "the request", &call->error));
-	call->is_unknown = of->may_begin && of->may_begin(of->ctx, &call->error) < 0;
-	if (call->is_unknown)
-		return -1;
 	return proc_run_start(
 		exec->loop, &spec, provider_exec_on_end, call, &call->run, &call->error);
 }
@@ -195,6 +193,7 @@ static void provider_exec_start(struct provider *provider, struct provider_call 
 	json_print(request, &call->request);
 	buf_addc(&call->request, '\n');
 	of->own = call;
+	of->is_waiting = true;
 	while (*last)
 		last = &(*last)->next;
 	*last = call;

@@ -24,13 +24,14 @@ struct provider_call {
 	provider_done_fn *done;
 	void *ctx;
 	provider_may_begin_fn *may_begin; /* or NULL */
+	bool is_waiting;                  /* for others; set by the kind */
 	void *own;                        /* of the kind, which frees it before provider_end */
 };
 
 /* Ends a call with what the provider responded, a value of any kind, which is checked for
  * "error" here. Frees the call. */
 int provider_end(struct provider_call *call, struct json *take_response, struct err *err);
-/* Ends it with a failure, of which error (moved from) says more. */
+/* Ends it with a failure, of which error (moved from) says more; one that is waiting as unsent. */
 int provider_end_failed(struct provider_call *call, enum scale_failure failure, bool is_unknown,
 	struct err *error, struct err *err);
 

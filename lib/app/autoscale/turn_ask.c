@@ -114,10 +114,13 @@ int turn_asks_run(struct turn *turn, struct turn_asks *asks, int64_t timeout_ms,
 	vec_foreach (struct turn_ask, ask, asks) {
 		if (ask->is_done)
 			continue;
-		provider_cancel(TAKE(ask->call));
 		ask->reply.failure = SCALE_FAILED_OTHER;
-		ask->reply.is_unknown = true;
-		err_set(&ask->reply.error, E_SCALE_PROVIDER, "no response in time");
+		ask->reply.is_unsent = provider_is_waiting(ask->call);
+		ask->reply.is_unknown = !ask->reply.is_unsent;
+		err_set(&ask->reply.error, E_SCALE_PROVIDER, "%s",
+			ask->reply.is_unsent ? "requests before it took all the time"
+					     : "no response in time");
+		provider_cancel(TAKE(ask->call));
 	}
 	return 0;
 }

@@ -105,8 +105,10 @@ void scale_group_done(struct scale_group *group)
 	free(group->zone);
 	scale_pairs_done(&group->labels);
 	scale_taints_done(&group->taints);
-	vec_foreach (struct scale_instance, instance, &group->instances)
+	vec_foreach (struct scale_instance, instance, &group->instances) {
 		free(instance->id);
+		free(instance->was);
+	}
 	vec_done(&group->instances);
 	free(group->failure_text);
 	free(group->refused);

@@ -132,7 +132,8 @@ struct scale_node {
 struct scale_nodes VEC_OF(struct scale_node);
 
 struct scale_instance {
-	char *id; /* "" where the provider has none yet */
+	char *id;  /* "" where the provider has none yet */
+	char *was; /* the id that it had before; NULL: always this one */
 	enum { SCALE_PENDING, SCALE_RUNNING, SCALE_STOPPING } state;
 	int64_t since_ms; /* 0: not known */
 	bool is_awaited;  /* it was bought by this autoscaler and never was a node */

@@ -137,8 +137,8 @@ static int settings_members(const struct settings_reader *reader, const struct y
 		n++;
 	if (r < 0 || n <= max)
 		return r;
-	AUTO_FREE char *text =
-		mem_printf("has %lld members, not at most %lld", (long long)n, (long long)max);
+	AUTO_FREE char *text = mem_printf(
+		"has %lld members: at most %lld are allowed", (long long)n, (long long)max);
 	return settings_bad(reader, node, text);
 }
 

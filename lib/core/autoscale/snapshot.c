@@ -143,7 +143,7 @@ static int snapshot_word(const struct json *json, const char *key, const char *c
 	const struct json *member = json_get(json, key);
 
 	if (member && !scale_word(words, json_str(member), ret))
-		return snapshot_bad(at, key, "is not one of its words", err);
+		return snapshot_bad(at, key, "is not a known word", err);
 	return 0;
 }
 
@@ -387,7 +387,7 @@ static int snapshot_lookup(const struct json *json, const char *key, const struc
 
 	*ret = name ? (int32_t)(intptr_t)map_get(map, name) - 1 : -1;
 	return json_get(json, key) && *ret < 0
-		       ? snapshot_bad(at, key, "names nothing that is there", err)
+		       ? snapshot_bad(at, key, "is not in the snapshot", err)
 		       : 0;
 }
 
@@ -459,10 +459,11 @@ static int snapshot_instances(const struct json *json, const struct snapshot_at 
 	for (const struct json *m = json_first(list); m; m = json_next(m)) {
 		struct scale_instance *instance = vec_push(ret);
 		int state = SCALE_RUNNING;
-		ERR_TRY(snapshot_known(m, "id state since awaited", at, err));
+		ERR_TRY(snapshot_known(m, "id was state since awaited", at, err));
 		ERR_TRY(snapshot_str(m, "id", at, &instance->id, err));
 		if (!instance->id)
 			instance->id = mem_strdup("");
+		ERR_TRY(snapshot_str(m, "was", at, &instance->was, err));
 		ERR_TRY(snapshot_word(m, "state", snapshot_states, at, &state, err));
 		instance->state = state;
 		ERR_TRY(snapshot_time(m, "since", at, &instance->since_ms, err));

@@ -25,7 +25,7 @@
  *        "region": "us-east-1", "zone": "us-east-1a", "spot": false, "price": 32.77, "weight": 0,
  *        "template": {"labels": {}, "taints": [], "room": {}} (nothing is bought),
  *        "instances": [{"id": "i-1", "state": "pending"|"running"|"stopping", "since": TIME,
- *            "awaited": true (false)}],
+ *            "awaited": true (false), "was": …}],
  *        "wait_until": TIME, "failure": "capacity", "failure_text": "…", "refused": "a reason"}],
  *    "remarks": []}
  *

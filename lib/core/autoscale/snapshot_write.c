@@ -196,6 +196,7 @@ static void write_instances(struct json *to, const struct scale_instances *insta
 	vec_foreach (const struct scale_instance, instance, instances) {
 		struct json *one = json_object();
 		json_set_str(one, "id", instance->id);
+		write_str(one, "was", instance->was);
 		json_set_str(one, "state", snapshot_states[instance->state]);
 		write_time(one, "since", instance->since_ms);
 		write_bool(one, "awaited", instance->is_awaited);

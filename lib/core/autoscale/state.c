@@ -38,6 +38,7 @@ static void scale_state_group_done(struct scale_state_group *group)
 	free(group->id);
 	free(group->text);
 	free(group->token);
+	free(group->before.token);
 	vec_foreach (struct scale_state_machine, machine, &group->machines)
 		free(machine->id);
 	vec_done(&group->machines);
@@ -53,11 +54,15 @@ static size_t state_id_size(const char *id)
 static void state_add_machine(
 	struct scale_state *state, struct scale_state_group *group, const char *id, bool was_node)
 {
-	if (!str_is_plain(id) || state->size + state_id_size(id) > STATE_SIZE_MAX)
+	if (!str_is_plain(id))
 		return;
+	if (state->size + state_id_size(id) > STATE_SIZE_MAX) {
+		group->is_cut = true;
+		return;
+	}
 	state->size += state_id_size(id);
-	*vec_push(&group->machines) =
-		(struct scale_state_machine){.id = mem_strdup(id), .was_node = was_node};
+	*vec_push(&group->machines) = (struct scale_state_machine){
+		.id = mem_strdup(id), .was_node = was_node || group->is_cut};
 }
 
 void scale_state_done(struct scale_state *state)
@@ -101,6 +106,7 @@ static void state_read_group(const struct json *json, struct scale_state *state)
 	group->wait_until_ms = state_time(json, "wait_until");
 	state_read_machines(json, "awaited", state, group);
 	state_read_machines(json, "joined", state, group);
+	group->is_cut = group->is_cut || json_get_bool(json, "cut", false);
 	group->missing_ms = state_time(json, "missing");
 	group->unlisted_ms = state_time(json, "unlisted");
 	group->failed_due_ms = state_time(json_get(json, "failed_grow"), "due");
@@ -179,6 +185,8 @@ struct json *scale_state_write(const struct scale_state *state)
 		state_set_time(one, "wait_until", group->wait_until_ms);
 		state_set_machines(one, "awaited", group, false);
 		state_set_machines(one, "joined", group, true);
+		if (group->is_cut)
+			json_set_bool(one, "cut", true);
 		state_set_time(one, "missing", group->missing_ms);
 		state_set_time(one, "unlisted", group->unlisted_ms);
 		if (group->failed_due_ms) {
@@ -230,6 +238,13 @@ const char *scale_state_ask(
 {
 	struct scale_state_group *group = state_group(state, id);
 
+	free(group->before.token);
+	group->before.token = mem_strdup(group->token);
+	group->before.to = group->to;
+	group->before.due_to = group->due_to;
+	group->before.due_ms = group->due_ms;
+	group->before.asked_ms = group->asked_ms;
+	group->before.is_answered = group->is_answered;
 	if (!group->token || !group->is_answered) {
 		group->due_to = to;
 		group->due_ms = now_ms;
@@ -240,6 +255,21 @@ const char *scale_state_ask(
 	group->asked_ms = now_ms;
 	group->is_answered = false;
 	return group->token;
+}
+
+bool scale_state_take_back(struct scale_state *state, const char *id)
+{
+	struct scale_state_group *group = state_group(state, id);
+
+	if (group->before.token && !group->before.is_answered)
+		return false;
+	REPLACE(group->token, TAKE(group->before.token));
+	group->to = group->before.to;
+	group->due_to = group->before.due_to;
+	group->due_ms = group->before.due_ms;
+	group->asked_ms = group->before.asked_ms;
+	group->is_answered = group->before.is_answered;
+	return true;
 }
 
 void scale_state_bought(struct scale_state *state, const char *id, const char *machine)
@@ -391,6 +421,28 @@ static void state_keep_machines(struct scale_state_group *group, struct state_se
 		group->unlisted_ms = seen->now_ms;
 }
 
+/* Machines that have got another id are still the same. */
+static void state_rename(
+	struct scale_state *state, struct scale_state_group *group, const struct scale_group *of)
+{
+	struct map known = {0};
+
+	vec_foreach (struct scale_state_machine, machine, &group->machines)
+		map_put(&known, machine->id, machine);
+	vec_foreach (const struct scale_instance, instance, &of->instances) {
+		const char *id = instance->id;
+		struct scale_state_machine *machine =
+			str_empty(instance->was) ? NULL : map_get(&known, instance->was);
+		if (!machine || !str_eq(machine->id, instance->was) || str_empty(id) ||
+			map_get(&known, id) || !str_is_plain(id) ||
+			state->size + state_id_size(id) > STATE_SIZE_MAX)
+			continue;
+		state->size += state_id_size(id);
+		REPLACE(machine->id, mem_strdup(id));
+	}
+	map_done(&known);
+}
+
 /* While a grow is under way, and for a while after it has failed, machines that were launched since
  * are of it. */
 static void state_look(struct scale_state *state, struct scale_state_group *group,
@@ -400,7 +452,9 @@ static void state_look(struct scale_state *state, struct scale_state_group *grou
 		group->failed_due_ms = group->failed_until_ms = 0;
 	int64_t due_ms = group->token ? group->due_ms : group->failed_due_ms;
 	seen->from_ms = due_ms > STATE_CLOCKS_MS ? due_ms - STATE_CLOCKS_MS : 0;
+	group->is_cut = group->is_cut && seen->from_ms;
 	seen->listed = seen->stopping = seen->known = (struct map){0};
+	state_rename(state, group, of);
 	vec_foreach (struct scale_instance, instance, &of->instances)
 		if (!str_empty(instance->id))
 			map_put(instance->state == SCALE_STOPPING ? &seen->stopping : &seen->listed,
@@ -494,11 +548,24 @@ static void state_apply_machines(const struct scale_state_group *known, struct s
 	map_done(&awaited);
 }
 
+/* Once, though it is applied more than once in a turn. */
+static void state_tell_cut(const struct scale_state_group *group, struct strv *remarks)
+{
+	AUTO_FREE char *text = mem_printf("group %s: not all of its new machines can be "
+					  "remembered: those that are late may not be ended",
+		group->id);
+
+	if (strv_find(remarks, text) < 0)
+		strv_add(remarks, text);
+}
+
 void scale_state_apply(const struct scale_state *state, struct scale_model *model)
 {
 	vec_foreach (struct scale_group, group, &model->groups) {
 		const struct scale_state_group *known = scale_state_find(state, group->id);
 		state_apply_machines(known, group);
+		if (known && known->is_cut)
+			state_tell_cut(known, &model->remarks);
 		if (!known || known->wait_until_ms <= model->now_ms)
 			continue;
 		/* A clock that stepped back must not make a wait longer than any is. */

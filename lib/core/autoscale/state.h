@@ -13,6 +13,7 @@
  *	    "due_to": 9, "due": TIME, "doubts": 1, "answered": true},
  *	    "awaited": [ID of a machine that was bought and was no node up to `looked`, …],
  *	    "joined": [ID of one that was or may have been, …],
+ *	    "cut": true where there was no space for some of them,
  *	    "missing": TIME since when the group is not there,
  *	    "unlisted": TIME since when one of the awaited is not,
  *	    "failed_grow": {"due": TIME, "until": TIME (more may come of it)}}}}
@@ -50,12 +51,21 @@ struct scale_state_group {
 	int64_t doubts; /* grows in a row without a response that says whether they had an effect */
 	int64_t asked_ms; /* when it was written */
 	bool is_answered; /* the provider has accepted it */
+	/* The grow before, for scale_state_take_back; not written. */
+	struct {
+		char *token;
+		int64_t to, due_to, due_ms, asked_ms;
+		bool is_answered;
+	} before;
 	/* Of the newest grow that failed: its due_ms, and how long more machines may come of it, as
 	 * they do where a provider launches them one by one. */
 	int64_t failed_due_ms, failed_until_ms;
 	/* Machines that are not known to have been nodes; and while more may come the others, lest
 	 * they seem to be new. */
 	struct scale_state_machines VEC_OF(struct scale_state_machine) machines;
+	/* There was no space for some. Until the grow is over, those that are found are taken for
+	 * some of them, which may have been nodes. */
+	bool is_cut;
 	/* Since when the provider does not list the group, or some machine that is to come: what is
 	 * not listed once may only have been overlooked. 0: it does. */
 	int64_t missing_ms, unlisted_ms;
@@ -81,6 +91,9 @@ struct scale_state_group *scale_state_find(const struct scale_state *state, cons
  * token becomes the grow's. Returns the one that counts. */
 const char *scale_state_ask(
 	struct scale_state *state, const char *id, int64_t to, const char *token, int64_t now_ms);
+/* The grow was not sent: the one before it counts again. False where that one was not answered and
+ * may have had an effect: nothing is changed. */
+bool scale_state_take_back(struct scale_state *state, const char *id);
 /* There was no response that says whether it had an effect: how often, in a row. Who asks gives up
  * after some. */
 int64_t scale_state_doubt(struct scale_state *state, const char *id);
@@ -99,7 +112,7 @@ void scale_state_fail(struct scale_state *state, const char *id, enum scale_fail
 void scale_state_settle(
 	struct scale_state *state, const struct scale_model *model, int64_t every_ms);
 /* Sets wait_until, failure and failure_text of the model's groups, and is_awaited of their
- * machines. */
+ * machines; adds a remark where there was no space for some of them. */
 void scale_state_apply(const struct scale_state *state, struct scale_model *model);
 
 /* The wait after so many failures of that class in a row, at least 1. That of SCALE_FAILED_THROTTLE

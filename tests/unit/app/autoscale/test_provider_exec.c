@@ -27,7 +27,7 @@ struct result {
 	int n_done;
 	struct json *response;
 	enum scale_failure failure;
-	bool is_unknown;
+	bool is_unknown, is_unsent;
 	enum err_id id;
 	char *text;
 };
@@ -48,6 +48,7 @@ static int on_done(void *ctx, struct provider_reply *reply, struct err *err)
 	result->response = TAKE(reply->response);
 	result->failure = reply->failure;
 	result->is_unknown = reply->is_unknown;
+	result->is_unsent = reply->is_unsent;
 	result->id = reply->error.id;
 	result->text = mem_strdup(reply->error.message);
 	if (result->wait)
@@ -261,7 +262,7 @@ static void test_programs_that_do_not_start(void **state)
 	AUTO_RESULT struct result missing, interpreter;
 
 	call_argv((const char *[]){"/no/such/provider", NULL}, NULL, 10, LONG_MS, &missing);
-	assert_false(missing.is_unknown);
+	assert_false(missing.is_unknown || missing.is_unsent);
 	assert_int_equal(missing.failure, SCALE_FAILED_CONFIG);
 	assert_non_null(strstr(missing.text, "/no/such/provider"));
 	assert_non_null(strstr(missing.text, strerror(ENOENT)));
@@ -514,12 +515,15 @@ static void test_the_time_of_calls_that_wait(void **state)
 	queue_call(&queue, 1, 1, &waits);
 	assert_int_equal(loop_pause(queue.loop, 100, NULL, NULL), 0);
 	assert_int_equal(waits.n_done, 0);
+	assert_true(provider_is_waiting(given_up));
+	assert_false(provider_is_waiting(queue.hangs));
 	provider_cancel(given_up);
 	assert_false(is_there("begun"));
 	provider_cancel(queue.hangs);
 	assert_int_equal(loop_run(queue.loop, NULL), 0);
 	assert_int_equal(waits.n_done, 1);
 	assert_true(str_starts(waits.text, "it took longer than "));
+	assert_true(waits.is_unknown && !waits.is_unsent);
 	assert_int_equal(cancelled.n_done, 0);
 	queue_close(&queue);
 }
@@ -542,7 +546,8 @@ static void test_a_call_that_may_not_begin(void **state)
 	provider_cancel(queue.hangs);
 	assert_int_equal(loop_run(queue.loop, NULL), 0);
 	assert_int_equal(refused.n_done, 1);
-	assert_true(refused.is_unknown);
+	assert_true(refused.is_unsent);
+	assert_false(refused.is_unknown);
 	assert_string_equal(refused.text, "it may not begin");
 	assert_non_null(next.response);
 	AUTO_FREE char *path = fs_join(tmp, "begun");

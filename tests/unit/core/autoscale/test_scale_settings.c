@@ -298,15 +298,15 @@ static void test_too_long(void **state)
 		const char *tail, *message;
 	} cases[] = {
 		{"cluster: lab\nproviders: [", "{exec: [p]}", 17, "]\n",
-			"a.yaml:2:12: providers has 17 members, not at most 16"},
+			"a.yaml:2:12: providers has 17 members: at most 16 are allowed"},
 		{"cluster: lab\nproviders: [{exec: [", "p", 65, "]}]\n",
-			"a.yaml:2:20: providers[0].exec has 65 members, not at most 64"},
+			"a.yaml:2:20: providers[0].exec has 65 members: at most 64 are allowed"},
 		{"cluster: lab\nproviders: [{aws: {regions: [", "p", 33, "]}}]\n",
-			"a.yaml:2:29: providers[0].aws.regions has 33 members, not at most 32"},
+			"a.yaml:2:29: providers[0].aws.regions has 33 members: at most 32 are allowed"},
 		{MINIMAL "groups: {", "g%d: {max: 1}", 1001, "}\n",
-			"a.yaml:3:9: groups has 1001 members, not at most 1000"},
+			"a.yaml:3:9: groups has 1001 members: at most 1000 are allowed"},
 		{MINIMAL "prices: {", "t%d: 1", 2001, "}\n",
-			"a.yaml:3:9: prices has 2001 members, not at most 2000"},
+			"a.yaml:3:9: prices has 2001 members: at most 2000 are allowed"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

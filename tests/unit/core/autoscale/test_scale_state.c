@@ -126,6 +126,33 @@ static void test_a_grow_keeps_its_token(void **state UNUSED)
 	assert_null(scale_state_find(&s, "b")->token);
 }
 
+/* A grow that was not sent leaves no trace, unless an earlier one may have had an effect. */
+static void test_a_grow_that_was_not_sent(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+
+	scale_state_ask(&s, "a", 9, "one", NOW);
+	assert_true(scale_state_take_back(&s, "a"));
+	assert_null(scale_state_find(&s, "a")->token);
+	assert_string_equal(scale_state_ask(&s, "a", 9, "two", NOW), "two");
+	scale_state_answer(&s, "a");
+	AUTO_FREE char *before = written(&s);
+	assert_string_equal(scale_state_ask(&s, "a", 12, "three", NOW + MINUTE), "three");
+	assert_true(scale_state_take_back(&s, "a"));
+	AUTO_FREE char *after = written(&s);
+	assert_string_equal(after, before);
+	/* Not answered, and of which another process knows only that. */
+	scale_state_ask(&s, "a", 12, "four", NOW);
+	AUTO_FREE char *asked = written(&s);
+	scale_state_done(&s);
+	read_text(asked, &s);
+	assert_string_equal(scale_state_ask(&s, "a", 12, "five", NOW), "four");
+	assert_false(scale_state_take_back(&s, "a"));
+	assert_string_equal(scale_state_ask(&s, "a", 13, "six", NOW), "six");
+	assert_false(scale_state_take_back(&s, "a"));
+	assert_string_equal(scale_state_find(&s, "a")->token, "six");
+}
+
 static void test_what_is_over_is_forgotten(void **state UNUSED)
 {
 	AUTO_SCALE_STATE struct scale_state s = {0};
@@ -344,6 +371,27 @@ static void test_what_is_not_listed_for_a_moment(void **state UNUSED)
 	look(&s, &model, 1, "");
 }
 
+/* A machine that gets another id is still waited for, if its provider says which one it was. */
+static void test_another_id(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	model_of_a_grow(&s, &model, "machine:a", NOW + 1);
+	struct scale_instance *instance = &model.groups.v[0].instances.v[0];
+	look(&s, &model, 1, "machine:a ");
+	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", model.now_ms);
+	look(&s, &model, 3, "machine:a ");
+	REPLACE(instance->id, mem_strdup("i-1"));
+	instance->was = mem_strdup("machine:a");
+	look(&s, &model, 1, "i-1 ");
+	look(&s, &model, 7, "i-1 ");
+	set_node(&model, "i-1");
+	look(&s, &model, 1, "");
+	set_node(&model, NULL);
+	look(&s, &model, 1, "");
+}
+
 /* A group that was not listed for long: its machines may have been nodes. */
 static void test_a_group_that_comes_back(void **state UNUSED)
 {
@@ -392,6 +440,37 @@ static void test_many_machines(void **state UNUSED)
 	model.now_ms += 6 * MINUTE;
 	scale_state_settle(&s, &model, EVERY);
 	assert_int_equal(s.groups.v[0].machines.n, 0); /* the provider lists none of them */
+}
+
+/* Beyond the limit it is not known which machines were nodes: what is found then is none that may be
+ * ended, and that is told, once. */
+static void test_too_many_machines(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+	char id[1024];
+
+	model_of_a_grow(&s, &model, "i-1", NOW + 1);
+	for (int i = 0; i < 300; i++) {
+		snprintf(id, sizeof(id), "%01000d", i);
+		scale_state_bought(&s, i < 200 ? "full" : "gpu-a", id);
+	}
+	assert_true(scale_state_find(&s, "gpu-a")->is_cut);
+	assert_false(scale_state_find(&s, "full")->is_cut);
+	look(&s, &model, 1, "");
+	assert_int_equal(model.remarks.n, 1);
+	scale_state_apply(&s, &model);
+	assert_int_equal(model.remarks.n, 1);
+	/* The grow is over, and the next one is remembered. */
+	set_node(&model, "i-1");
+	look(&s, &model, 1, "");
+	assert_null(scale_state_find(&s, "gpu-a")->token);
+	look(&s, &model, 1, "");
+	scale_state_ask(&s, "gpu-a", 2, "two", model.now_ms);
+	scale_state_answer(&s, "gpu-a");
+	*vec_push(&model.groups.v[0].instances) = (struct scale_instance){
+		.id = mem_strdup("i-2"), .state = SCALE_RUNNING, .since_ms = model.now_ms};
+	look(&s, &model, 1, "i-2 ");
 }
 
 static void test_read_and_written(void **state UNUSED)
@@ -453,6 +532,7 @@ int main(void)
 		cmocka_unit_test(test_failures_in_a_row),
 		cmocka_unit_test(test_a_clock_that_steps),
 		cmocka_unit_test(test_a_grow_keeps_its_token),
+		cmocka_unit_test(test_a_grow_that_was_not_sent),
 		cmocka_unit_test(test_what_is_over_is_forgotten),
 		cmocka_unit_test(test_machines_that_do_not_come),
 		cmocka_unit_test(test_grows_that_are_dropped),
@@ -460,8 +540,10 @@ int main(void)
 		cmocka_unit_test(test_turns_that_are_rare),
 		cmocka_unit_test(test_clocks_that_differ),
 		cmocka_unit_test(test_what_is_not_listed_for_a_moment),
+		cmocka_unit_test(test_another_id),
 		cmocka_unit_test(test_a_group_that_comes_back),
 		cmocka_unit_test(test_many_machines),
+		cmocka_unit_test(test_too_many_machines),
 		cmocka_unit_test(test_read_and_written),
 		cmocka_unit_test(test_what_is_no_state),
 		cmocka_unit_test(test_long_texts),

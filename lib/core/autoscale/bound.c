@@ -172,7 +172,7 @@ static int64_t bound_whole(double machines)
 }
 
 static void bound_add_part(const struct scale_packing *k, const size_t *groups, size_t n,
-	const struct bound_part *part, struct scale_bound *ret)
+	const struct bound_part *part, bool tells, struct scale_bound *ret)
 {
 	int64_t machines = 0;
 	double lowest = -1;
@@ -187,14 +187,15 @@ static void bound_add_part(const struct scale_packing *k, const size_t *groups, 
 			lowest = bound_price(k, groups[i]);
 	struct scale_weights weights = {0};
 	double price = bound_part_price(k, groups, n, part, &weights);
-	bound_tell(k, groups, n, &weights);
+	if (tells)
+		bound_tell(k, groups, n, &weights);
 	double whole = lowest * (double)machines;
 	ret->nodes_least += machines;
 	ret->price_least += price > whole ? price : whole;
 }
 
 static void bound_parts(const struct scale_packing *k, size_t *parts, const struct bound_part *sums,
-	struct scale_bound *ret)
+	bool tells, struct scale_bound *ret)
 {
 	size_t n_groups = k->prepared->model->groups.n;
 	AUTO_FREE size_t *groups = mem_alloc(n_groups + 1, sizeof(*groups));
@@ -206,11 +207,12 @@ static void bound_parts(const struct scale_packing *k, size_t *parts, const stru
 		for (size_t g = 0; g < n_groups; g++)
 			if (bound_root(parts, g) == root)
 				groups[n++] = g;
-		bound_add_part(k, groups, n, &sums[root], ret);
+		bound_add_part(k, groups, n, &sums[root], tells, ret);
 	}
 }
 
-void plan_bound(const struct scale_packing *k, struct scale_bound *ret)
+/* Of the lots' pods on machines that are bought now, or (also) those on their way. */
+static void bound_sum(const struct scale_packing *k, bool is_coming, struct scale_bound *ret)
 {
 	const struct scale_prepared *p = k->prepared;
 	AUTO_FREE int64_t *bought = mem_alloc(p->lots.n + 1, sizeof(*bought));
@@ -218,22 +220,32 @@ void plan_bound(const struct scale_packing *k, struct scale_bound *ret)
 	AUTO_FREE size_t *of_lot = mem_alloc(p->lots.n + 1, sizeof(*of_lot));
 	AUTO_FREE struct bound_part *sums = mem_alloc(p->model->groups.n + 1, sizeof(*sums));
 
-	*ret = (struct scale_bound){.nodes = k->n_bought, .price = k->price};
-	vec_foreach (const struct scale_entry, entry, &k->entries)
-		if (k->pools.v[entry->pool].supply == SCALE_NEW)
+	vec_foreach (const struct scale_entry, entry, &k->entries) {
+		const struct scale_pool *pool = &k->pools.v[entry->pool];
+		if (pool->supply == SCALE_NEW || (is_coming && pool->bins.v[entry->bin].node < 0))
 			bought[entry->lot] += entry->count;
-	for (size_t g = 0; g < p->model->groups.n; g++) {
-		parts[g] = g;
-		if (k->bought[g] && p->model->groups.v[g].price < 0)
-			ret->price = -1;
 	}
+	for (size_t g = 0; g < p->model->groups.n; g++)
+		parts[g] = g;
 	for (size_t i = 0; i < p->lots.n; i++)
 		of_lot[i] = bought[i] ? bound_join(k, &p->lots.v[i], parts) : SIZE_MAX;
 	for (size_t i = 0; i < p->lots.n; i++)
 		if (of_lot[i] != SIZE_MAX)
 			bound_add(k, &p->lots.v[i], (double)bought[i],
 				&sums[bound_root(parts, of_lot[i])]);
-	bound_parts(k, parts, sums, ret);
-	if (ret->price < 0)
-		ret->price_least = -1;
+	bound_parts(k, parts, sums, is_coming, ret);
+}
+
+void plan_bound(const struct scale_packing *k, struct scale_bound *ret)
+{
+	const struct scale_prepared *p = k->prepared;
+	struct scale_bound all = {0};
+
+	/* Weights are those of the plan that bought what is on its way. */
+	bound_sum(k, true, &all);
+	*ret = (struct scale_bound){.nodes = k->n_bought, .price = k->price};
+	bound_sum(k, false, ret);
+	for (size_t g = 0; g < p->model->groups.n; g++)
+		if (k->bought[g] && p->model->groups.v[g].price < 0)
+			ret->price = ret->price_least = -1;
 }

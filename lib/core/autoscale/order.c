@@ -37,6 +37,8 @@ static int order_by_turn(const void *left, const void *right)
 		return a->unit->priority > b->unit->priority ? -1 : 1;
 	if ((a->unit->gang < 0) != (b->unit->gang < 0))
 		return a->unit->gang < 0 ? 1 : -1;
+	if (a->wants_gpu != b->wants_gpu)
+		return a->wants_gpu ? -1 : 1;
 	if (a->size != b->size)
 		return a->size > b->size ? -1 : 1;
 	return a->unit < b->unit ? -1 : a->unit > b->unit;
@@ -75,7 +77,8 @@ static bool order_is_single(const struct scale_turns *turns, size_t i)
 void packing_turns(const struct scale_prepared *p, enum scale_order order, struct scale_turns *ret)
 {
 	vec_foreach (const struct scale_unit, unit, &p->units)
-		*vec_push(ret) = (struct scale_turn){unit, order_size(p, unit, order)};
+		*vec_push(ret) = (struct scale_turn){
+			unit, packing_wants_gpu(p, unit), order_size(p, unit, order)};
 	vec_sort(ret, order_by_turn);
 }
 

@@ -130,27 +130,15 @@ static void pack_mark_nodes(struct scale_packing *k)
 	free(bins);
 }
 
+/* Machines on their way have no place until one is taken as if it was bought. */
 static void pack_add_coming(struct scale_packing *k)
 {
-	struct scale_prepared *p = k->prepared;
-	struct map known = {0};
-	int64_t left = 0; /* more machines than pods help nobody */
+	const struct scale_prepared *p = k->prepared;
 
-	vec_foreach (const struct scale_lot, lot, &p->lots)
-		left += left < PLAN_MACHINES_MAX ? lot->count : 0;
-	left = left < PLAN_MACHINES_MAX ? left : PLAN_MACHINES_MAX;
-	for (size_t i = 0; i < p->model->groups.n; i++) {
-		const struct scale_group *group = p->ranked[i];
-		size_t g = (size_t)(group - p->model->groups.v);
-		const struct scale_supply_of_group *supply = &p->groups[g];
-		if (!group->has_template || !supply->coming)
-			continue;
-		int32_t pool = pack_pool(k, &known, SCALE_ON_ITS_WAY, (int32_t)g,
-			supply->machine_class, supply->zone);
-		for (int64_t n = 0; n < supply->coming && left > 0; n++, left--)
-			pack_add_bin(k, pool, &group->room);
+	for (size_t g = 0; g < p->model->groups.n; g++) {
+		k->coming[g] = p->model->groups.v[g].has_template ? p->groups[g].coming : 0;
+		k->n_coming += k->coming[g];
 	}
-	map_done(&known);
 }
 
 /* Placing. */
@@ -270,7 +258,8 @@ int64_t plan_step(const struct scale_limits *limits)
 	return limits->step && limits->step < PLAN_MACHINES_MAX ? limits->step : PLAN_MACHINES_MAX;
 }
 
-int64_t packing_allowance(
+/* How many machines more than those on their way. */
+static int64_t pack_allowance_of_new(
 	const struct scale_packing *k, size_t g, int64_t want, enum scale_denial *ret_denial)
 {
 	const struct scale_model *model = k->prepared->model;
@@ -288,7 +277,6 @@ int64_t packing_allowance(
 	};
 	double more = limits->price - k->prepared->price - k->price;
 
-	*ret_denial = SCALE_GRANTED;
 	if (!prepared_sells(k->prepared, g)) {
 		bounds[0].more = 0;
 		bounds[0].denial = group->wait_until_ms > model->now_ms ? SCALE_DENIED_WAIT
@@ -304,6 +292,21 @@ int64_t packing_allowance(
 			*ret_denial = bounds[i].denial;
 		}
 	return want;
+}
+
+int64_t packing_allowance(
+	const struct scale_packing *k, size_t g, int64_t want, enum scale_denial *ret_denial)
+{
+	int64_t coming = k->coming[g] < want ? k->coming[g] : want;
+
+	*ret_denial = SCALE_GRANTED;
+	if (coming == want)
+		return want;
+	if (k->prepared->model->groups.v[g].refused) {
+		*ret_denial = SCALE_DENIED_REFUSED;
+		return coming;
+	}
+	return coming + pack_allowance_of_new(k, g, want - coming, ret_denial);
 }
 
 static bool pack_find_other(const struct scale_packing *k, int32_t shape)
@@ -335,7 +338,16 @@ static bool pack_wants_gpu(const struct scale_prepared *p, const struct scale_lo
 			      : scale_wants_gpu(p->model, &p->model->shapes.v[lot->shape].request);
 }
 
-static enum scale_denial pack_judge(
+bool packing_wants_gpu(const struct scale_prepared *p, const struct scale_unit *unit)
+{
+	for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++)
+		if (pack_wants_gpu(p, &p->lots.v[i]))
+			return true;
+	return false;
+}
+
+/* Whether the machines of a group, bought or not, are for pods of a lot. */
+static enum scale_denial pack_judge_machines(
 	const struct scale_packing *k, const struct scale_lot *lot, size_t g)
 {
 	const struct scale_prepared *p = k->prepared;
@@ -343,8 +355,6 @@ static enum scale_denial pack_judge(
 	const struct scale_shape *shape = &p->model->shapes.v[lot->shape];
 	bool wants_gpu = pack_wants_gpu(p, lot);
 
-	if (group->refused)
-		return SCALE_DENIED_REFUSED;
 	if (!group->has_template)
 		return SCALE_DENIED_TEMPLATE;
 	if (!prepared_allows(k->prepared, lot->shape, p->groups[g].machine_class) ||
@@ -353,6 +363,13 @@ static enum scale_denial pack_judge(
 	if (p->groups[g].has_gpu && !wants_gpu && pack_has_other(k, lot->shape))
 		return SCALE_DENIED_GPU;
 	return SCALE_GRANTED;
+}
+
+static enum scale_denial pack_judge(
+	const struct scale_packing *k, const struct scale_lot *lot, size_t g)
+{
+	return k->prepared->model->groups.v[g].refused ? SCALE_DENIED_REFUSED
+						       : pack_judge_machines(k, lot, g);
 }
 
 enum scale_denial packing_fits(const struct scale_packing *k, const struct scale_lot *lot, size_t g)
@@ -368,9 +385,20 @@ enum scale_denial packing_fits(const struct scale_packing *k, const struct scale
 	return (enum scale_denial)(*known - 1);
 }
 
+/* Of a group that is refused by now, only the machines on their way. */
+static bool pack_gives(const struct scale_packing *k, const struct scale_lot *lot, size_t g)
+{
+	enum scale_denial denial = packing_fits(k, lot, g);
+
+	if (denial == SCALE_DENIED_REFUSED && k->coming[g] > 0)
+		denial = pack_judge_machines(k, lot, g);
+	return denial == SCALE_GRANTED;
+}
+
 struct pack_offer {
 	size_t group;
 	int64_t machines; /* to buy of it at once */
+	bool is_coming;   /* all of them are on their way */
 	double cost;      /* of one pod */
 };
 
@@ -409,16 +437,18 @@ static void pack_offer(
 	}
 }
 
-/* Groups by weight, then whether their price is known, then what a pod costs; ranked breaks
- * ties. */
+/* Machines that come anyway, then groups by weight, then whether their price is known, then what a
+ * pod costs; ranked breaks ties. */
 static bool pack_is_better(const struct scale_packing *k, const struct pack_offer *offer,
 	const struct pack_offer *best)
 {
 	const struct scale_group *a = &k->prepared->model->groups.v[offer->group];
 	const struct scale_group *b = &k->prepared->model->groups.v[best->group];
 
-	if (!best->machines || a->weight != b->weight)
-		return !best->machines || a->weight < b->weight;
+	if (!best->machines || offer->is_coming != best->is_coming)
+		return !best->machines || offer->is_coming;
+	if (a->weight != b->weight)
+		return a->weight < b->weight;
 	if ((a->price < 0) != (b->price < 0))
 		return a->price >= 0;
 	return offer->cost < best->cost * (1 - 1e-12);
@@ -436,11 +466,16 @@ static struct pack_offer pack_choose(
 		size_t g = (size_t)(groups.v[i] - p->model->groups.v);
 		enum scale_denial denial;
 		struct pack_offer offer;
-		if (best.machines && groups.v[i]->weight > p->model->groups.v[best.group].weight)
+		bool is_heavy = best.machines &&
+				groups.v[i]->weight > p->model->groups.v[best.group].weight;
+		if (is_heavy && (best.is_coming || !k->n_coming))
 			break;
-		if (packing_fits(k, &p->lots.v[lot], g) != SCALE_GRANTED)
+		if (!pack_gives(k, &p->lots.v[lot], g))
 			continue;
 		pack_offer(k, lot, want, g, &offer);
+		offer.is_coming = offer.machines && k->coming[g];
+		if (offer.is_coming && offer.machines > k->coming[g])
+			offer.machines = k->coming[g];
 		offer.machines = packing_allowance(k, g, offer.machines, &denial);
 		if (offer.machines && pack_is_better(k, &offer, &best))
 			best = offer;
@@ -448,28 +483,43 @@ static struct pack_offer pack_choose(
 	return best;
 }
 
-static void pack_count_bought(struct scale_packing *k, size_t g, int64_t n)
+/* n negative: it is undone. */
+static void pack_count_bought(struct scale_packing *k, size_t g, int64_t n, bool is_coming)
 {
 	double price = k->prepared->model->groups.v[g].price;
 
+	if (is_coming) {
+		k->coming[g] -= n;
+		k->n_coming -= n;
+		return;
+	}
 	k->bought[g] += n;
 	k->n_bought += n;
 	k->price += price > 0 ? price * (double)n : 0;
 }
 
-size_t packing_buy(struct scale_packing *k, size_t g, int64_t n, size_t *ret_bin)
+static int32_t *pack_pool_of(struct scale_packing *k, size_t g, bool is_coming)
+{
+	return is_coming ? &k->coming_pool[g] : &k->new_pool[g];
+}
+
+size_t packing_buy(struct scale_packing *k, size_t g, int64_t *n, size_t *ret_bin)
 {
 	const struct scale_supply_of_group *like = &k->prepared->groups[g];
+	bool is_coming = k->coming[g] > 0;
+	int32_t *pool = pack_pool_of(k, g, is_coming);
 
-	if (k->new_pool[g] < 0)
-		k->new_pool[g] =
-			pack_add_pool(k, SCALE_NEW, (int32_t)g, like->machine_class, like->zone);
-	*ret_bin = k->pools.v[k->new_pool[g]].bins.n;
-	*vec_push(&k->purchases) = (struct scale_purchase){(int32_t)g, n};
-	pack_count_bought(k, g, n);
-	for (; n > 0; n--)
-		pack_add_bin(k, k->new_pool[g], &k->prepared->model->groups.v[g].room);
-	return (size_t)k->new_pool[g];
+	if (is_coming && *n > k->coming[g])
+		*n = k->coming[g];
+	if (*pool < 0)
+		*pool = pack_add_pool(k, is_coming ? SCALE_ON_ITS_WAY : SCALE_NEW, (int32_t)g,
+			like->machine_class, like->zone);
+	*ret_bin = k->pools.v[*pool].bins.n;
+	*vec_push(&k->purchases) = (struct scale_purchase){(int32_t)g, *n, is_coming};
+	pack_count_bought(k, g, *n, is_coming);
+	for (int64_t i = 0; i < *n; i++)
+		pack_add_bin(k, *pool, &k->prepared->model->groups.v[g].room);
+	return (size_t)*pool;
 }
 
 static int64_t pack_on_new(
@@ -481,7 +531,7 @@ static int64_t pack_on_new(
 		struct pack_offer offer = pack_choose(k, lot, want - placed, where);
 		if (!offer.machines)
 			break;
-		size_t from, pool = packing_buy(k, offer.group, offer.machines, &from);
+		size_t from, pool = packing_buy(k, offer.group, &offer.machines, &from);
 		placed += pack_fill(k, pool, from, lot, want - placed);
 	}
 	return placed;
@@ -530,10 +580,11 @@ static void pack_undo(struct scale_packing *k, struct pack_state to)
 	}
 	while (k->purchases.n > to.n_purchases) {
 		const struct scale_purchase *bought = &k->purchases.v[--k->purchases.n];
-		struct scale_pool *pool = &k->pools.v[k->new_pool[bought->group]];
+		size_t g = (size_t)bought->group;
+		struct scale_pool *pool = &k->pools.v[*pack_pool_of(k, g, bought->is_coming)];
 		pool_cut(pool, pool->bins.n - (size_t)bought->n);
-		pack_count_free(k, pool, &model->groups.v[bought->group].room, -bought->n);
-		pack_count_bought(k, (size_t)bought->group, -bought->n);
+		pack_count_free(k, pool, &model->groups.v[g].room, -bought->n);
+		pack_count_bought(k, g, -bought->n, bought->is_coming);
 	}
 }
 
@@ -591,15 +642,15 @@ static void pack_demand(const struct scale_packing *k, const struct scale_unit *
 static bool pack_sells(const struct scale_packing *k, const struct scale_unit *unit, size_t g)
 {
 	for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++)
-		if (packing_fits(k, &k->prepared->lots.v[i], g) == SCALE_GRANTED)
+		if (pack_gives(k, &k->prepared->lots.v[i], g))
 			return true;
 	return false;
 }
 
 /* The machines that groups may still give for a gang: the largest room of each resource, the lowest
- * price; how many there are, at most as many as it has pods. */
+ * price, how many come anyway; how many there are, of each group at most as many as it has pods. */
 static int64_t pack_for_sale(const struct scale_packing *k, const struct scale_unit *unit,
-	const struct scale_where *where, double *ret_most, double *ret_lowest)
+	const struct scale_where *where, double *ret_most, double *ret_lowest, int64_t *ret_coming)
 {
 	struct pack_groups groups;
 	int64_t machines = 0;
@@ -616,6 +667,7 @@ static int64_t pack_for_sale(const struct scale_packing *k, const struct scale_u
 			continue;
 		*ret_lowest = !machines || price < *ret_lowest ? price : *ret_lowest;
 		machines += more;
+		*ret_coming += k->coming[g] < more ? k->coming[g] : more;
 		for (int r = 0; r < k->prepared->n_resources; r++)
 			if ((double)groups.v[i]->room.of[r] > ret_most[r])
 				ret_most[r] = (double)groups.v[i]->room.of[r];
@@ -629,7 +681,7 @@ static struct pack_cost pack_least(const struct scale_packing *k, const struct s
 {
 	const struct scale_place *place = pack_place(k, where);
 	double most[SCALE_RESOURCES_MAX] = {0}, lowest = 0, machines = 0;
-	int64_t allowance = pack_for_sale(k, unit, where, most, &lowest);
+	int64_t coming = 0, allowance = pack_for_sale(k, unit, where, most, &lowest, &coming);
 
 	for (int r = 0; r < k->prepared->n_resources; r++) {
 		double lack = demand[r] * (1 - PRECISION) - place->free[r] * (1 + PRECISION);
@@ -641,6 +693,7 @@ static struct pack_cost pack_least(const struct scale_packing *k, const struct s
 	if (machines > (double)allowance)
 		return pack_nowhere;
 	int64_t whole = (int64_t)machines + (machines > (double)(int64_t)machines);
+	whole = whole > coming ? whole - coming : 0;
 	return (struct pack_cost){lowest * (double)whole, whole};
 }
 
@@ -765,13 +818,15 @@ void packing_start(struct scale_prepared *p, enum scale_buying buying, struct sc
 
 	*k = (struct scale_packing){.prepared = p, .buying = buying};
 	k->new_pool = mem_alloc(p->model->groups.n + 1, sizeof(*k->new_pool));
+	k->coming_pool = mem_alloc(p->model->groups.n + 1, sizeof(*k->coming_pool));
+	k->coming = mem_alloc(p->model->groups.n + 1, sizeof(*k->coming));
 	k->zones = mem_alloc(p->zones.n + 1, sizeof(*k->zones));
 	k->groups = mem_alloc(p->model->groups.n + 1, sizeof(*k->groups));
 	k->bought = mem_alloc(p->model->groups.n + 1, sizeof(*k->bought));
 	k->left = mem_alloc(p->lots.n + 1, sizeof(*k->left));
 	k->progress = mem_alloc(p->units.n + 1, sizeof(*k->progress));
 	for (size_t g = 0; g < p->model->groups.n; g++)
-		k->new_pool[g] = -1;
+		k->new_pool[g] = k->coming_pool[g] = -1;
 	for (size_t i = 0; i < p->lots.n; i++)
 		k->left[i] = p->lots.v[i].count;
 	for (int supply = SCALE_FREE; supply <= SCALE_ON_ITS_WAY; supply++)
@@ -795,6 +850,8 @@ void packing_done(struct scale_packing *k)
 	free(k->zones);
 	free(k->groups);
 	free(k->new_pool);
+	free(k->coming_pool);
+	free(k->coming);
 	free(k->bought);
 	free(k->left);
 	free(k->progress);

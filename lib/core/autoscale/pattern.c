@@ -168,10 +168,14 @@ static void pattern_buy(struct scale_packing *k, const struct pattern *pattern)
 		n = times < n ? times : n;
 	}
 	n = packing_allowance(k, pattern->group, n, &denial);
-	size_t bin, pool = packing_buy(k, pattern->group, n, &bin);
-	for (; n > 0; n--, bin++)
-		for (size_t i = 0; i < pattern->n; i++)
-			packing_take(k, pool, bin, pattern->parts[i].lot, pattern->parts[i].count);
+	for (int64_t left = n; left > 0; left -= n) {
+		n = left;
+		size_t bin, pool = packing_buy(k, pattern->group, &n, &bin);
+		for (int64_t m = 0; m < n; m++, bin++)
+			for (size_t i = 0; i < pattern->n; i++)
+				packing_take(k, pool, bin, pattern->parts[i].lot,
+					pattern->parts[i].count);
+	}
 }
 
 /* The first that is not done, and the rest behind it. */

@@ -155,11 +155,13 @@ struct scale_place {
 struct scale_purchase {
 	int32_t group;
 	int64_t n;
+	bool is_coming; /* they had been bought by a plan before */
 };
 
-/* Units in the order in which they are placed. */
+/* Units in the order in which they are placed: who needs a GPU before who may take its machine. */
 struct scale_turn {
 	const struct scale_unit *unit;
+	bool wants_gpu;
 	double size; /* the largest are first */
 };
 struct scale_turns VEC_OF(struct scale_turn);
@@ -168,8 +170,9 @@ struct scale_packing {
 	struct scale_prepared *prepared;
 	enum scale_buying buying;
 	struct scale_pools VEC_OF(struct scale_pool) pools;
-	int32_t *new_pool;               /* of each group; -1: none */
+	int32_t *new_pool, *coming_pool; /* of each group; -1: none */
 	int64_t *bought;                 /* of each group */
+	int64_t *coming, n_coming;       /* of each group, of all: on their way, and not used yet */
 	int64_t *left;                   /* of each lot */
 	struct scale_progress *progress; /* of each unit */
 	struct scale_entries entries;
@@ -184,9 +187,10 @@ void packing_turns(
 void packing_make(struct scale_prepared *prepared, const struct scale_turns *turns,
 	enum scale_buying buying, struct scale_packing *ret);
 void packing_done(struct scale_packing *packing);
-/* Of a packing: the machines that exist, without pods that wait. */
+/* Of a packing: the nodes that exist, without pods that wait. */
 void packing_start(
 	struct scale_prepared *prepared, enum scale_buying buying, struct scale_packing *ret);
+bool packing_wants_gpu(const struct scale_prepared *prepared, const struct scale_unit *unit);
 /* Whether pods of a unit are left that may be placed. */
 bool packing_is_open(const struct scale_packing *packing, const struct scale_unit *unit);
 /* Place as much of a unit as is of use; and pods of a lot on what exists, or was bought. */
@@ -194,14 +198,16 @@ void packing_unit(struct scale_packing *packing, const struct scale_unit *unit);
 void packing_on_present(struct scale_packing *packing, int32_t lot);
 /* New machines that a plan may have. */
 int64_t plan_step(const struct scale_limits *limits);
-/* How many more machines a group may give, at most want. */
+/* How many more machines a group may give, at most want, with those on their way. */
 int64_t packing_allowance(const struct scale_packing *packing, size_t group, int64_t want,
 	enum scale_denial *ret_denial);
 /* Whether the machines of a group hold pods of a lot, and may be bought for them. */
 enum scale_denial packing_fits(
 	const struct scale_packing *packing, const struct scale_lot *lot, size_t group);
-/* So many new machines of a group: their pool, and the first of them there. */
-size_t packing_buy(struct scale_packing *packing, size_t group, int64_t n, size_t *ret_bin);
+/* At most *n machines of a group, which become as many as there were: first those on their way,
+ * which were bought before in this way, so that a plan that is made again while they come is the
+ * same; then new ones. Returns their pool, *ret_bin is the first of them there. */
+size_t packing_buy(struct scale_packing *packing, size_t group, int64_t *n, size_t *ret_bin);
 void packing_take(struct scale_packing *packing, size_t pool, size_t bin, int32_t lot, int64_t n);
 /* New machines for the lots, by the weights of the bound. Pods without marks. Some of them may be
  * left. */

@@ -82,6 +82,9 @@ static const struct plan_case {
 	{"pain-autoscaler-9805", "free GPUs count for a gang", "grow a 6>8", 8, ""},
 	{"pain-volcano-2558", "pods that do not exist yet are bought for", "grow a 0>16", 16, ""},
 	{"pain-karpenter-6459", "what boots is waited for", "", 16, ""},
+	{"coming-is-for-whom-it-was-bought",
+		"pods without GPUs take no GPU machine on its way from the one it was bought for",
+		"", 3, "p4d: its machines have GPUs, which are not asked for"},
 	{"pain-autoscaler-1471", "a group of another autoscaler is left alone", "", 0,
 		"a: it has tags of the Cluster Autoscaler"},
 	{"pain-autoscaler-1802", "a gang of one zone goes to the zone that has it all",
@@ -642,6 +645,51 @@ static void test_what_is_left_alone_is_told(void **state UNUSED)
 	}
 }
 
+/* The machines of a plan are on their way, and its pods still wait. */
+static void order_machines(const struct scale_plan *plan, struct scale_model *model)
+{
+	vec_foreach (const struct scale_action, action, &plan->actions) {
+		if (action->kind == SCALE_GROW)
+			model->groups.v[action->group].desired = action->to;
+		else if (action->kind == SCALE_UNCORDON)
+			model->nodes.v[action->node].cordoned = SCALE_OPEN;
+	}
+}
+
+/* While it comes nothing is bought twice: a turn later more is bought by chance only, where another
+ * order of pods helps more of them, or where an uncordoned node has another place among the others;
+ * and never turn after turn. */
+static void test_any_model_while_machines_come(void **state UNUSED)
+{
+	enum { MODELS = 4000, TURNS = 3 };
+	int n_buy = 0, n_again = 0, n_fewer = 0;
+
+	for (uint64_t i = 1; i <= MODELS; i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_SCALE_PLAN struct scale_plan plan = {0};
+		int64_t helped = 0;
+
+		seed = i;
+		any_model(&model);
+		model.limits.step = 0;
+		scale_plan_make(&model, &plan);
+		bool is_cut = gives_back(&model, &plan);
+		n_buy += buys(&plan);
+		for (int turn = 0; !is_cut && buys(&plan); turn++) {
+			assert_in_range(turn, 0, TURNS);
+			n_again += turn > 0;
+			helped = plan.helped;
+			order_machines(&plan, &model);
+			scale_plan_done(&plan);
+			scale_plan_make(&model, &plan);
+		}
+		n_fewer += !is_cut && plan.helped < helped;
+	}
+	assert_in_range(n_buy, MODELS / 4, MODELS);
+	assert_in_range(n_again, 0, n_buy / 100);
+	assert_in_range(n_fewer, 0, n_buy / 100);
+}
+
 static void test_any_model(void **state UNUSED)
 {
 	for (uint64_t i = 1; i <= 4000; i++) {
@@ -778,6 +826,7 @@ int main(void)
 		cmocka_unit_test(test_the_largest_snapshot),
 		cmocka_unit_test(test_what_is_left_alone_is_told),
 		cmocka_unit_test(test_any_model),
+		cmocka_unit_test(test_any_model_while_machines_come),
 		cmocka_unit_test(test_little_is_wasted),
 		cmocka_unit_test(test_the_last_place_is_found),
 	};

@@ -391,7 +391,8 @@ static void test_only_the_pod_itself_is_gone(void **state)
 			&(struct podlog_request){.follow = true, .tail_lines = -1, .uid = "abc-1"});
 		run(&runtime);
 		if (runtime.error != rows[i].error)
-			fail_msg("%s: %s", rows[i].name, err_info(runtime.error)->name);
+			fail_msg("%s: %s", rows[i].name,
+				runtime.error ? err_info(runtime.error)->name : "no error");
 		assert_string_equal(runtime.out.data, rows[i].error ? "one\n" : "one\ntwo\nEND\n");
 		assert_int_equal(runtime.notices.n, str_eq(rows[i].name, "404 again"));
 	}

@@ -37,6 +37,7 @@ enum {
 	AGAIN_MAX_MS = 4000,
 	WAIT_STEPS = 4,        /* pauses stay below a second while a container begins */
 	REPORT_AFTER = 3,      /* failures */
+	DRAINS_MAX = 3,        /* what is left is read again */
 	FINISH_MS = 60 * 1000, /* for a kubelet that is away to come back */
 	REMOVED_MS = 10000,    /* for one that has not found the container */
 	STATIC_MS = 8000,      /* the same for what is not followed */
@@ -615,7 +616,7 @@ static void podlog_on_last_line(struct podlog *podlog, const struct buf *text)
 
 	if (podlog->stream)
 		return;
-	if ((behind || unsure) && podlog->n_drains++ < 3) {
+	if ((behind || unsure) && podlog->n_drains++ < DRAINS_MAX) {
 		if (podlog->drained)
 			podlog_lines_doubt(podlog->lines);
 		podlog_plan_next(podlog, 0);
@@ -642,7 +643,11 @@ static void podlog_on_tail(struct podlog *podlog, const struct buf *text)
 		return;
 	if (podlog_lines_is_behind(podlog->lines, text->data, text->len))
 		podlog->behind_ms = clock_ms();
-	else if (podlog->finishing)
+	/* A stream that does not follow ends by itself, and a slow node may take long to begin it:
+	 * cut again and again, it would never bring anything. */
+	else if (podlog->finishing &&
+		 (podlog->follows || (clock_ms() >= podlog->stream_ms + WATCH_MAX_MS &&
+					     podlog->n_drains++ < DRAINS_MAX)))
 		podlog_cut(podlog);
 }
 

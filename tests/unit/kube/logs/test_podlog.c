@@ -196,7 +196,7 @@ static void test_rotated(void **state)
 		"may be missing: its node rotated the log");
 }
 
-enum { BEFORE_LINE_MS = 3000, LONG_LINES = 600, LONG_LINE = 1000 };
+enum { BEFORE_LINE_MS = 3000, LONG_LINES = 600, LONG_LINE = 1000, STREAMS_MAX = 3 };
 
 static const struct late {
 	const char *name;
@@ -205,6 +205,7 @@ static const struct late {
 	bool is_stuck;   /* it is: the line is there, and does not come */
 	bool is_soon;    /* after that look, and much of it */
 	bool is_ended;   /* the container, before all */
+	bool is_slow;    /* to bring what has been there from the beginning */
 	bool is_notified;
 } lates[] = {
 	{"unread", .is_notified = true},
@@ -215,6 +216,7 @@ static const struct late {
 	{"empty, then stuck", .is_visited = true, .is_stuck = true, .is_notified = true},
 	{"much, after a pause", .is_visited = true, .is_soon = true},
 	{"ended", .is_ended = true},
+	{"ended, slow", .is_ended = true, .is_slow = true},
 };
 static const struct late *late;
 static atomic_int n_streams, n_polls;
@@ -233,7 +235,9 @@ static void print_long_lines(struct fix_conn *conn)
 static bool response_late(struct fix_conn *conn)
 {
 	if (!strstr(conn->head, "tailLines")) {
-		bool is_first = atomic_fetch_add(&n_streams, 1) == 0;
+		int n_before = atomic_fetch_add(&n_streams, 1);
+		bool is_first = n_before == 0;
+		bool is_prompt = late->is_soon || late->is_stuck || n_before >= STREAMS_MAX;
 
 		/* The second look begins when the first one's answer was read. */
 		while (late->is_visited && atomic_load(&n_polls) < 2)
@@ -249,7 +253,7 @@ static bool response_late(struct fix_conn *conn)
 			return false;
 		}
 		fix_print(conn, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n");
-		poll(NULL, 0, late->is_soon || late->is_stuck ? 0 : 3100);
+		poll(NULL, 0, is_prompt ? 0 : late->is_slow ? 4000 : 3100);
 		atomic_store(&is_written, true);
 		if (late->is_soon)
 			print_long_lines(conn);
@@ -275,7 +279,7 @@ static void test_lost_beginning(void **state)
 
 		atomic_store(&n_polls, 0);
 		atomic_store(&n_streams, 0);
-		atomic_store(&is_written, false);
+		atomic_store(&is_written, late->is_slow);
 		begin(&runtime, steps, 1,
 			&(struct podlog_request){.follow = true,
 				.tail_lines = -1,
@@ -285,6 +289,8 @@ static void test_lost_beginning(void **state)
 			podlog_finish(runtime.podlog, false);
 		run(&runtime);
 		assert_true(str_ends(runtime.out.data, "three\nEND\n"));
+		if (late->is_slow)
+			assert_true(atomic_load(&n_streams) <= STREAMS_MAX);
 		if (runtime.notices.n != late->is_notified)
 			fail_msg("%s: %zu notices", late->name, runtime.notices.n);
 		if (late->is_notified)
@@ -385,7 +391,8 @@ static void test_only_the_pod_itself_is_gone(void **state)
 			&(struct podlog_request){.follow = true, .tail_lines = -1, .uid = "abc-1"});
 		run(&runtime);
 		if (runtime.error != rows[i].error)
-			fail_msg("%s: %s", rows[i].name, err_info(runtime.error)->name);
+			fail_msg("%s: %s", rows[i].name,
+				runtime.error ? err_info(runtime.error)->name : "no error");
 		assert_string_equal(runtime.out.data, rows[i].error ? "one\n" : "one\ntwo\nEND\n");
 		assert_int_equal(runtime.notices.n, str_eq(rows[i].name, "404 again"));
 	}

@@ -2,7 +2,6 @@
 #include "cli/plot/chart.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/util/auto.h"

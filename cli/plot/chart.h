@@ -16,9 +16,6 @@
 #ifndef DLRUN_CLI_PLOT_CHART_H
 #define DLRUN_CLI_PLOT_CHART_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "base/util/buf.h"
 #include "core/plot/trace.h"
 

@@ -13,8 +13,6 @@
 #define DLRUN_EVENTS_METRICS_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/data/json.h"
 #include "base/util/auto.h"

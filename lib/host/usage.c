@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/resource.h>

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/util/auto.h"
-#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "node/node_impl.h"

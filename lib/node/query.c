@@ -2,9 +2,7 @@
 /* Operations that are one request and one response of lines. */
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/util/auto.h"
 #include "base/util/mem.h"

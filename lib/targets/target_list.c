@@ -2,7 +2,6 @@
 #include "targets/target_list.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/os/env.h"
 #include "base/util/auto.h"

@@ -5,7 +5,6 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "core/target/target_work.h"
 #include "targets/kube/kube_open.h"
 #include "targets/kube/target_kube.h"
 #include "targets/local/target_local.h"

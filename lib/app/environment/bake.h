@@ -9,8 +9,6 @@
 #ifndef DLRUN_APP_ENVIRONMENT_BAKE_H
 #define DLRUN_APP_ENVIRONMENT_BAKE_H
 
-#include <stdint.h>
-
 #include "app/prepare/prepare.h"
 
 struct bake_request {

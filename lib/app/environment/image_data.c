@@ -8,7 +8,6 @@
 #include "app/environment/tagged.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
-#include "base/util/clock.h"
 #include "base/util/digest.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"

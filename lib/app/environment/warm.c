@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "app/environment/environment.h"
 #include "app/environment/tagged.h"

@@ -8,7 +8,6 @@
 #ifndef DLRUN_APP_PREPARE_CARRY_OVER_H
 #define DLRUN_APP_PREPARE_CARRY_OVER_H
 
-#include "base/util/buf.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "core/context/session.h"

@@ -8,7 +8,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/record/group.h"
-#include "targets/targets.h"
 
 /*
  * --after: the runs that this one begins after

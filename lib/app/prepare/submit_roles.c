@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/prepare/prepare.h"
-#include "base/util/str.h"
 
 /* Roles (core/record/roles.h) of a submit. Where all have a command, the run's own is a copy of
  * roles_main's. */

@@ -9,10 +9,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "app/proxy/proxy_name.h"
-#include "app/transfer/outputs.h"
 #include "base/util/buf.h"
 #include "base/util/err.h"
 #include "core/record/run.h"

@@ -12,7 +12,6 @@
 #define DLRUN_APP_TENSORBOARD_TENSORBOARD_LOCAL_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "app/tensorboard/tensorboard_link.h"
 #include "base/loop/loop.h"

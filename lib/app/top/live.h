@@ -8,7 +8,6 @@
 #ifndef DLRUN_APP_TOP_LIVE_H
 #define DLRUN_APP_TOP_LIVE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/util/auto.h"

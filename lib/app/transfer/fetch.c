@@ -7,10 +7,8 @@
 
 #include "app/transfer/fetch_dir.h"
 #include "base/os/fs.h"
-#include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/record/results.h"
 #include "core/store/store.h"
 #include "core/target/target.h"

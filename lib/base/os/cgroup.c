@@ -2,7 +2,6 @@
 #include "base/os/cgroup.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Id, parent, major:minor, root, mount point, options, tags …, "-", type, source, options. */

@@ -11,7 +11,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "core/plot/trace.h"
 

@@ -6,7 +6,6 @@
 #ifndef DLRUN_CORE_STUDY_SUMMARY_H
 #define DLRUN_CORE_STUDY_SUMMARY_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

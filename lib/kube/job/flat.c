@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/util/auto.h"
-#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/job/job_impl.h"
 #include "kube/job/overlay.h"

@@ -5,7 +5,6 @@
 #ifndef DLRUN_KUBE_JOB_JOB_IMPL_H
 #define DLRUN_KUBE_JOB_JOB_IMPL_H
 
-#include "kube/api/kinds.h"
 #include "kube/job/job.h"
 
 #define JOB_HOSTS_DIR  "/dlrun/hosts"

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/os/env.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/random.h"

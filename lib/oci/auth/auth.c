@@ -2,9 +2,7 @@
 #include "oci/auth/auth.h"
 
 #include <string.h>
-#include <strings.h>
 
-#include "base/data/json.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/enc.h"

@@ -38,7 +38,6 @@ struct unpack_job {
 };
 
 struct unpack_pool;
-static void unpack_pool_free(struct unpack_pool *pool);
 
 enum { LAYER_TREE_BYTES_MAX = 256 << 20 };
 
@@ -70,8 +69,6 @@ struct layer_tree {
 
 /* Called for each directory that is new on the way to a path, the highest first. */
 typedef int layer_tree_dir_fn(void *ctx, const char *dir, struct err *err);
-
-static int unpack_pool_wait(struct unpack_pool *pool, struct err *err);
 
 static void layer_tree_done(struct layer_tree *tree)
 {

@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/os/fs.h"

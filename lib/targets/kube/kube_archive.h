@@ -15,7 +15,6 @@
 #ifndef DLRUN_TARGETS_KUBE_KUBE_ARCHIVE_H
 #define DLRUN_TARGETS_KUBE_KUBE_ARCHIVE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/util/err.h"

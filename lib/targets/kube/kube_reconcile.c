@@ -227,7 +227,6 @@ struct step {
 struct stopping;
 
 static void stop_drop(struct stopping *stopping);
-static struct stopping *stop_member(struct target_kube *kube, struct kube_reconcile *repair);
 
 struct kube_reconcile {
 	struct kube_client *client;

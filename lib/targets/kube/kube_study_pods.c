@@ -2,7 +2,6 @@
 #include "targets/kube/kube_study_pods.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/util/auto.h"
 #include "base/util/buf.h"

@@ -453,7 +453,6 @@ static void pod_copy_add_words(const struct pod_copy *copy, const char *verb, st
 		strv_add(ret, words[i]);
 }
 
-static void pod_copy_start_list(struct pod_copy *copy);
 static void start_content(struct pod_copy *copy);
 
 /*

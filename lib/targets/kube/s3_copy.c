@@ -9,7 +9,6 @@
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "net/s3/s3.h"
 
 enum {

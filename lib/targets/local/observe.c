@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "core/record/links.h"

@@ -6,7 +6,6 @@
 #ifndef DLRUN_TARGETS_LOCAL_PROGRAM_H
 #define DLRUN_TARGETS_LOCAL_PROGRAM_H
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 

@@ -17,7 +17,6 @@
 #include "base/os/os.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
-#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"

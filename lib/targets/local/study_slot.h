@@ -29,7 +29,6 @@
 #define DLRUN_TARGETS_LOCAL_STUDY_SLOT_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/util/err.h"

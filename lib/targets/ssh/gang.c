@@ -2,7 +2,6 @@
 #include "targets/ssh/gang.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/util/mem.h"
 #include "base/util/str.h"

@@ -100,6 +100,17 @@ static int local_place_find(
 	return 0;
 }
 
+/* The same, of this machine only. ret is to be freed on failure too. */
+static int local_place_own(
+	struct target_local *local, const char *handle, struct attempt_place *ret, struct err *err)
+{
+	int r = local_place_find(local, handle, ret, err);
+
+	if (r < 0 || !ret->foreign)
+		return r;
+	return err_set(err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", ret->run_id);
+}
+
 /*
  * Starting the supervisor
  */
@@ -540,10 +551,7 @@ static int local_exec(struct target *target, const char *handle,
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
 	pid_t pid;
 
-	int r = local_place_find(local, handle, &place, err);
-	if (r == 0 && place.foreign)
-		r = err_set(
-			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
+	int r = local_place_own(local, handle, &place, err);
 	if (r == 0)
 		r = local_exec_spawn(&place, local, request, &pid, err);
 	if (r < 0)
@@ -670,10 +678,7 @@ static int local_relay(struct target *target, const char *handle, int rank UNUSE
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
 	struct relay *relay;
 
-	int r = local_place_find(target_local_of(target), handle, &place, err);
-	if (r == 0 && place.foreign)
-		r = err_set(
-			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
+	int r = local_place_own(target_local_of(target), handle, &place, err);
 	if (r < 0) {
 		close(fd);
 		return r;
@@ -764,10 +769,7 @@ static int target_local_cancel(
 	struct target_local *local = target_local_of(target);
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
 
-	int r = local_place_find(local, handle, &place, err);
-	if (r == 0 && place.foreign)
-		r = err_set(
-			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
+	int r = local_place_own(local, handle, &place, err);
 	/* The submit is under way and will find the cancel that is written here. */
 	if (r == 0 && fs_is_locked(place.submit_lock))
 		r = fs_mkdirs(place.dir, 0700, err);
@@ -829,10 +831,7 @@ static int local_withdraw(struct target *target, const char *handle, bool *ret_t
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
 	struct withdrawing *withdrawing;
 
-	int r = local_place_find(target_local_of(target), handle, &place, err);
-	if (r == 0 && place.foreign)
-		r = err_set(
-			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
+	int r = local_place_own(target_local_of(target), handle, &place, err);
 	if (r < 0)
 		return r;
 	withdrawing = mem_alloc(1, sizeof(*withdrawing));

@@ -143,8 +143,7 @@ static int bucket_on_data(void *ctx, const void *data, size_t len, struct err *e
 	return buf_check(&slot->data, "what the bucket has of a version", err);
 }
 
-static int bucket_on_done(
-	void *ctx, const struct s3_object *object UNUSED, struct err *error, struct err *err UNUSED)
+static int bucket_on_done(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct bucket_slot *slot = ctx;
 	struct bucket_batch *batch = slot->batch;

@@ -284,7 +284,7 @@ def test_a_push_that_ends_beside_a_removal(w):
             s3.signed("PUT", f"sets/set@{version}.list", {})
         # Another removal of the same begins, and does not end.
         if len(ended) == 3 and re.match(rb"DELETE \S*/c ", request):
-            s3.signed("PUT", f"sets/set@{version}.rm", {})
+            s3.signed("PUT", f"sets/set@{version}.rm-other", {})
 
     with S3Server(w.dir) as s3:
         cutter = Cutter(s3, 1 << 40, spoil)
@@ -297,9 +297,35 @@ def test_a_push_that_ends_beside_a_removal(w):
             s3.signed("PUT", f"sets/set@{version}.push-other", {})
             w.ok("data", "rm", name)
             assert ended == [version] * n, ended
-            assert keys(s3) == ([f"sets/set@{version}.rm"] if n == 3 else []), keys(s3)
+            assert keys(s3) == ([f"sets/set@{version}.rm-other"] if n == 3 else []), keys(s3)
             if n < 3:
                 push(w, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})
+        cutter.close()
+
+
+def test_a_removal_that_another_one_has_stopped(w):
+    """It deletes nothing of what is pushed behind the other one."""
+    ended = []
+
+    def spoil(request):
+        if not ended and re.match(asks, request):
+            env = {"AWS_ENDPOINT_URL_S3": s3.endpoint}
+            w.ok("data", "rm", name, env=env)
+            ended.append(push(w, env=env)["version"])
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 40, spoil)
+        address = place(w, s3, cutter.endpoint)
+        for name in "abc":
+            w.write(f"data/set/{name}", name)
+        version = push(w, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})["version"]
+        # What there is to be deleted is listed.
+        for name, asks in ((f"data/set@{version}", rb"GET \S*prefix=\S*(?:@|%40)d-\w+(?:/|%2F)[& ]"),
+                           ("data/set", rb"GET \S*prefix=\S*(?:@|%40)d-[& ]")):
+            ended.clear()
+            w.refused("data", "rm", name, id="data.place", rc=1, says="another removal of s3://")
+            assert ended == [version] and not [key for key in keys(s3) if "rm-" in key or ".push-" in key], keys(s3)
+            check(w, s3, f"pod-{len(name)}", address)
         cutter.close()
 
 
@@ -312,7 +338,7 @@ def test_a_removal_that_is_denied(w):
         if denied and re.match(denied, request):
             text = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
             return b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(text), text)
-        if process and b"list-type" in request and [key for key in keys(s3) if key.endswith("rm")]:
+        if process and b"list-type" in request and [key for key in keys(s3) if "rm-" in key]:
             process.send_signal(signal.SIGINT)
             time.sleep(1)
         return None
@@ -332,7 +358,7 @@ def test_a_removal_that_is_denied(w):
         process = subprocess.Popen([w.dlrun, "data", "rm", "data/set"], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL)
         assert process.wait(60) != 0
         process = None
-        assert not [key for key in keys(s3) if key.endswith("rm")], keys(s3)
+        assert not [key for key in keys(s3) if "rm-" in key], keys(s3)
         w.write("data/set/a", "b")
         push(w, env=direct)
         check(w, s3, "pod", address)
@@ -369,10 +395,11 @@ def test_a_removal_beside_a_push(w):
         check_name(s3, done["version"])
         (w.tree / "data/set/d").unlink()
         # A removal that was cut.
-        for mark, name in (("rm", "data/set"), (f"{done['version']}.rm", f"data/set@{done['version']}")):
+        one = f"data/set@{done['version']}"
+        for mark, said, name in (("rm-x", "data/set", "data/set"), (f"{done['version']}.rm-x", one, one), (f"{done['version']}.rm-x", one, "data/set")):
             lose(s3, done["version"], ".list")
             s3.signed("PUT", f"sets/set@{mark}", {})
-            w.refused("data", "push", "data/set", id="data.place", rc=1, says=["is being removed", f"dlrun data rm {name}"])
+            w.refused("data", "push", "data/set", id="data.place", rc=1, says=["is being removed", f"dlrun data rm {said}"])
             w.ok("data", "rm", name)
             assert push(w)["files_sent"] == 3
         w.ok("data", "rm", "data/set")

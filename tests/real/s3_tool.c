@@ -4,7 +4,7 @@
  *
  * s3_tool put FILE s3://BUCKET/KEY [NOTES]   NOTES: a file, to go on with, and with what arrived
  * s3_tool get s3://BUCKET/KEY [OFFSET MAX]   the bytes; s3_tool list s3://BUCKET/PREFIX
- * s3_tool head|rm s3://BUCKET/KEY            errors: MESSAGE [ID]
+ * s3_tool rm s3://BUCKET/KEY                 errors: MESSAGE [ID]
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -30,15 +30,12 @@ struct tool {
 	struct err error;
 };
 
-static int on_done(void *ctx, const struct s3_object *object, struct err *error, struct err *err)
+static int on_done(void *ctx, struct err *error, struct err *err)
 {
 	struct tool *tool = ctx;
 
 	(void)err;
 	err_move(&tool->error, error);
-	if (object)
-		fprintf(stderr, "%llu %s\n", (unsigned long long)object->size,
-			object->etag ? object->etag : "-");
 	loop_stop(tool->loop);
 	return 0;
 }
@@ -97,8 +94,6 @@ static int start(struct tool *tool, int argc, char **argv, struct err *err)
 		s3_get(tool->s3, &get);
 	else if (str_eq(what, "list"))
 		s3_list(tool->s3, bucket, key, 100000, &tool->objects, on_done, tool);
-	else if (str_eq(what, "head"))
-		s3_head(tool->s3, bucket, key, on_done, tool);
 	else
 		s3_delete(tool->s3, bucket, key, on_done, tool);
 	return loop_run(tool->loop, err);

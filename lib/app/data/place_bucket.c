@@ -21,10 +21,13 @@
  * first, makes them a version, and PATH@current names the one that runs get.
  *
  * A push counts on objects that a removal may be about to delete. So a push puts
- * PATH@d-HEX.push-KEY before it looks what is there, and a removal PATH@d-HEX.rm (PATH@rm: of all),
- * with a token of its own in it, before it deletes each of these, then the lists, then the rest. A
- * push does not begin beside a removal, and takes its list back where what it has put is gone at
- * the end: the removal either finds that, or the list.
+ * PATH@d-HEX.push-KEY before it looks what is there, and a removal PATH@d-HEX.rm-TOKEN
+ * (PATH@rm-TOKEN: of all) before it deletes the former, then the lists, then the rest. A push does
+ * not begin beside a removal, and takes its list back where what it has put is gone at the end: the
+ * removal either finds that, or the list.
+ *
+ * No two of them share a mark, and nobody can tell one that was cut from a slow one. So a removal
+ * deletes those of others at its beginning, too, and one whose mark is gone deletes no more.
  */
 
 enum {
@@ -36,9 +39,11 @@ enum {
 	BUCKET_SENT = 16 << 20, /* a part of what is sent beside what is copied */
 	BUCKET_TOKEN_BYTES = 8,
 	BUCKET_TAKE_BACK_MS = 10 * 1000,
+	BUCKET_DELETED_AT_ONCE = 1024, /* until a removal looks for its mark again */
 };
 #define BUCKET_COPY_MAX  (UINT64_C(5) << 30)
 #define BUCKET_PIECE_MAX (UINT64_C(1) << 30)
+#define BUCKET_REMOVAL   "rm-" /* in front of a token */
 
 struct place_bucket {
 	struct http *http;
@@ -143,8 +148,7 @@ static int bucket_on_data(void *ctx, const void *data, size_t len, struct err *e
 	return buf_check(&slot->data, "what the bucket has of a version", err);
 }
 
-static int bucket_on_done(
-	void *ctx, const struct s3_object *object UNUSED, struct err *error, struct err *err UNUSED)
+static int bucket_on_done(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct bucket_slot *slot = ctx;
 	struct bucket_batch *batch = slot->batch;
@@ -253,8 +257,7 @@ struct bucket_version {
 struct bucket_versions {
 	struct VEC_OF(struct bucket_version) list; /* the newest first */
 	char current[VERSION_ID_SIZE];             /* its list may be gone */
-	struct strv pushes;                        /* keys of those under way */
-	struct strv removals;                      /* ids of those under way; "": of all */
+	struct strv marks;                         /* keys, of pushes and removals */
 };
 
 static void bucket_versions_done(struct bucket_versions *versions)
@@ -262,8 +265,7 @@ static void bucket_versions_done(struct bucket_versions *versions)
 	vec_foreach (struct bucket_version, version, &versions->list)
 		free(version->line);
 	vec_done(&versions->list);
-	strv_done(&versions->pushes);
-	strv_done(&versions->removals);
+	strv_done(&versions->marks);
 }
 
 static int bucket_by_time(const void *a, const void *b)
@@ -306,15 +308,11 @@ static void bucket_take(
 	const char *dot = strchr(name, '.');
 	AUTO_FREE char *id = mem_strndup(name, dot ? (size_t)(dot - name) : 0);
 
-	if (str_eq(name, "rm"))
-		strv_add(&versions->removals, "");
-	if (!version_id_is(id))
-		return;
-	if (str_eq(dot, ".rm"))
-		strv_add(&versions->removals, id);
-	if (str_starts(dot, ".push-"))
-		strv_add(&versions->pushes, object->key);
-	if (!str_eq(dot, ".list"))
+	if (str_starts(name, BUCKET_REMOVAL) ||
+		(version_id_is(id) &&
+			(str_starts(dot, "." BUCKET_REMOVAL) || str_starts(dot, ".push-"))))
+		strv_add(&versions->marks, object->key);
+	if (!version_id_is(id) || !str_eq(dot, ".list"))
 		return;
 	struct bucket_version *version = vec_push(&versions->list);
 	*version = (struct bucket_version){.mtime_ms = object->mtime_ms};
@@ -404,9 +402,24 @@ static int bucket_start_delete(
 	return 0;
 }
 
+static int bucket_check_mark(const struct data_place *place, const struct s3_address *address,
+	const char *mark, struct err *err)
+{
+	AUTO_S3_OBJECTS struct s3_objects objects = {0};
+	AUTO_FREE char *shown = str_escaped(address->key);
+	struct bucket_one list = {.key = mark, .objects = &objects, .is_flat = true};
+	int r = bucket_do(place, address, &list, err);
+
+	return r < 0 || objects.n
+		       ? r
+		       : err_set(err, E_DATA_PLACE,
+				 "another removal of s3://%s/%s has begun, and goes on with it",
+				 address->bucket, shown);
+}
+
 /* Objects of versions behind the prefix; returns 1 if there were any. */
 static int bucket_empty(const struct data_place *place, const struct s3_address *address,
-	const char *prefix, struct err *err)
+	const char *prefix, const char *mark, struct err *err)
 {
 	for (size_t n_deleted = 0;;) {
 		AUTO_ERR struct err error = {0};
@@ -416,9 +429,15 @@ static int bucket_empty(const struct data_place *place, const struct s3_address 
 			.address = *address, .start = bucket_start_delete, .ctx = &emptying};
 
 		int listed = bucket_do(place, address, &list, &error), r = 0;
-		batch.n = emptying.objects.n;
-		if (listed == 0 || error.id == E_DATA_LIMIT)
-			r = bucket_run(place, &batch, err);
+		size_t n = listed == 0 || error.id == E_DATA_LIMIT ? emptying.objects.n : 0;
+		while (r == 0 && batch.n < n) {
+			r = bucket_check_mark(place, address, mark, err);
+			batch.n = n - batch.n < BUCKET_DELETED_AT_ONCE
+					  ? n
+					  : batch.n + BUCKET_DELETED_AT_ONCE;
+			if (r == 0)
+				r = bucket_run(place, &batch, err);
+		}
 		s3_objects_done(&emptying.objects);
 		n_deleted += emptying.n_deleted;
 		if (r < 0 || listed == 0)
@@ -460,18 +479,18 @@ static int bucket_use_next(const struct data_place *place, const struct s3_addre
 	return str_eq(versions->current, id) ? bucket_use(place, address, next, err) : 0;
 }
 
-/* Of the version, or of all (id: NULL): pushes under way lose what they look for. Returns how many
- * there were. */
-static int bucket_stop_pushes(const struct data_place *place, const struct s3_address *address,
-	const char *id, struct err *err)
+/* Of the version, or of all (id: NULL): pushes and removals under way lose what they look for.
+ * Returns how many there were. */
+static int bucket_stop_others(const struct data_place *place, const struct s3_address *address,
+	const char *id, const char *mark, struct err *err)
 {
 	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
-	AUTO_FREE char *pushes = mem_printf("%s@%s%s", address->key, id ? id : "", id ? "." : "");
+	AUTO_FREE char *theirs = mem_printf("%s@%s%s", address->key, id ? id : "", id ? "." : "");
 	int n = 0;
 
 	int r = bucket_find(place, address, &versions, err);
-	vec_foreach (char *, key, &versions.pushes) {
-		if (r < 0 || !str_starts(*key, pushes))
+	vec_foreach (char *, key, &versions.marks) {
+		if (r < 0 || !str_starts(*key, theirs) || str_eq(*key, mark))
 			continue;
 		r = bucket_delete(place, address, *key, err);
 		n++;
@@ -480,12 +499,12 @@ static int bucket_stop_pushes(const struct data_place *place, const struct s3_ad
 }
 
 /* The version, or all (id: NULL), are none then. Returns how many there were, with those of pushes
- * under way. *ret_begun: a list may be gone. */
+ * and removals under way. *ret_begun: a list may be gone. */
 static int bucket_unmake(const struct data_place *place, const struct s3_address *address,
-	const char *id, bool *ret_begun, struct err *err)
+	const char *id, const char *mark, bool *ret_begun, struct err *err)
 {
 	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
-	int n = bucket_stop_pushes(place, address, id, err);
+	int n = bucket_stop_others(place, address, id, mark, err);
 
 	/* A push that has ended in between has a list now. */
 	int r = n < 0 ? n : bucket_find(place, address, &versions, err);
@@ -507,26 +526,10 @@ static int bucket_on_limit(void *ctx, struct err *err UNUSED)
 	return 0;
 }
 
-/* Another removal of the same may have put the mark anew meanwhile: then it is that one's. */
-static int bucket_unmark(const struct data_place *place, const struct s3_address *address,
-	const struct bucket_one *mark, struct err *err)
-{
-	AUTO_BUF struct buf text = buf_with(BUCKET_LINE_MAX);
-	AUTO_ERR struct err error = {0};
-	struct bucket_one get = {.key = mark->key, .out = &text};
-
-	int r = bucket_do(place, address, &get, &error);
-	if (r < 0 && error.id != E_S3_NOT_FOUND && error.id != E_S3_DENIED)
-		return err_move(err, &error);
-	if (r == 0 && !str_eq(text.data, mark->text))
-		return 0;
-	return bucket_delete(place, address, mark->key, err);
-}
-
 /* The mark of a removal that has not begun would keep everybody from pushing. Nor does it stay
  * behind an interrupt. */
-static void bucket_take_back(const struct data_place *place, const struct s3_address *address,
-	const struct bucket_one *mark)
+static void bucket_take_back(
+	const struct data_place *place, const struct s3_address *address, const char *mark)
 {
 	struct data_place calm = *place;
 	struct loop *loop = place->target->loop;
@@ -536,24 +539,25 @@ static void bucket_take_back(const struct data_place *place, const struct s3_add
 	calm.interrupted = &is_over;
 	struct loop_timer *timer = loop_add_timer(loop, clock_ms() + BUCKET_TAKE_BACK_MS,
 		bucket_on_limit, (void *)(uintptr_t)&is_over);
-	bucket_unmark(&calm, address, mark, &ignored);
+	bucket_delete(&calm, address, mark, &ignored);
 	if (!is_over)
 		loop_remove_timer(loop, timer);
 }
 
 /* Returns what bucket_unmake does. A login that may not delete leaves no mark. */
 static int bucket_mark(const struct data_place *place, const struct s3_address *address,
-	const char *id, struct bucket_one *mark, struct err *err)
+	const char *id, const char *mark, struct err *err)
 {
-	AUTO_FREE char *none = mem_printf("%s-", mark->key); /* no object has this key */
+	AUTO_FREE char *none = mem_printf("%s-", mark); /* no object has this key */
+	struct bucket_one begin = {.key = mark, .text = "", .len = 0};
 	bool has_begun = false;
 
 	int n = bucket_delete(place, address, none, err);
 	if (n < 0)
 		return n;
-	n = bucket_do(place, address, mark, err);
+	n = bucket_do(place, address, &begin, err);
 	if (n == 0)
-		n = bucket_unmake(place, address, id, &has_begun, err);
+		n = bucket_unmake(place, address, id, mark, &has_begun, err);
 	if (n < 0 && !has_begun)
 		bucket_take_back(place, address, mark);
 	return n;
@@ -565,19 +569,19 @@ static int bucket_remove(const struct data_place *place, const struct s3_address
 {
 	AUTO_FREE char *prefix =
 		id ? mem_printf("%s@%s/", address->key, id) : mem_printf("%s@d-", address->key);
-	AUTO_FREE char *mark = mem_printf("%s@%s%srm", address->key, id ? id : "", id ? "." : "");
 	uint8_t bytes[BUCKET_TOKEN_BYTES];
 	char token[2 * BUCKET_TOKEN_BYTES + 1];
-	struct bucket_one begin = {.key = mark, .text = token, .len = sizeof(token) - 1};
 
 	random_bytes(bytes, sizeof(bytes));
 	hex_encode(bytes, sizeof(bytes), token);
-	int n = bucket_mark(place, address, id, &begin, err);
-	int r = n < 0 ? n : bucket_empty(place, address, prefix, err);
+	AUTO_FREE char *mark = mem_printf(
+		"%s@%s%s" BUCKET_REMOVAL "%s", address->key, id ? id : "", id ? "." : "", token);
+	int n = bucket_mark(place, address, id, mark, err);
+	int r = n < 0 ? n : bucket_empty(place, address, prefix, mark, err);
 	if (r < 0)
 		return r;
 	bool is_none = id && !n && !r;
-	r = bucket_unmark(place, address, &begin, err);
+	r = bucket_delete(place, address, mark, err);
 	return r < 0 ? r : is_none ? DATA_NO_VERSION : 0;
 }
 
@@ -973,18 +977,22 @@ static int bucket_begin(const struct bucket_push *push, const char *mark, struct
 {
 	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
 	const struct data_place *place = push->place;
+	AUTO_FREE char *one = mem_printf("%s." BUCKET_REMOVAL, push->put->id);
 	struct bucket_one begin = {.key = mark, .text = "", .len = 0};
 
 	int r = bucket_do(place, push->address, &begin, err);
 	if (r == 0)
 		r = bucket_find(place, push->address, &versions, err);
-	vec_foreach (char *, id, &versions.removals) {
-		if (r < 0 || (**id && !str_eq(*id, push->put->id)))
+	vec_foreach (char *, key, &versions.marks) {
+		const char *name = *key + strlen(push->address->key) + 1;
+		bool is_all = str_starts(name, BUCKET_REMOVAL);
+		if (r < 0 || !(is_all || str_starts(name, one)))
 			continue;
-		const char *path = place->paths.v[push->i], *at = **id ? "@" : "";
+		const char *path = place->paths.v[push->i], *at = is_all ? "" : "@";
+		const char *id = is_all ? "" : push->put->id;
 		r = err_set(err, E_DATA_PLACE,
-			"%s%s%s is being removed, or a removal of it was cut", path, at, *id);
-		err_hint(err, "dlrun data rm %s%s%s -t %s", path, at, *id, place->target->name);
+			"%s%s%s is being removed, or a removal of it was cut", path, at, id);
+		err_hint(err, "dlrun data rm %s%s%s -t %s", path, at, id, place->target->name);
 	}
 	return r;
 }
@@ -996,7 +1004,7 @@ static int bucket_look_for_mark(const struct bucket_push *push, const char *mark
 	const struct data_place *place = push->place;
 
 	int r = bucket_find(place, push->address, versions, err);
-	if (r < 0 || strv_find(&versions->pushes, mark) >= 0)
+	if (r < 0 || strv_find(&versions->marks, mark) >= 0)
 		return r;
 	return err_set(err, E_DATA_PLACE, "%s@%s was removed while it was pushed",
 		place->paths.v[push->i], push->put->id);

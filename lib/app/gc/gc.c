@@ -480,13 +480,17 @@ static int gc_stat_caches(struct gc *gc, struct err *err)
 	return gc_each(gc, gc->session->dirs.cache, drop_stat_cache, &trees, err);
 }
 
-/* `dlrun data push` remembers directories and versions there: all of it can be asked for anew. */
+/* `dlrun data push` remembers directories, versions and the parts of large files that a bucket has
+ * there (.upload: earlier versions of dlrun): all of it can be asked for, or sent, anew. */
 static int gc_drop_data_list(
 	struct gc *gc, const char *path, const char *name, void *ctx UNUSED, struct err *err)
 {
-	return (str_ends(name, ".list") || str_ends(name, ".stat")) && gc_is_old(gc, path)
-		       ? gc_drop(gc, path, &gc->report->files, err)
-		       : 0;
+	static const char *const endings[] = {".list", ".stat", ".upload", ".uploads"};
+
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++)
+		if (str_ends(name, endings[i]) && gc_is_old(gc, path))
+			return gc_drop(gc, path, &gc->report->files, err);
+	return 0;
 }
 
 static int gc_data_lists(struct gc *gc, struct err *err)

@@ -9,8 +9,8 @@
 #	                     by the process that fetches it
 #	KEY/lock             held while it is decided what comes and what goes
 #	runs/POD/N           the tree of the N-th data for that pod: hard links to the files above
-#	runs/POD/state/lock  held by this program, and then by the pod's own. started: it was. A run whose lock is free
-#	                     has ended, and its links go
+#	runs/POD/state/lock  held by this program, and then by the pod's own. fetching: the former has not ended.
+#	                     started: the latter has begun. A run whose lock is free has ended, and its links go
 # So a file that no pod reads has one name, and only such a file is removed to make room.
 TOP, MESSAGE = "/dlrun/s3/s3", "/dev/termination-log"
 SEGMENT, BLOCK, THREADS, PROCESSES, PATIENT, GAP_S, MTIME = 32 << 20, 1 << 20, 16, 4, 12, 3600, 946684800
@@ -44,6 +44,14 @@ def locked(path, how):
     return fd
 
 
+def is_same(fd, path):
+    """Whether that is still the name of the file, which nobody has removed or made anew."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
 def is_version(text):
     return len(text) == 18 and text.startswith("d-") and not text[2:].strip(HEX)
 
@@ -66,8 +74,9 @@ def remove_ended():
 
 
 def remove_run(run):
+    state = run + "/state/"
     try:
-        fd = os.open(run + "/state/lock", os.O_RDWR)
+        fd = os.open(state + "lock", os.O_RDWR)
     except FileNotFoundError:
         # It begins just now, or somebody was killed here.
         if time.time() - os.stat(run).st_mtime > GAP_S:
@@ -76,9 +85,13 @@ def remove_run(run):
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Nobody has it between this program and the pod's own.
-        if os.path.exists(run + "/state/started") or time.time() - os.fstat(fd).st_mtime > GAP_S:
-            os.unlink(run + "/state/lock")
-            shutil.rmtree(run, ignore_errors=True)
+        is_over = os.path.exists(state + "fetching") or os.path.exists(state + "started")
+        if is_same(fd, state + "lock") and (is_over or time.time() - os.fstat(fd).st_mtime > GAP_S):
+            # The same pod may begin anew meanwhile.
+            gone = "%s.%s" % (run, os.urandom(8).hex())
+            os.rename(run, gone)
+            os.unlink(gone + "/state/lock")
+            shutil.rmtree(gone, ignore_errors=True)
     except BlockingIOError:
         pass
     finally:
@@ -344,10 +357,7 @@ class Data:
                 except BlockingIOError:
                     return False
                 # The process that had the lock has made an object of the part.
-                try:
-                    if os.fstat(fd).st_ino != os.stat(part).st_ino:
-                        continue
-                except FileNotFoundError:
+                if not is_same(fd, part):
                     continue
                 self.get(entry, fd, part)
                 os.fchmod(fd, 0o777 if entry.kind == "x" else 0o666)
@@ -562,11 +572,25 @@ class Data:
         raise Failed("%s changes all the time" % self.address)
 
 
+def begin(state):
+    """The lock, which nobody is about to remove."""
+    while True:
+        try:
+            os.makedirs(state, exist_ok=True)
+            fd = locked(state + "/lock", fcntl.LOCK_SH)
+        except FileNotFoundError:
+            continue
+        if is_same(fd, state + "/lock"):
+            os.close(os.open(state + "/fetching", os.O_WRONLY | os.O_CREAT, 0o666))
+            remove(state + "/started")
+            return fd
+        os.close(fd)
+
+
 def main():
     os.umask(0)
     state = "%s/runs/%s/state" % (TOP, POD)
-    os.makedirs(state, exist_ok=True)
-    lock = locked(state + "/lock", fcntl.LOCK_SH)
+    lock = begin(state)
     names = ""
     for i in range(3, len(sys.argv), 3):
         try:
@@ -579,6 +603,7 @@ def main():
         if data.read:
             names += "dlrun: data %s %s\n" % (data.read, data.name)
     os.utime(lock)
+    remove(state + "/fetching")
     return names, 0
 
 

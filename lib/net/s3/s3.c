@@ -8,7 +8,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/s3/s3_impl.h"
-#include "net/stream/field.h"
 
 enum { S3_EMPTY_PAGES_MAX = 100 };
 
@@ -93,23 +92,10 @@ void s3_free(struct s3 *s3)
 }
 
 /* A call of one exchange. */
-static int s3_call_ended(
-	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
+static int s3_call_ended(struct s3_exchange *x, struct http_response *response UNUSED,
+	struct err *error, struct err *err)
 {
-	struct s3_call *call = x->ctx;
-
-	if (response)
-		s3_object_read(response, &call->object);
-	return s3_call_end(call, response ? &call->object : NULL, error, err);
-}
-
-struct s3_call *s3_head(
-	struct s3 *s3, const char *bucket, const char *key, s3_done_fn *done, void *ctx)
-{
-	struct s3_call *call = s3_call_new(s3, bucket, key, done, ctx);
-
-	s3_exchange_start(&call->x, "HEAD", s3_call_ended, call);
-	return call;
+	return s3_call_end(x->ctx, error, err);
 }
 
 static int s3_delete_ended(struct s3_exchange *x, struct http_response *response UNUSED,
@@ -117,7 +103,7 @@ static int s3_delete_ended(struct s3_exchange *x, struct http_response *response
 {
 	if (error->id == E_S3_NOT_FOUND && !strstr(error->message, "NoSuchBucket"))
 		err_clear(error);
-	return s3_call_end(x->ctx, NULL, error, err);
+	return s3_call_end(x->ctx, error, err);
 }
 
 struct s3_call *s3_delete(
@@ -155,7 +141,7 @@ static int s3_list_ended(
 	AUTO_FREE char *token = NULL;
 
 	if (!response)
-		return s3_call_end(call, NULL, error, err);
+		return s3_call_end(call, error, err);
 	size_t before = call->list->n;
 	int r = s3_xml_page(response->body.data, response->body.len, call->list, &token, error);
 	if (r == 0)
@@ -171,7 +157,7 @@ static int s3_list_ended(
 			x->bucket);
 	}
 	if (r < 0 || !token)
-		return s3_call_end(call, NULL, error, err);
+		return s3_call_end(call, error, err);
 	s3_list_start(call, token);
 	return 0;
 }
@@ -263,10 +249,7 @@ static int s3_get_ended(
 	if (response && response->status == 200 &&
 		(call->offset || call->taken > response->bytes_down))
 		err_set(error, E_S3_RESPONSE, "%s does not give parts of objects", x->s3->host);
-	if (response)
-		s3_object_read(response, &call->object);
-	bool is_good = response && !err_is_set(error);
-	return s3_call_end(call, is_good ? &call->object : NULL, error, err);
+	return s3_call_end(call, error, err);
 }
 
 struct s3_call *s3_get(struct s3 *s3, const struct s3_get *get)
@@ -287,37 +270,20 @@ struct s3_call *s3_get(struct s3 *s3, const struct s3_get *get)
  * Puts
  */
 
-static int s3_put_ended(
-	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
-{
-	struct s3_call *call = x->ctx;
-
-	if (response)
-		call->object.etag = mem_strdup(field_find(&response->headers, "etag"));
-	return s3_call_end(call, response ? &call->object : NULL, error, err);
-}
-
 struct s3_call *s3_put(struct s3 *s3, const struct s3_put *put)
 {
 	if (put->size > S3_SINGLE_MAX || put->n_pieces)
 		return s3_upload_start(s3, put);
 	struct s3_call *call = s3_call_new(s3, put->bucket, put->key, put->done, put->ctx);
-	call->object.size = put->size;
 	if (s3_exchange_set_body(&call->x, put, 0, put->size, &call->x.early) == 0 && put->check)
 		put->check(put->ctx, call->x.payload, &call->x.early);
-	s3_exchange_start(&call->x, "PUT", s3_put_ended, call);
+	s3_exchange_start(&call->x, "PUT", s3_call_ended, call);
 	return call;
 }
 
 /*
  * Copies
  */
-
-static int s3_copied(struct s3_exchange *x, struct http_response *response UNUSED,
-	struct err *error, struct err *err)
-{
-	return s3_call_end(x->ctx, NULL, error, err);
-}
 
 struct s3_call *s3_copy(struct s3 *s3, const char *bucket, const char *key, const char *from,
 	s3_done_fn *done, void *ctx)
@@ -326,6 +292,6 @@ struct s3_call *s3_copy(struct s3 *s3, const char *bucket, const char *key, cons
 
 	s3_add_source(&call->x.headers, bucket, from);
 	call->x.checks_body = true;
-	s3_exchange_start(&call->x, "PUT", s3_copied, call);
+	s3_exchange_start(&call->x, "PUT", s3_call_ended, call);
 	return call;
 }

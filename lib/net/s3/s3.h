@@ -57,10 +57,8 @@ AUTO_POINTER(struct s3, s3_free)
 #define AUTO_S3 AUTO(s3_free_auto)
 
 struct s3_call;
-/* object: of head, get and put (its key is NULL), else NULL; borrowed. error is not set: it went
- * well. A negative return ends loop_run. */
-typedef int s3_done_fn(
-	void *ctx, const struct s3_object *object, struct err *error, struct err *err);
+/* error is not set: it went well. A negative return ends loop_run. */
+typedef int s3_done_fn(void *ctx, struct err *error, struct err *err);
 /* Give up; no done. NULL is accepted. */
 void s3_cancel(struct s3_call *call);
 
@@ -71,8 +69,6 @@ struct s3_call *s3_list(struct s3 *s3, const char *bucket, const char *prefix, s
 /* The same of those that have no slash behind the prefix. */
 struct s3_call *s3_list_flat(struct s3 *s3, const char *bucket, const char *prefix, size_t max,
 	struct s3_objects *ret, s3_done_fn *done, void *ctx);
-struct s3_call *s3_head(
-	struct s3 *s3, const char *bucket, const char *key, s3_done_fn *done, void *ctx);
 /* A missing object is no error. */
 struct s3_call *s3_delete(
 	struct s3 *s3, const char *bucket, const char *key, s3_done_fn *done, void *ctx);

@@ -62,7 +62,6 @@ struct s3_call {
 	struct s3 *s3;
 	struct s3_call *next, *prev;
 	struct s3_exchange x;
-	struct s3_object object;
 	s3_done_fn *done;
 	void *ctx;
 	/* of a list */
@@ -83,10 +82,7 @@ struct s3_call *s3_call_new(
 	struct s3 *s3, const char *bucket, const char *key, s3_done_fn *done, void *ctx);
 void s3_call_free(struct s3_call *call);
 /* Ends the call: done, then it is freed. */
-int s3_call_end(
-	struct s3_call *call, const struct s3_object *object, struct err *error, struct err *err);
-/* Size, ETag and time from the headers of a response. */
-void s3_object_read(const struct http_response *response, struct s3_object *ret);
+int s3_call_end(struct s3_call *call, struct err *error, struct err *err);
 
 struct s3_call *s3_upload_start(struct s3 *s3, const struct s3_put *put);
 /* Body and payload of an exchange from a part of what is put. E_IO, E_IO_CHANGED: it ends early. */

@@ -67,12 +67,6 @@ static void s3_upload_free(struct s3_upload *upload)
 	free(upload);
 }
 
-static int s3_upload_end(struct s3_upload *upload, const struct s3_object *object,
-	struct err *error, struct err *err)
-{
-	return s3_call_end(upload->call, object, error, err);
-}
-
 /*
  * The plan
  */
@@ -225,25 +219,16 @@ static int s3_upload_headed(
 	if (response && !is_ours)
 		err_set(error, E_S3_CHANGED, "s3://%s/%s: the parts that were sent are gone",
 			x->bucket, x->key);
-	if (response)
-		s3_object_read(response, &upload->call->object);
-	bool is_good = !err_is_set(error);
-	return s3_upload_end(upload, is_good ? &upload->call->object : NULL, error, err);
+	return s3_call_end(upload->call, error, err);
 }
 
 static int s3_upload_completed(
 	struct s3_exchange *x, struct http_response *response, struct err *error, struct err *err)
 {
 	struct s3_upload *upload = x->ctx;
-	struct s3_object *object = &upload->call->object;
 
-	if (response) {
-		object->size = upload->put.size;
-		object->etag = s3_xml_find(response->body.data, response->body.len, "*/ETag");
-		return s3_upload_end(upload, object, error, err);
-	}
-	if (error->id != E_S3_NOT_FOUND || !strstr(error->message, "NoSuchUpload"))
-		return s3_upload_end(upload, NULL, error, err);
+	if (response || error->id != E_S3_NOT_FOUND || !strstr(error->message, "NoSuchUpload"))
+		return s3_call_end(upload->call, error, err);
 	/* A request whose response was lost may have done it. */
 	strv_done(&x->params);
 	x->body = (struct http_body){0};
@@ -318,7 +303,7 @@ static int s3_upload_part_ended(
 		return 0;
 	}
 	if (err_is_set(error))
-		return s3_upload_end(upload, NULL, error, err);
+		return s3_call_end(upload->call, error, err);
 	part->etag = TAKE(etag);
 	memcpy(part->sha256, x->payload, SHA256_HEX_SIZE);
 	upload->n_open--;
@@ -377,7 +362,7 @@ static int s3_upload_go_on(struct s3_upload *upload, struct err *err)
 
 	if (upload->n_there == upload->parts.n) {
 		if (upload->put.check && upload->put.check(upload->put.ctx, NULL, &error) < 0)
-			return s3_upload_end(upload, NULL, &error, err);
+			return s3_call_end(upload->call, &error, err);
 		s3_upload_complete(upload);
 		return 0;
 	}
@@ -385,7 +370,7 @@ static int s3_upload_go_on(struct s3_upload *upload, struct err *err)
 		if (upload->lanes[i].is_busy)
 			continue;
 		if (s3_upload_part(upload, &upload->lanes[i], upload->next++, &error) < 0)
-			return s3_upload_end(upload, NULL, &error, err);
+			return s3_call_end(upload->call, &error, err);
 		if (!x->timer)
 			x->timer = loop_add_timer(x->s3->loop, clock_ms(), s3_upload_again, upload);
 		break;
@@ -407,7 +392,7 @@ static int s3_upload_begun(
 	if (response && str_empty(upload->id))
 		err_set(error, E_S3_RESPONSE, "%s gave no id of an upload", x->s3->host);
 	if (err_is_set(error))
-		return s3_upload_end(upload, NULL, error, err);
+		return s3_call_end(upload->call, error, err);
 	s3_upload_note(upload);
 	return s3_upload_go_on(upload, err);
 }

@@ -138,8 +138,7 @@ static int s3_slot_on_data(void *ctx, const void *data, size_t len, struct err *
 	return buf_check(&slot->content, "an object in S3", err);
 }
 
-static int s3_slot_on_done(
-	void *ctx, const struct s3_object *object UNUSED, struct err *error, struct err *err UNUSED)
+static int s3_slot_on_done(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct s3_slot *slot = ctx;
 
@@ -260,8 +259,7 @@ static int s3_copy_take(struct s3_copy *copy, const struct s3_object *object, st
 	return r < 0 ? r : 0;
 }
 
-static int s3_copy_listed(
-	void *ctx, const struct s3_object *unused UNUSED, struct err *error, struct err *err UNUSED)
+static int s3_copy_listed(void *ctx, struct err *error, struct err *err UNUSED)
 {
 	struct s3_copy *copy = ctx;
 	int r = err_is_set(error) ? -(int)error->code : 0;

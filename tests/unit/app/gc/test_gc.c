@@ -525,12 +525,18 @@ static void test_lists_of_data(void **state)
 	put("cache/dlrun/data/d-fedcba9876543210.list", "new");
 	put("cache/dlrun/data/0123456789abcdef0123456789abcdef.stat", "old");
 	put("cache/dlrun/data/0123456789abcdef.lock", "");
+	put("cache/dlrun/data/0123456789abcdef.upload", "old");
+	put("cache/dlrun/data/0123456789abcdef.uploads/fedcba9876543210", "old");
+	put("cache/dlrun/data/fedcba9876543210.uploads/0123456789abcdef", "new");
+	make_old("cache/dlrun/data/0123456789abcdef.upload");
+	make_old("cache/dlrun/data/0123456789abcdef.uploads");
 	make_old("cache/dlrun/data/d-0123456789abcdef.list");
 	make_old("cache/dlrun/data/0123456789abcdef0123456789abcdef.stat");
 	make_old("cache/dlrun/data/0123456789abcdef.lock");
 	collect(DAY_MS);
-	assert_int_equal(count_in("cache/dlrun/data"), 2);
+	assert_int_equal(count_in("cache/dlrun/data"), 3);
 	assert_true(exists("cache/dlrun/data/d-fedcba9876543210.list"));
+	assert_true(exists("cache/dlrun/data/fedcba9876543210.uploads/0123456789abcdef"));
 	assert_true(exists("cache/dlrun/data/0123456789abcdef.lock"));
 }
 

@@ -15,9 +15,6 @@ struct s3_fix {
 	/* what the last call ended with */
 	int n_done;
 	struct err error;
-	bool has_object;
-	uint64_t size;
-	char *etag;
 	struct buf data; /* of a get */
 	char *notes;     /* of a put */
 	struct s3_objects objects;
@@ -59,23 +56,17 @@ static inline void s3_fix_stop(struct s3_fix *fix)
 	strv_done(&fix->env);
 	err_done(&fix->error);
 	buf_done(&fix->data);
-	free(fix->etag);
 	free(fix->notes);
 	s3_objects_done(&fix->objects);
 }
 
-static inline int s3_fix_done(
-	void *ctx, const struct s3_object *object, struct err *error, struct err *err)
+static inline int s3_fix_done(void *ctx, struct err *error, struct err *err)
 {
 	struct s3_fix *fix = ctx;
 
 	fix->n_done++;
 	err_clear(&fix->error);
 	err_move(&fix->error, error);
-	fix->has_object = object != NULL;
-	free(fix->etag);
-	fix->etag = object ? mem_strdup(object->etag) : NULL;
-	fix->size = object ? object->size : 0;
 	/* No message has a secret. */
 	if (fix->error.message)
 		assert_null(strstr(fix->error.message, "canary"));

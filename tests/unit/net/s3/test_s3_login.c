@@ -81,10 +81,10 @@ static bool respond_keys(struct fix_conn *conn)
 	return s3_fix_refuse(conn, "400 Bad", "ExpiredToken");
 }
 
-static void assert_head(struct s3_fix *fix, enum err_id id)
+static void assert_call(struct s3_fix *fix, enum err_id id)
 {
 	s3_fix_open(fix);
-	s3_head(fix->s3, "bucket", "k", s3_fix_done, fix);
+	s3_delete(fix->s3, "bucket", "k", s3_fix_done, fix);
 	s3_fix_run(fix, id);
 	s3_free(TAKE(fix->s3));
 }
@@ -98,9 +98,9 @@ static void test_container(void **state)
 	s3_fix_init(&fix, respond_keys);
 	strv_addf(&fix.env, "AWS_CONTAINER_CREDENTIALS_FULL_URI=http://127.0.0.1:%u/container",
 		fix.server->port);
-	assert_head(&fix, E_S3_CREDENTIALS);
+	assert_call(&fix, E_S3_CREDENTIALS);
 	strv_add(&fix.env, "AWS_CONTAINER_AUTHORIZATION_TOKEN=Bearer box");
-	assert_head(&fix, E_NONE);
+	assert_call(&fix, E_NONE);
 	assert_int_equal(atomic_load(&n_keys), 2);
 	s3_fix_stop(&fix);
 }
@@ -130,7 +130,7 @@ static void test_late_renewal(void **state)
 		fix.server->port);
 	s3_fix_open(&fix);
 	for (int i = 1; i <= 2; i++) {
-		s3_head(fix.s3, "bucket", "k", s3_fix_done, &fix);
+		s3_delete(fix.s3, "bucket", "k", s3_fix_done, &fix);
 		s3_fix_run(&fix, E_NONE);
 		assert_int_equal(atomic_load(&n_keys), i);
 	}
@@ -143,7 +143,7 @@ static void test_unsafe_container(void **state)
 
 	s3_fix_init(&fix, respond_keys);
 	strv_add(&fix.env, "AWS_CONTAINER_CREDENTIALS_FULL_URI=http://example.com/keys");
-	assert_head(&fix, E_S3_CONFIG);
+	assert_call(&fix, E_S3_CONFIG);
 	s3_fix_stop(&fix);
 }
 
@@ -155,9 +155,9 @@ static void test_instance(void **state)
 	s3_fix_init(&fix, respond_keys);
 	strv_addf(&fix.env, "AWS_EC2_METADATA_SERVICE_ENDPOINT=http://127.0.0.1:%u/",
 		fix.server->port);
-	assert_head(&fix, E_NONE);
+	assert_call(&fix, E_NONE);
 	strv_add(&fix.env, "AWS_EC2_METADATA_DISABLED=true");
-	assert_head(&fix, E_S3_CREDENTIALS);
+	assert_call(&fix, E_S3_CREDENTIALS);
 	assert_string_equal(fix.error.hint, "aws configure");
 	s3_fix_stop(&fix);
 }
@@ -171,9 +171,9 @@ static void test_web(void **state)
 	strv_addf(&fix.env, "AWS_ENDPOINT_URL_STS=http://127.0.0.1:%u", fix.server->port);
 	strv_addf(&fix.env, "AWS_WEB_IDENTITY_TOKEN_FILE=%s/token", tmp);
 	strv_add(&fix.env, "AWS_ROLE_ARN=arn:aws:iam::1:role/r");
-	assert_head(&fix, E_NONE);
+	assert_call(&fix, E_NONE);
 	write_tmp("token", "other\n");
-	assert_head(&fix, E_S3_CREDENTIALS);
+	assert_call(&fix, E_S3_CREDENTIALS);
 	s3_fix_stop(&fix);
 }
 
@@ -186,9 +186,9 @@ static void test_process(void **state)
 			    "[profile broken]\ncredential_process = false\n");
 	s3_fix_init(&fix, respond_keys);
 	strv_addf(&fix.env, "AWS_CONFIG_FILE=%s/config", tmp);
-	assert_head(&fix, E_NONE);
+	assert_call(&fix, E_NONE);
 	strv_add(&fix.env, "AWS_PROFILE=broken");
-	assert_head(&fix, E_S3_CREDENTIALS);
+	assert_call(&fix, E_S3_CREDENTIALS);
 	assert_non_null(strstr(fix.error.message, "credential_process failed with exit status 1"));
 	s3_fix_stop(&fix);
 }
@@ -201,14 +201,14 @@ static void test_file(void **state)
 		"[default]\naws_access_key_id=GOOD\naws_secret_access_key=canary-s\n");
 	s3_fix_init(&fix, respond_keys);
 	strv_addf(&fix.env, "AWS_SHARED_CREDENTIALS_FILE=%s/credentials", tmp);
-	assert_head(&fix, E_NONE);
+	assert_call(&fix, E_NONE);
 	/* Keys go before a program, as with AWS's tools. */
 	write_tmp("config", "[default]\ncredential_process = false\n");
 	strv_addf(&fix.env, "AWS_CONFIG_FILE=%s/config", tmp);
-	assert_head(&fix, E_NONE);
+	assert_call(&fix, E_NONE);
 	write_tmp("credentials",
 		"[default]\naws_access_key_id=OTHER\naws_secret_access_key=canary-s\n");
-	assert_head(&fix, E_S3_AUTH);
+	assert_call(&fix, E_S3_AUTH);
 	s3_fix_stop(&fix);
 }
 

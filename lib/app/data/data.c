@@ -12,6 +12,7 @@
 #include "app/data/place.h"
 #include "base/loop/task.h"
 #include "base/os/fs.h"
+#include "base/os/os.h"
 #include "base/util/clock.h"
 #include "base/util/enc.h"
 #include "base/util/log.h"
@@ -31,6 +32,7 @@ enum {
 	DATA_REFRESH_MS = 10000,
 	DATA_SAID_MAX = 64 << 10,
 	DATA_SHOWN = 4,
+	DATA_PIPE = 1 << 20, /* a chunk is hashed while the one before it is taken out */
 };
 
 void data_pushed_done(struct data_pushed *pushed)
@@ -371,6 +373,7 @@ static int data_send(
 	int r = fs_pipe(fds, 0, err);
 	if (r < 0)
 		return r;
+	os_pipe_widen(fds[1], DATA_PIPE);
 	sending.fd = fds[1];
 	sending.timer =
 		loop_add_timer(sending.loop, clock_ms() + DATA_TICK_MS, data_tick, &sending);

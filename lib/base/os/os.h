@@ -73,6 +73,8 @@ void os_watch_drain(int fd);
 unsigned os_processors(void);
 /* pipe(2) with both ends close-on-exec. flags: 0 or O_NONBLOCK. 0 or -errno, with fds as before. */
 int os_pipe(int fds[static 2], int flags);
+/* Let a pipe hold size bytes, where the system can and permits it. */
+void os_pipe_widen(int fd, int size);
 /* Mark every open descriptor from low up as close-on-exec; false: not supported here. For a child
  * between fork and exec: async-signal-safe. */
 bool os_cloexec_from(int low);

@@ -466,6 +466,11 @@ int os_pipe(int fds[static 2], int flags)
 	return pipe2(fds, O_CLOEXEC | flags) < 0 ? -errno : 0;
 }
 
+void os_pipe_widen(int fd, int size)
+{
+	fcntl(fd, F_SETPIPE_SZ, size);
+}
+
 bool os_cloexec_from(int low)
 {
 #ifdef SYS_close_range

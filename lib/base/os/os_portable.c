@@ -126,6 +126,10 @@ int os_pipe(int fds[static 2], int flags)
 	return 0;
 }
 
+void os_pipe_widen(int fd UNUSED, int size UNUSED)
+{
+}
+
 bool os_cloexec_from(int low UNUSED)
 {
 	return false;

@@ -640,6 +640,33 @@ static void test_pipe(void **state)
 	close(again);
 }
 
+/* Bytes that a pipe takes without a reader. */
+static size_t pipe_room(int size)
+{
+	static const char bytes[4096];
+	size_t room = 0;
+	int fds[2];
+
+	assert_int_equal(os_pipe(fds, O_NONBLOCK), 0);
+	if (size)
+		os_pipe_widen(fds[1], size);
+	while (write(fds[1], bytes, sizeof(bytes)) == sizeof(bytes))
+		room += sizeof(bytes);
+	assert_int_equal(errno, EAGAIN);
+	close(fds[0]);
+	close(fds[1]);
+	return room;
+}
+
+static void test_pipe_widen(void **state)
+{
+	size_t usual = pipe_room(0), wide = pipe_room(4 * (int)usual);
+
+	/* Not every system can, and a user who has many pipes may not. */
+	assert_true(usual > 0);
+	assert_true(wide == usual || (is_full() && wide == 4 * usual));
+}
+
 static void test_self_path(void **state)
 {
 	char path[4096], tiny[4] = "abc";
@@ -865,6 +892,7 @@ int main(void)
 		cmocka_unit_test(test_cloexec_from),
 		cmocka_unit_test(test_keep_only_fd),
 		cmocka_unit_test(test_pipe),
+		cmocka_unit_test(test_pipe_widen),
 		cmocka_unit_test(test_self_path),
 		cmocka_unit_test(test_nice_and_protected),
 		cmocka_unit_test(test_family),

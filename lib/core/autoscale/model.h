@@ -164,6 +164,7 @@ struct scale_group {
 	struct scale_pairs labels; /* of a new node, as are: */
 	struct scale_taints taints;
 	struct scale_amounts room; /* allocatable, less what daemons take */
+	struct scale_amounts told; /* as its provider says, without daemons; not in snapshots */
 	struct scale_instances instances;
 	/* Not asked before then, wall clock, because of the last failure; 0: it may be asked. */
 	int64_t wait_until_ms;

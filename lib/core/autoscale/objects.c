@@ -908,6 +908,7 @@ static void objects_group_rooms(struct objects *o)
 		if (!group->has_template)
 			continue;
 		group->told = group->room;
+		group->shown_ms = all[g].created_ms;
 		if (!all[g].is_any)
 			objects_take_daemons(o, n_ready, group);
 		for (int r = 0; r < SCALE_RESOURCES_MAX; r++) {

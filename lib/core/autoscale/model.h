@@ -164,6 +164,9 @@ struct scale_group {
 	struct scale_pairs labels; /* of a new node, as are: */
 	struct scale_taints taints;
 	struct scale_amounts room; /* allocatable, less what daemons take */
+	/* As its provider says, without daemons; and when the node was made that shows how much of
+	 * each there is, 0: none does. Not in snapshots. */
+	struct scale_amounts told, shown_ms;
 	struct scale_instances instances;
 	/* Not asked before then, wall clock, because of the last failure; 0: it may be asked. */
 	int64_t wait_until_ms;

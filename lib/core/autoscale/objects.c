@@ -86,11 +86,17 @@ void objects_trim(struct json *item)
 	objects_trim_containers(kube_at(item, "spec.initContainers"));
 }
 
+struct objects_daemon_set {
+	int64_t pods;  /* on nodes that are ready */
+	int32_t shape; /* of one of them */
+};
+
 struct objects {
 	struct scale_model *model;
 	struct podspec podspec;
-	struct map shapes, nodes, gangs; /* numbers from 1 */
-	struct map counted;              /* pods that are there, by the name of their Job or part */
+	struct map shapes, nodes, gangs, daemon_sets; /* numbers from 1 */
+	struct VEC_OF(struct objects_daemon_set) of_daemon_sets;
+	struct map counted; /* pods that are there, by the name of their Job or part */
 	/* names of Workloads, borrowed from their lists, by that of their Job */
 	struct map admitted;
 	size_t first_node;
@@ -438,6 +444,28 @@ static bool objects_has_ended(const struct json *object)
 	return str_eq(phase, "Succeeded") || str_eq(phase, "Failed");
 }
 
+static void objects_count_daemon(
+	struct objects *o, const struct json *object, const struct scale_pod *pod)
+{
+	const struct json *owner = kube_first(object, "metadata.ownerReferences");
+	const char *kube_namespace = kube_str_at(object, "metadata.namespace");
+	const char *name = json_get_str(owner, "name");
+
+	if (!str_eq(json_get_str(owner, "kind"), "DaemonSet") || pod->node < 0 ||
+		!o->model->nodes.v[pod->node].is_ready)
+		return;
+	AUTO_FREE char *key =
+		mem_printf("%s/%s", kube_namespace ? kube_namespace : "", name ? name : "");
+	intptr_t known = (intptr_t)map_get(&o->daemon_sets, key);
+	if (!known) {
+		vec_push(&o->of_daemon_sets);
+		known = (intptr_t)o->of_daemon_sets.n;
+		map_put(&o->daemon_sets, key, (void *)known);
+	}
+	o->of_daemon_sets.v[known - 1].pods++;
+	o->of_daemon_sets.v[known - 1].shape = pod->shape;
+}
+
 /* Pods that a Job, or a part of a JobSet, has already. */
 static void objects_count_pod(struct objects *o, const struct json *object)
 {
@@ -490,6 +518,7 @@ static void objects_pod(struct objects *o, const struct json *object)
 	pod.shape =
 		objects_shape_of(o, json_get(object, "metadata"), json_get(object, "spec"), NULL);
 	*vec_push(&o->model->pods) = pod;
+	objects_count_daemon(o, object, &pod);
 }
 
 /* Marks are known when all pods that have anti-affinity have been read. */
@@ -770,7 +799,7 @@ static void objects_copy(const struct scale_node *node, struct scale_group *grou
 			scale_taints_add(&group->taints, taint->key, taint->value, taint->effect);
 }
 
-/* The room that the smallest node leaves, and no label that is not that of each node. */
+/* No label that is not that of each node. */
 static void objects_compare(const struct scale_node *node, struct scale_group *group)
 {
 	size_t kept = 0;
@@ -786,11 +815,83 @@ static void objects_compare(const struct scale_node *node, struct scale_group *g
 	group->labels.n = kept;
 }
 
-/* A group of which nothing is known is like its nodes, less what daemons take there. */
+/* A group of which nothing is known is like its nodes. */
 static void objects_templates(struct objects *o)
 {
-	AUTO_FREE struct scale_amounts *taken = mem_alloc(o->model->nodes.n + 1, sizeof(*taken));
 	AUTO_FREE bool *is_copied = mem_alloc(o->model->groups.n + 1, sizeof(*is_copied));
+
+	vec_foreach (const struct scale_node, node, &o->model->nodes) {
+		if (node->group < 0 || !node->is_ready)
+			continue;
+		struct scale_group *group = &o->model->groups.v[node->group];
+		if (is_copied[node->group])
+			objects_compare(node, group);
+		else if (!group->has_template)
+			objects_copy(node, group);
+		else
+			continue;
+		is_copied[node->group] = true;
+	}
+}
+
+static int64_t objects_less(int64_t room, int64_t taken)
+{
+	return room > taken ? room - taken : 0;
+}
+
+/* The room that the newest node of a group leaves, the least of those that are as new: an older one
+ * may have lost a device, or be of a time before a change. */
+struct objects_seen {
+	struct scale_amounts room, created_ms; /* of that node; 0: none shows the resource */
+	bool is_any;
+};
+
+static void objects_see(const struct scale_model *model, const struct scale_node *node,
+	const struct scale_amounts *taken, struct objects_seen *seen)
+{
+	bool is_young =
+		node->created_ms && model->now_ms - node->created_ms <= model->limits.boot_ms;
+	int64_t created_ms = node->created_ms > 0 ? node->created_ms : 1;
+
+	/* Not only when it is ready, lest the next one is bought meanwhile. */
+	if (node->has_no_instance || (!node->is_ready && !is_young))
+		return;
+	for (int r = 0; r < SCALE_RESOURCES_MAX; r++) {
+		int64_t room = objects_less(node->room.of[r], taken->of[r]);
+		/* Devices are registered after their node. */
+		if ((is_young && !node->room.of[r]) || created_ms < seen->created_ms.of[r] ||
+			(created_ms == seen->created_ms.of[r] && room >= seen->room.of[r]))
+			continue;
+		seen->room.of[r] = room;
+		seen->created_ms.of[r] = created_ms;
+		seen->is_any = true;
+	}
+}
+
+/* DaemonSets that run on each node of the cluster will run on the first of a group, too. */
+static void objects_take_daemons(
+	const struct objects *o, int64_t n_ready, struct scale_group *group)
+{
+	const struct scale_machine machine = {.labels = &group->labels, .taints = &group->taints};
+
+	vec_foreach (const struct objects_daemon_set, set, &o->of_daemon_sets) {
+		struct scale_shape shape = o->model->shapes.v[set->shape];
+		shape.affinity = (struct scale_terms){0}; /* it names the node */
+		if (set->pods < n_ready || !scale_allows(&shape, &machine, NULL))
+			continue;
+		for (int r = 0; r < SCALE_RESOURCES_MAX; r++)
+			group->room.of[r] = objects_less(group->room.of[r], shape.request.of[r]);
+	}
+}
+
+/* A template may say more than its machines have, and knows no daemons: what nodes leave counts
+ * where that is less, or the template says nothing. Else a pod that does not fit on a machine that
+ * was bought for it would have the next one bought, and the next. */
+static void objects_group_rooms(struct objects *o)
+{
+	AUTO_FREE struct scale_amounts *taken = mem_alloc(o->model->nodes.n + 1, sizeof(*taken));
+	AUTO_FREE struct objects_seen *all = mem_alloc(o->model->groups.n + 1, sizeof(*all));
+	int64_t n_ready = 0;
 
 	vec_foreach (const struct scale_pod, pod, &o->model->pods)
 		for (int r = 0; pod->node >= 0 && pod->is_daemon && r < SCALE_RESOURCES_MAX; r++)
@@ -798,21 +899,22 @@ static void objects_templates(struct objects *o)
 				o->model->shapes.v[pod->shape].request.of[r]);
 	for (size_t i = 0; i < o->model->nodes.n; i++) {
 		const struct scale_node *node = &o->model->nodes.v[i];
-		if (node->group < 0 || !node->is_ready ||
-			(o->model->groups.v[node->group].has_template && !is_copied[node->group]))
+		n_ready += node->is_ready;
+		if (node->group >= 0)
+			objects_see(o->model, node, &taken[i], &all[node->group]);
+	}
+	for (size_t g = 0; g < o->model->groups.n; g++) {
+		struct scale_group *group = &o->model->groups.v[g];
+		if (!group->has_template)
 			continue;
-		struct scale_group *group = &o->model->groups.v[node->group];
-		bool is_first = !is_copied[node->group];
-		is_copied[node->group] = true;
-		if (is_first)
-			objects_copy(node, group);
-		else
-			objects_compare(node, group);
+		group->told = group->room;
+		group->shown_ms = all[g].created_ms;
+		if (!all[g].is_any)
+			objects_take_daemons(o, n_ready, group);
 		for (int r = 0; r < SCALE_RESOURCES_MAX; r++) {
-			int64_t room = node->room.of[r] - taken[i].of[r];
-			room = room < 0 ? 0 : room;
-			if (is_first || room < group->room.of[r])
-				group->room.of[r] = room;
+			if (all[g].created_ms.of[r] &&
+				(!group->room.of[r] || all[g].room.of[r] < group->room.of[r]))
+				group->room.of[r] = all[g].room.of[r];
 		}
 	}
 }
@@ -845,6 +947,7 @@ void objects_read(const struct json *const lists[OBJECTS_KINDS], struct scale_mo
 	objects_rooms(&o, lists[OBJECTS_NODES]);
 	objects_idle(&o);
 	objects_templates(&o);
+	objects_group_rooms(&o);
 	objects_drop_single_gangs(&o);
 	podspec_done(&o.podspec);
 	map_done(&o.admitted);
@@ -852,4 +955,6 @@ void objects_read(const struct json *const lists[OBJECTS_KINDS], struct scale_mo
 	map_done(&o.nodes);
 	map_done(&o.gangs);
 	map_done(&o.counted);
+	map_done(&o.daemon_sets);
+	vec_done(&o.of_daemon_sets);
 }

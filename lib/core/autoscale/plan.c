@@ -59,6 +59,10 @@ static char *plan_why_not(const struct scale_packing *k, const struct scale_lot 
 	case SCALE_DENIED_FIT:
 		scale_fits(model, &model->shapes.v[lot->shape], &group->labels, &group->taints,
 			&group->room, &why);
+		if (why && scale_fits(model, &model->shapes.v[lot->shape], &group->labels,
+				   &group->taints, &group->told, NULL))
+			REPLACE(why,
+				mem_printf("%s: its nodes leave less than its template says", why));
 		return why ? why : mem_strdup("its machines do not fit");
 	case SCALE_DENIED_GPU:
 		return mem_strdup("its machines have GPUs, which are not asked for");

@@ -8,6 +8,7 @@
 #include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/autoscale/fit.h"
 #include "core/autoscale/snapshot.h"
 
 /* Waits until a failure is forgotten, and until a grow is dropped that is not repeated, or not to
@@ -18,6 +19,9 @@ enum { MINUTE_MS = 60 * 1000, FORGET_MS = 24 * 60 * MINUTE_MS, STATE_REPEAT_MS =
 enum { STATE_AWAY_MS = 10 * MINUTE_MS, STATE_SIZE_MAX = 512 << 10 };
 /* A machine that is not listed for so long is gone. */
 enum { STATE_UNLISTED_MS = 5 * MINUTE_MS };
+/* Until a machine is bought again for pods for which the last one was too small: it may have been
+ * the fault of that one. */
+enum { STATE_ROOM_MS = 20 * MINUTE_MS, STATE_TIMES_MAX = 100 };
 /* So much the clocks of a provider and of the cluster may differ. */
 enum { STATE_CLOCKS_MS = MINUTE_MS };
 
@@ -33,8 +37,17 @@ static const struct {
 	[SCALE_FAILED_OTHER] = {MINUTE_MS, 30 * MINUTE_MS},
 };
 
+static void state_drop_rooms(struct scale_state_group *group)
+{
+	vec_foreach (struct scale_state_room, room, &group->rooms)
+		free(room->resource);
+	vec_done(&group->rooms);
+	group->shown_ms = group->disappointments = 0;
+}
+
 static void scale_state_group_done(struct scale_state_group *group)
 {
+	state_drop_rooms(group);
 	free(group->id);
 	free(group->text);
 	free(group->token);
@@ -90,6 +103,20 @@ static void state_read_machines(const struct json *json, const char *key, struct
 			state_add_machine(state, group, json_str(m), str_eq(key, "joined"));
 }
 
+static void state_read_rooms(const struct json *json, struct scale_state_group *group)
+{
+	for (const struct json *m = json_first(json_get(json, "rooms"));
+		m && group->rooms.n < SCALE_RESOURCES_MAX; m = json_next(m))
+		if (json_key(m) && json_kind(m) == JSON_OBJECT)
+			*vec_push(&group->rooms) =
+				(struct scale_state_room){.resource = mem_strdup(json_key(m)),
+					.told = json_get_int(m, "told", -1),
+					.room = json_get_int(m, "room", 0),
+					.made_ms = state_time(m, "made")};
+	group->shown_ms = state_time(json, "shown");
+	group->disappointments = json_get_int(json, "disappointments", 0);
+}
+
 static void state_read_group(const struct json *json, struct scale_state *state)
 {
 	const struct json *grow = json_get(json, "grow");
@@ -109,6 +136,7 @@ static void state_read_group(const struct json *json, struct scale_state *state)
 	group->is_cut = group->is_cut || json_get_bool(json, "cut", false);
 	group->missing_ms = state_time(json, "missing");
 	group->unlisted_ms = state_time(json, "unlisted");
+	state_read_rooms(json, group);
 	group->failed_due_ms = state_time(json_get(json, "failed_grow"), "due");
 	group->failed_until_ms = state_time(json_get(json, "failed_grow"), "until");
 	if (!json_get_str(grow, "token"))
@@ -170,6 +198,26 @@ static void state_set_machines(
 		json_free(list);
 }
 
+/* Not each turn another text. */
+static int64_t state_minute(int64_t wall_ms)
+{
+	return wall_ms - wall_ms % MINUTE_MS;
+}
+
+static void state_set_rooms(struct json *json, const struct scale_state_group *group)
+{
+	vec_foreach (const struct scale_state_room, room, &group->rooms) {
+		struct json *one = json_sub(json_sub(json, "rooms"), room->resource);
+		json_set_int(one, "told", room->told);
+		json_set_int(one, "room", room->room);
+		state_set_time(one, "made", room->made_ms);
+	}
+	if (!group->rooms.n)
+		return;
+	state_set_time(json, "shown", state_minute(group->shown_ms));
+	json_set_int(json, "disappointments", group->disappointments);
+}
+
 struct json *scale_state_write(const struct scale_state *state)
 {
 	struct json *json = json_object(), *groups = json_object();
@@ -189,6 +237,7 @@ struct json *scale_state_write(const struct scale_state *state)
 			json_set_bool(one, "cut", true);
 		state_set_time(one, "missing", group->missing_ms);
 		state_set_time(one, "unlisted", group->unlisted_ms);
+		state_set_rooms(one, group);
 		if (group->failed_due_ms) {
 			struct json *failed = json_sub(one, "failed_grow");
 			state_set_time(failed, "due", group->failed_due_ms);
@@ -207,9 +256,8 @@ struct json *scale_state_write(const struct scale_state *state)
 		json_set_bool(grow, "answered", group->is_answered);
 	}
 	json_set_int(json, "version", 1);
-	/* Not each turn another text. */
 	if (state->groups.n)
-		state_set_time(json, "looked", state->looked_ms - state->looked_ms % MINUTE_MS);
+		state_set_time(json, "looked", state_minute(state->looked_ms));
 	json_set(json, "groups", groups);
 	return json;
 }
@@ -361,7 +409,7 @@ static bool state_is_old(const struct scale_state_group *group, int64_t now_ms)
 	int64_t last_ms =
 		group->wait_until_ms > group->asked_ms ? group->wait_until_ms : group->asked_ms;
 
-	if (group->is_awaited)
+	if (group->is_awaited || group->rooms.n)
 		return false;
 	if (group->missing_ms && group->machines.n && now_ms - group->missing_ms <= FORGET_MS)
 		return false;
@@ -511,6 +559,78 @@ static void state_look_at_all(
 	map_done(&seen.nodes);
 }
 
+static void state_note_room(struct scale_state_group *group, const struct scale_model *model,
+	const struct scale_group *of, int resource)
+{
+	const char *name = model->resources[resource];
+	size_t at = 0;
+
+	while (at < group->rooms.n && !str_eq(group->rooms.v[at].resource, name))
+		at++;
+	if (at == group->rooms.n && of->room.of[resource] >= of->told.of[resource])
+		return;
+	if (at == group->rooms.n)
+		vec_push(&group->rooms)->resource = mem_strdup(name);
+	struct scale_state_room *room = &group->rooms.v[at];
+	if (of->shown_ms.of[resource] < room->made_ms && of->told.of[resource] == room->told)
+		return;
+	room->told = of->told.of[resource];
+	room->room = of->room.of[resource];
+	room->made_ms = of->shown_ms.of[resource];
+}
+
+static int64_t state_room_wait_ms(const struct scale_state_group *group)
+{
+	int64_t n = group->disappointments;
+
+	n = n < 1 ? 1 : n < STATE_TIMES_MAX ? n : STATE_TIMES_MAX;
+	return backoff_ms((unsigned)n, STATE_ROOM_MS, FORGET_MS);
+}
+
+/* Whether what is remembered of its rooms counts. */
+static bool state_is_disappointed(const struct scale_state_group *group, int64_t now_ms)
+{
+	return group->rooms.n && now_ms - group->shown_ms <= state_room_wait_ms(group);
+}
+
+/* Whether a pod waits that only a machine as the template says would hold. */
+static bool state_is_missed(
+	const struct scale_model *model, const bool *is_waiting, const struct scale_group *group)
+{
+	for (size_t i = 0; i < model->shapes.n; i++)
+		if (is_waiting[i] && scale_holds(model, &model->shapes.v[i], &group->told, NULL) &&
+			!scale_holds(model, &model->shapes.v[i], &group->room, NULL))
+			return true;
+	return false;
+}
+
+static void state_note_rooms(struct scale_state *state, const struct scale_model *model)
+{
+	AUTO_FREE bool *is_waiting = mem_alloc(model->shapes.n + 1, sizeof(*is_waiting));
+
+	vec_foreach (struct scale_state_group, group, &state->groups) {
+		if (group->shown_ms > model->now_ms)
+			group->shown_ms = model->now_ms; /* a clock that stepped back */
+		if (model->now_ms - group->shown_ms > state_room_wait_ms(group) + FORGET_MS)
+			state_drop_rooms(group);
+	}
+	vec_foreach (const struct scale_pod, pod, &model->pods)
+		is_waiting[pod->shape] =
+			is_waiting[pod->shape] || (pod->node < 0 && !pod->is_daemon);
+	vec_foreach (const struct scale_group, of, &model->groups) {
+		if (!of->shown_ms.of[SCALE_CPU] || !state_is_missed(model, is_waiting, of))
+			continue;
+		struct scale_state_group *group = state_group(state, of->id);
+		if (!state_is_disappointed(group, model->now_ms) &&
+			group->disappointments < STATE_TIMES_MAX)
+			group->disappointments++;
+		group->shown_ms = model->now_ms;
+		for (int r = 0; r < SCALE_RESOURCES_MAX; r++)
+			if (of->shown_ms.of[r])
+				state_note_room(group, model, of, r);
+	}
+}
+
 void scale_state_settle(
 	struct scale_state *state, const struct scale_model *model, int64_t every_ms)
 {
@@ -518,6 +638,7 @@ void scale_state_settle(
 	size_t kept = 0;
 
 	state_look_at_all(state, model, every_ms);
+	state_note_rooms(state, model);
 	vec_foreach (const struct scale_node, node, &model->nodes)
 		if (node->group >= 0 && !node->has_no_instance)
 			nodes[node->group]++;
@@ -548,6 +669,22 @@ static void state_apply_machines(const struct scale_state_group *known, struct s
 	map_done(&awaited);
 }
 
+static void state_apply_rooms(const struct scale_state_group *known,
+	const struct scale_model *model, struct scale_group *group)
+{
+	if (!state_is_disappointed(known, model->now_ms))
+		return;
+	vec_foreach (const struct scale_state_room, room, &known->rooms)
+		for (int r = 0; r < SCALE_RESOURCES_MAX; r++) {
+			int64_t shown_ms = group->shown_ms.of[r];
+			if (str_eq(model->resources[r], room->resource) &&
+				(!shown_ms || shown_ms < room->made_ms) &&
+				group->told.of[r] == room->told && room->room >= 0 &&
+				room->room < group->room.of[r])
+				group->room.of[r] = room->room;
+		}
+}
+
 /* Once, though it is applied more than once in a turn. */
 static void state_tell_cut(const struct scale_state_group *group, struct strv *remarks)
 {
@@ -564,6 +701,8 @@ void scale_state_apply(const struct scale_state *state, struct scale_model *mode
 	vec_foreach (struct scale_group, group, &model->groups) {
 		const struct scale_state_group *known = scale_state_find(state, group->id);
 		state_apply_machines(known, group);
+		if (known)
+			state_apply_rooms(known, model, group);
 		if (known && known->is_cut)
 			state_tell_cut(known, &model->remarks);
 		if (!known || known->wait_until_ms <= model->now_ms)

@@ -16,6 +16,8 @@
  *	    "cut": true where there was no space for some of them,
  *	    "missing": TIME since when the group is not there,
  *	    "unlisted": TIME since when one of the awaited is not,
+ *	    "rooms": {"cpu": {"told": 3920, "room": 3770, "made": TIME}, …},
+ *	    "shown": TIME, "disappointments": 1,
  *	    "failed_grow": {"due": TIME, "until": TIME (more may come of it)}}}}
  */
 #ifndef DLRUN_CORE_AUTOSCALE_STATE_H
@@ -36,6 +38,13 @@ enum { STATE_TEXT_MAX = 160, STATE_TOKEN_SIZE = 33, STATE_GROUPS_MAX = 5000 };
 struct scale_state_machine {
 	char *id;
 	bool was_node; /* or may have been, while nobody looked */
+};
+/* A node left so much of a resource; in the units of amounts. */
+struct scale_state_room {
+	char *resource;
+	int64_t told; /* as its template said */
+	int64_t room;
+	int64_t made_ms; /* the node */
 };
 struct scale_state_group {
 	char *id;
@@ -70,6 +79,12 @@ struct scale_state_group {
 	 * not listed once may only have been overlooked. 0: it does. */
 	int64_t missing_ms, unlisted_ms;
 	bool is_awaited; /* one of them is to come; set by scale_state_settle */
+	/* Of the newest node, if a pod waited that the template would have held: else a machine
+	 * would be bought for it each time that the last one has been given back. */
+	struct scale_state_rooms VEC_OF(struct scale_state_room) rooms;
+	int64_t shown_ms; /* when that was last so */
+	/* How often in a row: the times until such a machine is bought again grow with it. */
+	int64_t disappointments;
 };
 /* By id. */
 struct scale_state {
@@ -108,11 +123,12 @@ void scale_state_fail(struct scale_state *state, const char *id, enum scale_fail
 /* Machines that are nodes are noted. Grows whose machines are nodes are over, and the failures
  * before them; those whose machines are none after limits.boot_ms have failed. A grow that was not
  * answered and is not asked for again is dropped, as is one whose group has been shrunk. Failures
- * are forgotten a day after their wait. every_ms: from turn to turn. */
+ * and rooms are forgotten a day after their wait. every_ms: from turn to turn. */
 void scale_state_settle(
 	struct scale_state *state, const struct scale_model *model, int64_t every_ms);
 /* Sets wait_until, failure and failure_text of the model's groups, and is_awaited of their
- * machines; adds a remark where there was no space for some of them. */
+ * machines; adds a remark where there was no space for some of them. Groups have no more room than
+ * is remembered of a newer node than is there, as long as their template says the same. */
 void scale_state_apply(const struct scale_state *state, struct scale_model *model);
 
 /* The wait after so many failures of that class in a row, at least 1. That of SCALE_FAILED_THROTTLE

@@ -342,6 +342,116 @@ static void test_a_group_is_like_its_nodes(void **state UNUSED)
 	assert_int_equal(group->taints.n, 1);
 }
 
+/* Of a group: NODE with its creation, readiness and room; OTHER is of none. */
+#define READY(STATUS) "'conditions': [{'type': 'Ready', 'status': '" STATUS "'}]"
+#define OLD           "'creationTimestamp': '2026-11-27T03:00:00Z'"
+#define YOUNG         "'creationTimestamp': '2026-11-27T04:50:00Z'"
+#define NODE(ID, CREATED, STATUS, ROOM)                                                            \
+	"{'metadata': {'name': '" ID "', " CREATED "}, 'spec': {'providerID': 'x://" ID            \
+	"'}, 'status': {'allocatable': {'pods': 50, 'memory': '9Gi', " ROOM                        \
+	"}, " READY(STATUS) "}}"
+#define DAEMON(KIND, NAME, NODE, CPU, MORE)                                                        \
+	"{'metadata': {'namespace': 'n', 'name': '" NAME "-" NODE                                  \
+	"', 'ownerReferences': [{'kind': '" KIND "', 'name': '" NAME                               \
+	"'}]}, 'spec': {'nodeName': '" NODE "', " MORE                                             \
+	"'containers': [{'resources': {'requests': {'cpu': '" CPU "'}}}]}}"
+#define GROUP_OF_GPUS                                                                              \
+	"'groups': [{'id': 'g', 'provider': 'p', 'min': 0, 'max': 9, 'desired': 2, 'instances':"   \
+	" [{'id': 'i-1', 'state': 'running'}, {'id': 'i-2', 'state': 'running'}], 'template':"     \
+	" {'labels': {'pool': 'gpu'}, 'room': {'cpu': '3920m', 'memory': '8Gi', 'pods': 58,"       \
+	" 'nvidia.com/gpu': 1}}}]"
+
+static void test_a_template_that_says_too_much(void **state UNUSED)
+{
+	static const struct {
+		const char *nodes, *pods;
+		int64_t cpu, gpus, disk;
+	} cases[] = {
+		{"", "", 3920, 1, 0},
+		{NODE("i-1", OLD, "True", "'cpu': '3920m', 'nvidia.com/gpu': 1"),
+			DAEMON("DaemonSet", "cni", "i-1", "50m", "") ", " DAEMON(
+				"Node", "proxy", "i-1", "100m", ""),
+			3770, 1, 0},
+		/* A machine may be of the larger of several types; of the disk only it knows. */
+		{NODE("i-1", OLD, "True",
+			 "'cpu': 8, 'nvidia.com/gpu': 2, 'ephemeral-storage': '1k'"),
+			"", 3920, 1, 1000},
+		{NODE("i-1", OLD, "True", "'cpu': 1, 'nvidia.com/gpu': 0") ", " NODE(
+			 "i-2", YOUNG, "True", "'cpu': 3, 'nvidia.com/gpu': 1"),
+			"", 3000, 1, 0},
+		/* Its devices are not registered yet, or never will be. */
+		{NODE("i-1", YOUNG, "True", "'cpu': 3"), "", 3000, 1, 0},
+		{NODE("i-1", OLD, "True", "'cpu': 3"), "", 3000, 0, 0},
+		{NODE("i-1", OLD, "True", "'cpu': 2, 'nvidia.com/gpu': 1") ", " NODE(
+			 "i-2", YOUNG, "True", "'cpu': 3"),
+			"", 3000, 1, 0},
+		/* Before it is ready; one that is no more says nothing. */
+		{NODE("i-1", YOUNG, "False", "'cpu': 3"), "", 3000, 1, 0},
+		{NODE("i-1", OLD, "Unknown", "'cpu': 3"), "", 3920, 1, 0},
+		/* No nodes of its own: DaemonSets that every other node runs. */
+		{NODE("a", OLD, "True", "'cpu': 4") ", " NODE(
+			 "b", OLD, "True", "'cpu': 4") ", " NODE("c", OLD, "False", "'cpu': 4"),
+			DAEMON("DaemonSet", "cni", "a", "50m", "") ", " DAEMON(
+				"DaemonSet", "cni", "b", "50m", "") ", " DAEMON("DaemonSet", "some",
+				"a", "1", "") ", " DAEMON("DaemonSet", "else", "a", "1",
+				"'nodeSelector': {'pool': 'x'},") ", " DAEMON("DaemonSet", "else",
+				"b", "1", "'nodeSelector': {'pool': 'x'},"),
+			3870, 1, 0},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_FREE char *text =
+			mem_printf("{" GROUP_OF_GPUS ", 'nodes': [%s], 'pods': [%s]}",
+				cases[i].nodes, cases[i].pods);
+		read_objects(text, &model);
+		const struct scale_group *group = model.groups.v;
+		assert_int_equal(group->room.of[SCALE_CPU], cases[i].cpu);
+		assert_int_equal(group->room.of[SCALE_MEMORY], 8 * GIB);
+		assert_int_equal(of(&model, &group->room, "nvidia.com/gpu"), cases[i].gpus);
+		assert_int_equal(group->room.of[SCALE_DISK], cases[i].disk);
+		assert_int_equal(group->labels.n, 1);
+	}
+}
+
+/* A pod that does not fit on a machine that was bought for it gets no further one. */
+static void test_a_pod_that_fits_only_the_template(void **state UNUSED)
+{
+#define BIG                                                                                        \
+	"{'metadata': {'namespace': 'n', 'name': 'big'}, 'spec': {'containers': [{'resources':"    \
+	" {'requests': {'cpu': '3800m', 'nvidia.com/gpu': 1}}}]}}"
+	static const struct {
+		const char *node;
+		size_t actions, helped;
+	} turns[] = {
+		{"", 1, 1},
+		/* It has registered, and is not ready. */
+		{NODE("i-1", YOUNG, "False", "'cpu': '3920m'"), 0, 0},
+		{NODE("i-1", YOUNG, "True", "'cpu': '3920m'"), 0, 0},
+		{NODE("i-1", OLD, "True", "'cpu': '3920m', 'nvidia.com/gpu': 1"), 0, 0},
+		/* Without its GPU it is waited for, and then never bought again. */
+		{NODE("i-1", YOUNG, "True", "'cpu': 5"), 0, 1},
+		{NODE("i-1", OLD, "True", "'cpu': 5"), 0, 0},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(turns); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_SCALE_PLAN struct scale_plan plan = {0};
+		AUTO_FREE char *text = mem_printf(
+			"{'groups': [{'id': 'g', 'provider': 'p', 'min': 0,"
+			" 'max': 9, 'desired': %d, 'instances': [%s], 'template': {'room': {'cpu':"
+			" '3920m', 'memory': '8Gi', 'nvidia.com/gpu': 1}}}], 'nodes': [%s], 'pods':"
+			" [" BIG "%s]}",
+			i ? 1 : 0, i ? "{'id': 'i-1', 'state': 'running'}" : "", turns[i].node,
+			i ? ", " DAEMON("DaemonSet", "cni", "i-1", "150m", "") : "");
+		read_objects(text, &model);
+		scale_plan_make(&model, &plan);
+		assert_int_equal(plan.actions.n, turns[i].actions);
+		assert_int_equal(plan.helped, turns[i].helped);
+		assert_int_equal(plan.reasons.n, !turns[i].helped);
+	}
+}
+
 /* What pods ask for has its space, however much nodes offer. */
 static void test_nodes_with_many_resources(void **state UNUSED)
 {
@@ -554,6 +664,8 @@ int main(void)
 		cmocka_unit_test(test_ids_of_nodes),
 		cmocka_unit_test(test_a_node_without_provider_id),
 		cmocka_unit_test(test_a_group_is_like_its_nodes),
+		cmocka_unit_test(test_a_template_that_says_too_much),
+		cmocka_unit_test(test_a_pod_that_fits_only_the_template),
 		cmocka_unit_test(test_nodes_with_many_resources),
 		cmocka_unit_test(test_gangs_of_dlrun),
 		cmocka_unit_test(test_jobsets),

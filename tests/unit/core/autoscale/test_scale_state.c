@@ -473,6 +473,77 @@ static void test_too_many_machines(void **state UNUSED)
 	look(&s, &model, 1, "i-2 ");
 }
 
+/* A model with one group, whose machines have 3920m CPU as its template says, and a pod that asks for
+ * 3800m. room: what a node of it leaves; 0: there is none. */
+static void model_of_template(int64_t told, int64_t room, struct scale_model *model)
+{
+	model_with("gpu-a", room ? 1 : 0, model);
+	struct scale_group *group = model->groups.v;
+	group->has_template = true;
+	group->told.of[SCALE_PODS] = group->room.of[SCALE_PODS] = 110;
+	group->told.of[SCALE_CPU] = told;
+	group->room.of[SCALE_CPU] = room ? room : told;
+	group->shown_ms.of[SCALE_CPU] = room ? NOW - MINUTE : 0;
+	struct scale_shape *shape = vec_push(&model->shapes);
+	shape->name = mem_strdup("big");
+	shape->request.of[SCALE_PODS] = 1;
+	shape->request.of[SCALE_CPU] = 3800;
+	*vec_push(&model->pods) =
+		(struct scale_pod){.name = mem_strdup("n/big"), .count = 1, .node = -1, .gang = -1};
+}
+
+/* What a node has left is remembered when it has gone, for a time that doubles, or until the template
+ * says something else or a newer node is there. */
+static void test_rooms_of_nodes_that_have_gone(void **state UNUSED)
+{
+	static const struct {
+		int64_t later_ms, told, node, made_ms, room;
+	} cases[] = {
+		{0, 3920, 0, 0, 3770},
+		{20 * MINUTE - 1, 3920, 0, 0, 3770},
+		{20 * MINUTE + 1, 3920, 0, 0, 3920},
+		{0, 4000, 0, 0, 4000},
+		{0, 3920, 3900, NOW - 2 * MINUTE, 3770},
+		{0, 3920, 3900, NOW, 3900},
+	};
+	AUTO_SCALE_STATE struct scale_state s = {0}, again = {0};
+	AUTO_SCALE_MODEL struct scale_model small, there, gone;
+
+	/* Enough for all that wait. */
+	model_of_template(3920, 3850, &there);
+	scale_state_settle(&s, &there, EVERY);
+	assert_int_equal(s.groups.n, 0);
+	model_of_template(3920, 3770, &small);
+	scale_state_settle(&s, &small, EVERY);
+	AUTO_FREE char *text = written(&s);
+	read_text(text, &again);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		model_of_template(cases[i].told, cases[i].node, &model);
+		model.groups.v[0].shown_ms.of[SCALE_CPU] = cases[i].made_ms;
+		model.now_ms += cases[i].later_ms;
+		for (int k = 0; k < 2; k++)
+			scale_state_apply(&again, &model);
+		assert_int_equal(model.groups.v[0].room.of[SCALE_CPU], cases[i].room);
+		assert_int_equal(model.groups.v[0].room.of[SCALE_PODS], 110);
+	}
+	/* A turn with the same machine is of the same row; the next machine is one more. */
+	small.now_ms += 10 * MINUTE;
+	scale_state_settle(&again, &small, EVERY);
+	assert_int_equal(again.groups.v[0].disappointments, 1);
+	small.now_ms += 40 * MINUTE;
+	scale_state_settle(&again, &small, EVERY);
+	assert_int_equal(again.groups.v[0].disappointments, 2);
+	model_of_template(3920, 0, &gone);
+	gone.now_ms = small.now_ms + 39 * MINUTE;
+	scale_state_settle(&again, &gone, EVERY);
+	scale_state_apply(&again, &gone);
+	assert_int_equal(gone.groups.v[0].room.of[SCALE_CPU], 3770);
+	gone.now_ms += INT64_C(25) * 60 * MINUTE;
+	scale_state_settle(&again, &gone, EVERY);
+	assert_int_equal(again.groups.n, 0);
+}
+
 static void test_read_and_written(void **state UNUSED)
 {
 	static const char text[] =
@@ -544,6 +615,7 @@ int main(void)
 		cmocka_unit_test(test_a_group_that_comes_back),
 		cmocka_unit_test(test_many_machines),
 		cmocka_unit_test(test_too_many_machines),
+		cmocka_unit_test(test_rooms_of_nodes_that_have_gone),
 		cmocka_unit_test(test_read_and_written),
 		cmocka_unit_test(test_what_is_no_state),
 		cmocka_unit_test(test_long_texts),

@@ -536,15 +536,15 @@ static int snapshot_limits(const struct json *json, struct scale_limits *ret, st
 	struct {
 		const char *key;
 		int64_t *value;
-		int64_t unit;
+		int64_t unit, min;
 	} numbers[] = {
-		{"nodes", &ret->nodes, 1},
-		{"step", &ret->step, 1},
-		{"removals", &ret->removals, 1},
-		{"idle_s", &ret->idle_ms, 1000},
-		{"spares", &ret->spares, 1},
-		{"boot_s", &ret->boot_ms, 1000},
-		{"silent_s", &ret->silent_ms, 1000},
+		{"nodes", &ret->nodes, 1, 1},
+		{"step", &ret->step, 1, 1},
+		{"removals", &ret->removals, 1, 1},
+		{"idle_s", &ret->idle_ms, 1000, 0},
+		{"spares", &ret->spares, 1, 0},
+		{"boot_s", &ret->boot_ms, 1000, 0},
+		{"silent_s", &ret->silent_ms, 1000, 0},
 	};
 
 	if (!json)
@@ -553,10 +553,14 @@ static int snapshot_limits(const struct json *json, struct scale_limits *ret, st
 		json, "nodes price step removals idle_s spares boot_s silent_s", &at, err));
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
 		int64_t value = *numbers[i].value / numbers[i].unit;
-		ERR_TRY(snapshot_int(json, numbers[i].key, 0, SCALE_LIMIT_MAX, &at, &value, err));
+		ERR_TRY(snapshot_int(json, numbers[i].key, numbers[i].min, SCALE_LIMIT_MAX, &at,
+			&value, err));
 		*numbers[i].value = value * numbers[i].unit;
 	}
-	return snapshot_price(json, "price", &at, &ret->price, err);
+	ERR_TRY(snapshot_price(json, "price", &at, &ret->price, err));
+	if (json_get(json, "price") && ret->price <= 0)
+		return snapshot_bad(&at, "price", "must be above 0: nothing could be bought", err);
+	return 0;
 }
 
 static int snapshot_list(const struct json *json, const char *key, size_t max,

@@ -199,6 +199,8 @@ static const struct bad {
 		"a.yaml:4:13: limits.removals must be a whole number from 1 to 2147483647, not "
 		"\"0\"",
 		NULL},
+	{MINIMAL "limits:\n  price: 0\n",
+		"a.yaml:4:10: limits.price must be above 0: nothing could be bought", NULL},
 	{MINIMAL "limits:\n  price: nan\n",
 		"a.yaml:4:10: limits.price must be a price like 3.2, from 0 to 1000000000, not "
 		"\"nan\"",

@@ -497,6 +497,14 @@ const struct settings_providers *settings_providers(const struct scale_settings 
 	return &settings->providers;
 }
 
+/* Never above the provider's; as many as the minimum are there in any case. */
+static int64_t settings_max(int64_t said, const struct scale_group *group)
+{
+	if (said == UNSET || said >= group->max)
+		return group->max;
+	return said > group->min ? said : group->min;
+}
+
 void settings_apply(const struct scale_settings *settings, struct scale_group *group)
 {
 	const struct settings_prices *prices =
@@ -517,8 +525,7 @@ void settings_apply(const struct scale_settings *settings, struct scale_group *g
 			said.price = each->price;
 	if (said.weight != UNSET)
 		group->weight = said.weight;
-	if (said.max != UNSET && said.max < group->max)
-		group->max = said.max;
+	group->max = settings_max(said.max, group);
 	if (said.price >= 0)
 		group->price = said.price;
 	if (said.refuse && !group->refused)

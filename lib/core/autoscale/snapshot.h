@@ -66,7 +66,8 @@ struct json *snapshot_write_group(const struct scale_model *model, const struct 
  * one. */
 bool snapshot_amount(const struct json *json, int resource, bool up, int64_t *ret);
 
-/* A group as in "groups", as providers report it, added to the model, its amounts too. E_DATA. */
+/* A group as in "groups", as providers report it, added to the model, its amounts too. Of instances
+ * with the same id the first counts, with a remark; in a snapshot they are an error. E_DATA. */
 int snapshot_read_group(const struct json *json, struct scale_model *model, struct err *err);
 
 #endif

@@ -506,11 +506,12 @@ static int snapshot_group(const struct json *m, const struct snapshot_at *at,
 	struct scale_group *group = vec_push(&model->groups);
 	const struct json *template, *room;
 	int failure = SCALE_NO_FAILURE;
+	int64_t boot_s = 0;
 
 	group->price = -1;
 	ERR_TRY(snapshot_known(m,
-		"id provider min max desired region zone spot price weight template instances "
-		"wait_until failure failure_text refused",
+		"id provider min max desired region zone spot price weight boot_s template "
+		"instances wait_until failure failure_text refused",
 		at, err));
 	ERR_TRY(snapshot_str(m, "id", at, &group->id, err));
 	if (!group->id)
@@ -528,6 +529,8 @@ static int snapshot_group(const struct json *m, const struct snapshot_at *at,
 	ERR_TRY(snapshot_int(
 		m, "weight", -SCALE_WEIGHT_MAX, SCALE_WEIGHT_MAX, at, &group->weight, err));
 	ERR_TRY(snapshot_price(m, "price", at, &group->price, err));
+	ERR_TRY(snapshot_int(m, "boot_s", 1, SCALE_BOOT_MAX, at, &boot_s, err));
+	group->boot_ms = boot_s * 1000;
 	ERR_TRY(snapshot_bool(m, "spot", at, &group->is_spot, err));
 	ERR_TRY(snapshot_word(m, "failure", scale_failure_names, at, &failure, err));
 	group->failure = (enum scale_failure)failure;

@@ -312,6 +312,8 @@ static void test_what_is_no_snapshot(void **state UNUSED)
 		{"\"groups\": [{\"id\": \"a\", \"price\": \"1.5\"}]",
 			"groups[0].price is not a number"},
 		{"\"groups\": [{\"id\": \"a\"}, {\"id\": \"a\"}]", "groups[1].id is there twice"},
+		{"\"groups\": [{\"id\": \"a\", \"boot_s\": 0}]",
+			"groups[0].boot_s is not a whole number within its range"},
 		{"\"groups\": [{\"id\": \"a\", \"min\": 8, \"max\": 3}]",
 			"groups[0].min is above max"},
 		{"\"groups\": [{\"id\": \"a\", \"instances\": [{\"id\": \"i\"}, {\"id\": \"\"}, "

@@ -13,6 +13,7 @@
 #include "base/util/str.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "core/autoscale/growth.h"
 #include "core/autoscale/plan.h"
 #include "core/autoscale/report.h"
 #include "core/autoscale/snapshot.h"
@@ -69,17 +70,20 @@ static int autoscale_save(const char *path, const struct scale_model *model, str
 	return r < 0 ? r : fs_replace(path, text.data, text.len, 0644, FS_SYNC_FILE, err);
 }
 
-static int autoscale_print(
-	struct app *app, const struct scale_model *model, const struct scale_plan *plan)
+static int autoscale_print(struct app *app, const struct strv *what_if,
+	const struct scale_model *model, const struct scale_plan *plan)
 {
 	if (app->options.json) {
 		struct json *json = app_json("autoscale-plan");
 		json_set(json, "plan", plan_json(model, plan));
+		if (what_if->n)
+			json_set(json, "what_if", whatif_json(what_if, model, plan));
 		return app_print_json(app, json);
 	}
 	AUTO_BUF struct buf text = buf_with(REPORT_MAX);
 	AUTO_ERR struct err err = {0};
 	plan_text(model, plan, &text);
+	whatif_text(what_if, model, plan, &text);
 	if (buf_check(&text, "the plan", &err) < 0)
 		return app_fail(app, &err);
 	return ui_printf_fit(app, UI_OUT, AUTOSCALE_INDENT, "%s", text.data) < 0;
@@ -117,6 +121,7 @@ static int autoscale_plan(struct app *app, const struct autoscale_values *values
 
 	scale_model_init(&model);
 	int r = autoscale_look(app, values, &model, &err);
+	growth_learn_boots(NULL, &model);
 	for (size_t i = 0; r == 0 && i < values->what_if.n; i++)
 		r = whatif_add(values->what_if.v[i], &model, &err);
 	if (r == 0 && values->save)
@@ -126,7 +131,7 @@ static int autoscale_plan(struct app *app, const struct autoscale_values *values
 	int64_t begun_us = clock_us();
 	scale_plan_make(&model, &plan);
 	log_note("planned in %.1f ms", (double)(clock_us() - begun_us) / 1000);
-	r = autoscale_print(app, &model, &plan);
+	r = autoscale_print(app, &values->what_if, &model, &plan);
 	return r ? r : plan.actions.n ? EXIT_CHANGES : 0;
 }
 
@@ -191,7 +196,7 @@ const struct cmd cmd_autoscale = {
 	.synopsis = "plan|run|manifest [options]",
 	.examples = {"dlrun autoscale plan --snapshot lab.json "
 		     "# what would be bought and given back, and why",
-		"dlrun autoscale plan --snapshot lab.json --what-if '16 x 8 GPUs' # nodes, price, what is in the way",
+		"dlrun autoscale plan --snapshot lab.json --what-if '16 x 8 GPUs' # nodes, price, minutes, what is in the way",
 		"dlrun autoscale run -t lab --settings autoscale.yaml --apply # buy and give back, until stopped"},
 	.opts = opts,
 	.values_size = sizeof(struct autoscale_values),

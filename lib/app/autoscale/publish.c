@@ -61,6 +61,16 @@ void growth_store_done(struct growth_store *store)
 	system_map_done(&store->map);
 }
 
+void growth_store_learn(struct growth_store *store, struct scale_model *model)
+{
+	AUTO_GROWTH struct growth before = {0};
+	AUTO_ERR struct err error = {0};
+	bool is_known = system_map_read(&store->map, &error) == 0 &&
+			growth_read(store->map.object, model->now_ms, &before, NULL) == 0;
+
+	growth_learn_boots(is_known ? &before : NULL, model);
+}
+
 /* The text without the time at which it was written. No string in it has these quotes. */
 static void growth_store_print(const char *text, struct buf *out)
 {

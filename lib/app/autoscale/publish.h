@@ -30,6 +30,8 @@ struct growth_store {
 };
 struct growth_store growth_store_of(struct kube_client *client);
 void growth_store_done(struct growth_store *store);
+/* Reads it for how long machines of groups take, as far as anybody knows. */
+void growth_store_learn(struct growth_store *store, struct scale_model *model);
 /* Writes what a turn has come to if it differs from the last one, and each PUBLISH_EVERY_MS. */
 int growth_store_write(struct growth_store *store, const struct scale_model *model,
 	const struct scale_plan *plan, int64_t every_ms, struct err *err);

@@ -63,9 +63,12 @@ int autoscaler_look(
 	const struct autoscaler_options *options, struct scale_model *model, struct err *err)
 {
 	struct state_store store = state_store_of(options->cluster->client);
+	struct growth_store growth = growth_store_of(options->cluster->client);
 	AUTO_ERR struct err error = {0};
 
 	ERR_TRY(autoscaler_collect(options, model, err));
+	growth_store_learn(&growth, model);
+	growth_store_done(&growth);
 	if (state_store_read(&store, &error) == 0)
 		scale_state_apply(&store.state, model);
 	else

@@ -75,8 +75,7 @@ static bool scale_rule_holds(const struct scale_rule *rule, const struct scale_m
 	return false;
 }
 
-static bool scale_affinity_holds(
-	const struct scale_terms *terms, const struct scale_machine *machine)
+bool scale_affinity_holds(const struct scale_terms *terms, const struct scale_machine *machine)
 {
 	vec_foreach (const struct scale_term, term, terms) {
 		bool all = term->n > 0; /* a term without rules selects nothing */

@@ -22,6 +22,8 @@ struct scale_machine {
 };
 
 const char *scale_pair(const struct scale_pairs *pairs, const char *key);
+/* Whether labels are as one of the terms says, or there is none. */
+bool scale_affinity_holds(const struct scale_terms *terms, const struct scale_machine *machine);
 /* Without amounts. *ret_why, where it does not: a text that the caller frees; may be NULL. */
 bool scale_allows(
 	const struct scale_shape *shape, const struct scale_machine *machine, char **ret_why);

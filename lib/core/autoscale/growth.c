@@ -22,7 +22,6 @@ enum {
 	GROWTH_CLUSTER_MAX = 253,
 	GROWTH_NODE_MAX = 253,
 	GROWTH_EVERY_MAX_S = 86400,
-	GROWTH_BOOT_MAX_S = 86400,
 	GROWTH_LATE_MS = 60 * 1000,
 	GROWTH_LATE_TURNS = 3,
 	GROWTH_SILENT_MS = 5 * 60 * 1000,
@@ -76,18 +75,45 @@ static int64_t growth_boot_before(const struct growth *before, const char *id)
 	return 0;
 }
 
-/* How long the last machine of a group took from its begin to being a node. 0: not known. */
-static int64_t growth_boot(const struct growth_turn *turn, const struct scale_group *group,
-	const struct scale_node *last)
+/* The last node of each group whose machine is known, or NULL. The caller frees. */
+static const struct scale_node **growth_last_nodes(const struct scale_model *model)
 {
+	const struct scale_node **last = mem_alloc(model->groups.n + 1, sizeof(const void *));
+
+	vec_foreach (const struct scale_node, node, &model->nodes) {
+		int32_t g = node->group;
+		if (g >= 0 && node->instance &&
+			(!last[g] || node->created_ms > last[g]->created_ms))
+			last[g] = node;
+	}
+	return last;
+}
+
+/* How long machines of a group take to become nodes: as it says, or as the last one took. 0: not
+ * known. */
+static int64_t growth_boot(
+	const struct growth *before, const struct scale_group *group, const struct scale_node *last)
+{
+	if (group->boot_ms > 0)
+		return group->boot_ms;
 	vec_foreach (const struct scale_instance, instance, &group->instances) {
 		if (!last || !instance->since_ms || !str_eq(instance->id, last->instance))
 			continue;
 		int64_t boot_ms = last->created_ms - instance->since_ms;
-		if (boot_ms > 0 && boot_ms <= GROWTH_BOOT_MAX_S * 1000LL)
+		if (boot_ms > 0 && boot_ms <= SCALE_BOOT_MAX * 1000LL)
 			return boot_ms;
 	}
-	return growth_boot_before(turn->before, group->id);
+	return growth_boot_before(before, group->id);
+}
+
+void growth_learn_boots(const struct growth *before, struct scale_model *model)
+{
+	AUTO_FREE const struct scale_node **last = growth_last_nodes(model);
+
+	for (size_t i = 0; i < model->groups.n; i++) {
+		struct scale_group *group = &model->groups.v[i];
+		group->boot_ms = (growth_boot(before, group, last[i]) + 999) / 1000 * 1000;
+	}
 }
 
 /* Add a name to a list while there is space in bytes, once. */
@@ -135,24 +161,19 @@ static void growth_gather(const struct growth_turn *turn, struct growth_facts *r
 {
 	const struct scale_model *model = turn->model;
 	size_t n = model->groups.n;
-	AUTO_FREE const struct scale_node **last = mem_alloc(n + 1, sizeof(const void *));
+	AUTO_FREE const struct scale_node **last = growth_last_nodes(model);
 
 	ret->boot_ms = mem_alloc(n + 1, sizeof(*ret->boot_ms));
 	ret->nodes = mem_alloc(n + 1, sizeof(*ret->nodes));
 	ret->left = GROWTH_NAMES;
 	for (size_t i = 0; i < n; i++)
 		ret->nodes[i] = model->groups.v[i].price >= 0 ? json_array() : NULL;
-	vec_foreach (const struct scale_node, node, &model->nodes) {
-		int32_t g = node->group;
-		if (g < 0)
-			continue;
-		if (node->instance && (!last[g] || node->created_ms > last[g]->created_ms))
-			last[g] = node;
-		if (ret->nodes[g])
-			growth_add_name(ret->nodes[g], node->name, &ret->known, &ret->left);
-	}
+	vec_foreach (const struct scale_node, node, &model->nodes)
+		if (node->group >= 0 && ret->nodes[node->group])
+			growth_add_name(
+				ret->nodes[node->group], node->name, &ret->known, &ret->left);
 	for (size_t i = 0; i < n; i++)
-		ret->boot_ms[i] = growth_boot(turn, &model->groups.v[i], last[i]);
+		ret->boot_ms[i] = growth_boot(turn->before, &model->groups.v[i], last[i]);
 }
 
 static void growth_facts_done(struct growth_facts *facts)
@@ -189,14 +210,12 @@ static void growth_write_groups(
 	}
 }
 
-/* The time when a machine is there. A new one is begun now; one on its way was begun when the last
- * instance of its group was, or before. 0: not known. */
-static int64_t growth_expected(const struct growth_turn *turn, const int64_t *all_boot_ms,
-	const struct scale_placement *placement)
+/* A machine on its way was begun when the last instance of its group was, or before. */
+int64_t growth_expected_ms(
+	const struct scale_model *model, const struct scale_placement *placement, int64_t boot_ms)
 {
-	const struct scale_group *group = &turn->model->groups.v[placement->group];
-	int64_t now_ms = turn->model->now_ms, since_ms = 0;
-	int64_t boot_ms = all_boot_ms[placement->group];
+	const struct scale_group *group = &model->groups.v[placement->group];
+	int64_t now_ms = model->now_ms, since_ms = 0;
 
 	if (placement->supply == SCALE_ON_ITS_WAY)
 		vec_foreach (const struct scale_instance, instance, &group->instances)
@@ -219,7 +238,7 @@ static void growth_take(const struct growth_turn *turn, const int64_t *boot_ms,
 	if (unit->state == UNIT_IS_LEFT || (!is_left && placement->group < 0) ||
 		(placement->supply != SCALE_NEW && placement->supply != SCALE_ON_ITS_WAY))
 		return;
-	int64_t expected_ms = growth_expected(turn, boot_ms, placement);
+	int64_t expected_ms = growth_expected_ms(turn->model, placement, boot_ms[placement->group]);
 	/* Not known is later than all that is. */
 	bool is_later = unit->state == UNIT_NONE ||
 			(unit->expected_ms && (!expected_ms || expected_ms > unit->expected_ms));
@@ -456,7 +475,7 @@ int64_t growth_boot_ms(const struct growth *growth, size_t group)
 	for (; m && group; group--)
 		m = json_next(m);
 	boot_s = json_get_int(m, "boot_s", 0);
-	return boot_s > 0 && boot_s <= GROWTH_BOOT_MAX_S ? boot_s * 1000 : 0;
+	return boot_s > 0 && boot_s <= SCALE_BOOT_MAX ? boot_s * 1000 : 0;
 }
 
 int growth_group_of(const struct growth *growth, const char *node)

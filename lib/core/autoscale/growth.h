@@ -53,6 +53,14 @@ struct growth_turn {
 /* The value of "data" of the ConfigMap: {GROWTH_KEY: TEXT}. The caller frees. */
 struct json *growth_write(const struct growth_turn *turn);
 
+/* Set the groups' boot_ms where they do not say: by their last nodes, or the text before (NULL:
+ * none). */
+void growth_learn_boots(const struct growth *before, struct scale_model *model);
+/* Wall clock at which the machine of a placement on a group is there, if it takes that long and,
+ * where it is new, is begun now. 0: not known. */
+int64_t growth_expected_ms(
+	const struct scale_model *model, const struct scale_placement *placement, int64_t boot_ms);
+
 /* The growth of a cluster as a reader knows it: groups are in a model without nodes. */
 struct growth {
 	struct scale_model model;

@@ -168,6 +168,7 @@ struct scale_group {
 	 * each there is, 0: none does. Not in snapshots. */
 	struct scale_amounts told, shown_ms;
 	struct scale_instances instances;
+	int64_t boot_ms; /* how long one takes to become a node; 0: not known */
 	/* Not asked before then, wall clock, because of the last failure; 0: it may be asked. */
 	int64_t wait_until_ms;
 	enum scale_failure failure;

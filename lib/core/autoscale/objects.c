@@ -99,6 +99,7 @@ struct objects {
 	struct map counted; /* pods that are there, by the name of their Job or part */
 	/* names of Workloads, borrowed from their lists, by that of their Job */
 	struct map admitted;
+	struct map tied; /* groups of Volcano whose pods have to be near each other, by name */
 	size_t first_node;
 };
 
@@ -355,7 +356,7 @@ static int32_t objects_shape_of(struct objects *o, const struct json *metadata,
 	if (unsupported)
 		strv_add(&shape.unsupported, unsupported);
 	podspec_shape(&o->podspec, metadata, spec, &shape);
-	podspec_set_marks(&o->podspec, metadata, &shape.marks);
+	podspec_set_marks(&o->podspec, metadata, &shape);
 	return objects_shape(o, &shape);
 }
 
@@ -483,6 +484,37 @@ static void objects_count_pod(struct objects *o, const struct json *object)
 	}
 }
 
+static bool objects_is_hard(const struct json *spec)
+{
+	const struct json *topology = json_get(spec, "networkTopology");
+
+	return topology && !str_eq(json_get_str(topology, "mode"), "soft");
+}
+
+static void objects_find_tied(struct objects *o, const struct json *list)
+{
+	for (const struct json *m = kube_first(list, "items"); m; m = json_next(m)) {
+		AUTO_FREE char *name = objects_name(m);
+		const struct json *part = kube_first(m, "spec.subGroupPolicy");
+		bool is_tied = objects_is_hard(json_get(m, "spec"));
+
+		for (; part && !is_tied; part = json_next(part))
+			is_tied = objects_is_hard(part);
+		if (is_tied)
+			map_put(&o->tied, name, (void *)m);
+	}
+}
+
+static bool objects_is_tied(const struct objects *o, const struct json *pod)
+{
+	const char *kube_namespace = kube_str_at(pod, "metadata.namespace");
+	const char *group = kube_annotation(pod, VOLCANO_GROUP);
+	AUTO_FREE char *name =
+		mem_printf("%s/%s", kube_namespace ? kube_namespace : "", group ? group : "");
+
+	return group && map_get(&o->tied, name);
+}
+
 /* Whether a Workload speaks for the object. */
 static bool objects_is_gated_by_kueue(const struct json *object)
 {
@@ -499,11 +531,20 @@ bool objects_is_daemon(const struct json *pod)
 	return str_eq(owner, "DaemonSet") || str_eq(owner, "Node");
 }
 
+/* Where it runs, or is about to when others have made room; -1: nowhere that is known. */
+static int32_t objects_node_of(const struct objects *o, const struct json *pod)
+{
+	const char *node = kube_str_at(pod, "spec.nodeName");
+
+	node = node ? node : kube_str_at(pod, "status.nominatedNodeName");
+	return node ? (int32_t)(intptr_t)map_get(&o->nodes, node) - 1 : -1;
+}
+
 static void objects_pod(struct objects *o, const struct json *object)
 {
 	const char *node = kube_str_at(object, "spec.nodeName");
 	bool is_leaving = kube_at(object, "metadata.deletionTimestamp");
-	int32_t at = node ? (int32_t)(intptr_t)map_get(&o->nodes, node) - 1 : -1;
+	int32_t at = objects_node_of(o, object);
 
 	if (objects_has_ended(object) || (!node && is_leaving) || (node && at < 0) ||
 		objects_is_gated_by_kueue(object))
@@ -515,8 +556,8 @@ static void objects_pod(struct objects *o, const struct json *object)
 		.gang = objects_gang_of(o, object, objects_job_of(object)),
 		.priority = (int32_t)json_get_int(json_get(object, "spec"), "priority", 0),
 		.is_daemon = objects_is_daemon(object)};
-	pod.shape =
-		objects_shape_of(o, json_get(object, "metadata"), json_get(object, "spec"), NULL);
+	pod.shape = objects_shape_of(o, json_get(object, "metadata"), json_get(object, "spec"),
+		objects_is_tied(o, object) ? "networkTopology" : NULL);
 	*vec_push(&o->model->pods) = pod;
 	objects_count_daemon(o, object, &pod);
 }
@@ -524,13 +565,17 @@ static void objects_pod(struct objects *o, const struct json *object)
 /* Marks are known when all pods that have anti-affinity have been read. */
 static void objects_find_marks(struct objects *o, const struct json *list)
 {
+	bool all = true;
+
 	for (const struct json *m = kube_first(list, "items"); m; m = json_next(m)) {
-		struct scale_shape shape = {0};
-		if (!kube_at(m, "spec.affinity.podAntiAffinity"))
-			continue;
-		podspec_shape(&o->podspec, json_get(m, "metadata"), json_get(m, "spec"), &shape);
-		scale_shape_done(&shape);
+		int32_t at = objects_node_of(o, m);
+		if (!objects_has_ended(m))
+			all &= podspec_find_marks(&o->podspec, json_get(m, "metadata"),
+				json_get(m, "spec"), at < 0 ? NULL : &o->model->nodes.v[at].labels);
 	}
+	if (!all)
+		objects_remark(o, mem_strdup("podAntiAffinity of some pods is left out: there is "
+					     "too much of it"));
 }
 
 /* Pods that do not exist yet. */
@@ -939,6 +984,7 @@ void objects_read(const struct json *const lists[OBJECTS_KINDS], struct scale_mo
 	podspec_index(json_get(lists[OBJECTS_CLAIMS], "items"), &o.podspec.claims);
 	podspec_index(json_get(lists[OBJECTS_VOLUMES], "items"), &o.podspec.volumes);
 	objects_find_admitted(&o, lists[OBJECTS_WORKLOADS]);
+	objects_find_tied(&o, lists[OBJECTS_VOLCANO]);
 	objects_nodes(&o, lists[OBJECTS_NODES]);
 	objects_find_marks(&o, lists[OBJECTS_PODS]);
 	for (const struct json *m = kube_first(lists[OBJECTS_PODS], "items"); m; m = json_next(m))
@@ -951,6 +997,7 @@ void objects_read(const struct json *const lists[OBJECTS_KINDS], struct scale_mo
 	objects_drop_single_gangs(&o);
 	podspec_done(&o.podspec);
 	map_done(&o.admitted);
+	map_done(&o.tied);
 	map_done(&o.shapes);
 	map_done(&o.nodes);
 	map_done(&o.gangs);

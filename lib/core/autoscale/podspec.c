@@ -13,15 +13,21 @@
 #include "kube/status/object.h"
 
 enum { MARKS_MAX = 1000, NAME_MAX_SHOWN = 100 };
-#define HOST_KEY "kubernetes.io/hostname"
+#define HOST_KEY      "kubernetes.io/hostname"
+#define PODSPEC_APART "podAntiAffinity by %.*s"
+
+static void podspec_mark_done(struct podspec_mark *mark)
+{
+	free(mark->text);
+	free(mark->topology);
+	strv_done(&mark->namespaces);
+	scale_shape_done(&mark->selector);
+}
 
 void podspec_done(struct podspec *p)
 {
-	vec_foreach (struct podspec_mark, mark, &p->marks) {
-		free(mark->text);
-		free(mark->kube_namespace);
-		scale_pairs_done(&mark->labels);
-	}
+	vec_foreach (struct podspec_mark, mark, &p->marks)
+		podspec_mark_done(mark);
 	vec_done(&p->marks);
 	map_done(&p->claims);
 	map_done(&p->volumes);
@@ -121,15 +127,22 @@ void podspec_taints(const struct json *taints, struct scale_taints *ret)
 	}
 }
 
-static void podspec_tolerations(const struct json *list, struct scale_tolerations *ret)
+static void podspec_tolerations(
+	const struct json *list, struct scale_tolerations *ret, struct strv *unsupported)
 {
 	for (const struct json *m = json_first(list); m; m = json_next(m)) {
 		const char *key = json_get_str(m, "key"), *value = json_get_str(m, "value");
-		bool exists = str_eq(json_get_str(m, "operator"), "Exists");
+		const char *op = json_get_str(m, "operator");
+		bool exists = str_eq(op, "Exists");
 		int effect = -1;
 		const char *word = json_get_str(m, "effect");
 		if (!str_empty(word) && !scale_word(snapshot_effects, word, &effect))
 			continue;
+		if (!str_empty(op) && !exists && !str_eq(op, "Equal")) {
+			strv_addf(unsupported, "tolerations with the operator %.*s", NAME_MAX_SHOWN,
+				op);
+			continue;
+		}
 		if (str_empty(key) && !exists)
 			continue; /* the API server does not accept it */
 		*vec_push(ret) = (struct scale_toleration){str_empty(key) ? NULL : mem_strdup(key),
@@ -169,61 +182,114 @@ static void podspec_affinity(const struct json *spec, struct scale_shape *ret)
 	}
 }
 
-static char *podspec_mark_text(const char *kube_namespace, const struct scale_pairs *labels)
+/* Required anti-affinity. */
+
+static const struct json *podspec_anti_affinity(const struct json *spec)
+{
+	return kube_first(
+		spec, "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution");
+}
+
+static const char *podspec_topology(const struct json *term)
+{
+	const char *key = json_get_str(term, "topologyKey");
+
+	return key ? key : "?";
+}
+
+static char *podspec_mark_text(const struct podspec_mark *mark)
 {
 	AUTO_BUF struct buf text = buf_with(64 << 10);
 
-	buf_adds(&text, kube_namespace);
-	vec_foreach (const struct scale_pair, pair, labels)
-		buf_addf(&text, "%c%s=%s", pair == labels->v ? '/' : ',', pair->key, pair->value);
+	for (size_t i = 0; i < mark->namespaces.n; i++)
+		buf_addf(&text, "%s%s", i ? "+" : "", mark->namespaces.v[i]);
+	buf_adds(&text, mark->namespaces.n ? "/" : "*/");
+	vec_foreach (const struct scale_term, term, &mark->selector.affinity)
+		vec_foreach (const struct scale_rule, rule, term) {
+			bool is_pair = rule->op == SCALE_IN && rule->values.n == 1;
+			buf_addf(&text, "%s%s", rule == term->v ? "" : ",", rule->key);
+			if (!is_pair)
+				buf_addf(&text, " %s ", snapshot_ops[rule->op]);
+			for (size_t i = 0; i < rule->values.n; i++)
+				buf_addf(&text, "%c%s", i ? '|' : '=', rule->values.v[i]);
+		}
 	return buf_take(&text);
 }
 
-/* By host, and by labels of pods of the same namespace: such a term is a mark. */
-static bool podspec_is_mark(const struct json *term)
+/* Where it is not known of which namespaces the pods are, they may be of each. */
+static void podspec_mark_namespaces(
+	const char *kube_namespace, const struct json *term, struct strv *ret)
 {
-	const struct json *selector = json_get(term, "labelSelector");
-
-	return str_eq(json_get_str(term, "topologyKey"), HOST_KEY) &&
-	       json_count(json_get(selector, "matchLabels")) > 0 &&
-	       json_count(json_get(selector, "matchExpressions")) == 0 &&
-	       json_count(json_get(term, "namespaces")) == 0 &&
-	       !json_get(term, "namespaceSelector") && !json_get(term, "matchLabelKeys") &&
-	       !json_get(term, "mismatchLabelKeys");
+	if (json_get(term, "namespaceSelector"))
+		return;
+	for (const struct json *m = kube_first(term, "namespaces"); m; m = json_next(m))
+		strv_add(ret, json_str(m) ? json_str(m) : "");
+	if (!ret->n)
+		strv_add(ret, kube_namespace);
+	strv_sort(ret);
 }
 
-static void podspec_add_mark(struct podspec *p, const char *kube_namespace, const struct json *term,
-	struct scale_shape *ret)
+static void podspec_selector(const struct json *selector, struct scale_shape *ret)
 {
-	struct podspec_mark mark = {0};
+	AUTO_STRV struct strv unknown = {0}; /* the API server accepts none */
+	AUTO(scale_pairs_done) struct scale_pairs labels = {0};
+	struct scale_term all = {0};
 
-	podspec_pairs(json_get(json_get(term, "labelSelector"), "matchLabels"), &mark.labels);
-	mark.text = podspec_mark_text(kube_namespace, &mark.labels);
-	strv_add(&ret->apart, mark.text);
+	podspec_pairs(json_get(selector, "matchLabels"), &labels);
+	vec_foreach (const struct scale_pair, pair, &labels) {
+		struct scale_rule *rule = vec_push(&all);
+		*rule = (struct scale_rule){.key = mem_strdup(pair->key), .op = SCALE_IN};
+		strv_add(&rule->values, pair->value);
+	}
+	podspec_rules(json_get(selector, "matchExpressions"), NULL, &all, &unknown);
+	if (all.n)
+		*vec_push(&ret->affinity) = all;
+}
+
+/* The mark of a term, which is remembered; NULL: there are too many. */
+static const struct podspec_mark *podspec_add_mark(struct podspec *p, const char *kube_namespace,
+	const struct json *term, const char *topology)
+{
+	struct podspec_mark mark = {.topology = mem_strdup(topology)};
+
+	podspec_mark_namespaces(kube_namespace, term, &mark.namespaces);
+	podspec_selector(json_get(term, "labelSelector"), &mark.selector);
+	mark.text = podspec_mark_text(&mark);
 	vec_foreach (const struct podspec_mark, known, &p->marks)
-		if (str_eq(known->text, mark.text)) {
-			free(mark.text);
-			scale_pairs_done(&mark.labels);
-			return;
+		if (str_eq(known->text, mark.text) && str_eq(known->topology, topology)) {
+			podspec_mark_done(&mark);
+			return known;
 		}
-	mark.kube_namespace = mem_strdup(kube_namespace);
+	if (p->marks.n >= MARKS_MAX) {
+		podspec_mark_done(&mark);
+		return NULL;
+	}
 	*vec_push(&p->marks) = mark;
+	return &p->marks.v[p->marks.n - 1];
+}
+
+/* By host, and by labels: such a term is a mark. */
+static bool podspec_is_mark(const struct json *term)
+{
+	const struct json *namespaces = json_get(term, "namespaceSelector");
+
+	return str_eq(json_get_str(term, "topologyKey"), HOST_KEY) &&
+	       json_get(term, "labelSelector") && json_count(namespaces) == 0 &&
+	       !json_get(term, "matchLabelKeys") && !json_get(term, "mismatchLabelKeys");
 }
 
 static void podspec_apart(struct podspec *p, const char *kube_namespace, const struct json *spec,
 	struct scale_shape *ret)
 {
-	const struct json *term = kube_first(
-		spec, "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution");
-
-	for (; term; term = json_next(term)) {
-		if (podspec_is_mark(term) && p->marks.n < MARKS_MAX)
-			podspec_add_mark(p, kube_namespace, term, ret);
+	for (const struct json *term = podspec_anti_affinity(spec); term; term = json_next(term)) {
+		const struct podspec_mark *mark =
+			podspec_is_mark(term) ? podspec_add_mark(p, kube_namespace, term, NULL)
+					      : NULL;
+		if (mark)
+			strv_add(&ret->apart, mark->text);
 		else
-			strv_addf(&ret->unsupported, "podAntiAffinity by %.*s", NAME_MAX_SHOWN,
-				json_get_str(term, "topologyKey")
-					? json_get_str(term, "topologyKey")
-					: "?");
+			strv_addf(&ret->unsupported, PODSPEC_APART, NAME_MAX_SHOWN,
+				podspec_topology(term));
 	}
 	if (kube_first(spec, "affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"))
 		strv_add(&ret->unsupported, "podAffinity");
@@ -240,6 +306,19 @@ void podspec_index(const struct json *objects, struct map *ret)
 	}
 }
 
+/* The kind of a volume that only nodes of a zone can use, or so many at most on one; or NULL. */
+static const char *podspec_disk(const struct json *volume)
+{
+	static const char *const kinds[] = {"awsElasticBlockStore", "azureDisk", "cinder",
+		"gcePersistentDisk", "photonPersistentDisk", "portworxVolume", "scaleIO",
+		"vsphereVolume"};
+
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if (json_get(volume, kinds[i]))
+			return kinds[i];
+	return NULL;
+}
+
 /* A volume that may be used from every node holds a pod nowhere. */
 static bool podspec_claim_is_free(
 	const struct podspec *p, const char *kube_namespace, const char *name)
@@ -249,13 +328,17 @@ static bool podspec_claim_is_free(
 	AUTO_FREE char *volume_key = mem_printf("/%s", volume_name ? volume_name : "");
 	const struct json *volume = map_get(&p->volumes, volume_key);
 
-	return volume && !kube_at(volume, "spec.nodeAffinity");
+	return volume && !kube_at(volume, "spec.nodeAffinity") &&
+	       !podspec_disk(json_get(volume, "spec"));
 }
 
 static void podspec_volumes(const struct podspec *p, const char *kube_namespace,
 	const struct json *spec, struct strv *unsupported)
 {
 	for (const struct json *v = kube_first(spec, "volumes"); v; v = json_next(v)) {
+		const char *disk = podspec_disk(v);
+		if (disk)
+			strv_addf(unsupported, "a volume of %s", disk);
 		const char *claim = kube_str_at(v, "persistentVolumeClaim.claimName");
 		if (claim && !podspec_claim_is_free(p, kube_namespace, claim))
 			strv_addf(unsupported, "the claim %.*s", NAME_MAX_SHOWN, claim);
@@ -287,6 +370,9 @@ static bool podspec_knows(const char *scheduler)
 
 static void podspec_others(const struct json *spec, struct strv *unsupported)
 {
+	/* The last two are gangs of Kubernetes itself. */
+	static const char *const unknown[] = {
+		"resourceClaims", "schedulingGates", "workloadRef", "schedulingGroup"};
 	const char *scheduler = json_get_str(spec, "schedulerName");
 	const struct json *spread = kube_first(spec, "topologySpreadConstraints");
 
@@ -295,10 +381,9 @@ static void podspec_others(const struct json *spec, struct strv *unsupported)
 			strv_add(unsupported, "topologySpreadConstraints");
 			break;
 		}
-	if (kube_first(spec, "resourceClaims"))
-		strv_add(unsupported, "resourceClaims");
-	if (kube_first(spec, "schedulingGates"))
-		strv_add(unsupported, "schedulingGates");
+	for (size_t i = 0; i < ARRAY_LEN(unknown); i++)
+		if (json_count(json_get(spec, unknown[i])))
+			strv_add(unsupported, unknown[i]);
 	if (podspec_has_host_port(json_get(spec, "containers")) ||
 		podspec_has_host_port(json_get(spec, "initContainers")))
 		strv_add(unsupported, "hostPort");
@@ -315,28 +400,55 @@ void podspec_shape(struct podspec *p, const struct json *metadata, const struct 
 	podspec_request(p, spec, ret);
 	podspec_pairs(json_get(spec, "nodeSelector"), &ret->selector);
 	podspec_affinity(spec, ret);
-	podspec_tolerations(json_get(spec, "tolerations"), &ret->tolerations);
+	podspec_tolerations(json_get(spec, "tolerations"), &ret->tolerations, &ret->unsupported);
 	podspec_apart(p, kube_namespace, spec, ret);
 	podspec_volumes(p, kube_namespace, spec, &ret->unsupported);
 	podspec_others(spec, &ret->unsupported);
 	strv_sort(&ret->apart);
 }
 
-static bool podspec_has(const struct json *labels, const struct scale_pairs *all)
-{
-	vec_foreach (const struct scale_pair, pair, all)
-		if (!str_eq(json_get_str(labels, pair->key), pair->value))
-			return false;
-	return true;
-}
-
-void podspec_set_marks(const struct podspec *p, const struct json *metadata, struct strv *ret)
+bool podspec_find_marks(struct podspec *p, const struct json *metadata, const struct json *spec,
+	const struct scale_pairs *node)
 {
 	const char *kube_namespace = json_get_str(metadata, "namespace");
+	bool all = true;
 
-	vec_foreach (const struct podspec_mark, mark, &p->marks)
-		if (str_eq(mark->kube_namespace, kube_namespace) &&
-			podspec_has(json_get(metadata, "labels"), &mark->labels))
-			strv_add(ret, mark->text);
-	strv_sort(ret);
+	for (const struct json *term = podspec_anti_affinity(spec); term; term = json_next(term)) {
+		const char *topology = podspec_is_mark(term) ? NULL : podspec_topology(term);
+		/* A term without a selector is against no pod; nor is one of which the node is in
+		 * no topology. */
+		if (!json_get(term, "labelSelector") ||
+			(topology && !(node && scale_pair(node, topology))))
+			continue;
+		all &= podspec_add_mark(p, kube_namespace ? kube_namespace : "", term, topology) !=
+		       NULL;
+	}
+	return all;
+}
+
+void podspec_set_marks(
+	const struct podspec *p, const struct json *metadata, struct scale_shape *ret)
+{
+	const char *kube_namespace = json_get_str(metadata, "namespace");
+	AUTO(scale_pairs_done) struct scale_pairs labels = {0};
+	const struct scale_taints no_taints = {0};
+	const struct scale_machine pod = {.labels = &labels, .taints = &no_taints};
+
+	if (!p->marks.n)
+		return;
+	podspec_pairs(json_get(metadata, "labels"), &labels);
+	vec_foreach (const struct podspec_mark, mark, &p->marks) {
+		if ((mark->namespaces.n && strv_find(&mark->namespaces,
+						   kube_namespace ? kube_namespace : "") < 0) ||
+			!scale_affinity_holds(&mark->selector.affinity, &pod))
+			continue;
+		if (!mark->topology) {
+			strv_add(&ret->marks, mark->text);
+			continue;
+		}
+		AUTO_FREE char *name = mem_printf(PODSPEC_APART, NAME_MAX_SHOWN, mark->topology);
+		if (strv_find(&ret->unsupported, name) < 0)
+			strv_add(&ret->unsupported, name);
+	}
+	strv_sort(&ret->marks);
 }

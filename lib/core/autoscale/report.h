@@ -24,5 +24,15 @@ void plan_text(const struct scale_model *model, const struct scale_plan *plan, s
  * nvidia.com/gpu=4, cpu=16": "study of N" are N separate pods, "N x" alone a gang of N. Added
  * to the model as waiting. E_USAGE. */
 int whatif_add(const char *text, struct scale_model *model, struct err *err);
+/* Find what the plan has for each of these demands, whose pods are the model's last:
+ * [{"demand": "16 x 8 GPUs", "pods": 16, "helped": 16, "nodes": 16, "shared_nodes": 0, "price":
+ * 524.32, "ready_in_s": 240}]. "nodes": new ones that only have its pods; "price" of these, for an
+ * hour; "ready_in_s": until the last machine that it waits for is there. What is not known is left
+ * out. The caller frees. */
+struct json *whatif_json(
+	const struct strv *demands, const struct scale_model *model, const struct scale_plan *plan);
+/* Lines for people with the same, which are to stand below the plan. */
+void whatif_text(const struct strv *demands, const struct scale_model *model,
+	const struct scale_plan *plan, struct buf *out);
 
 #endif

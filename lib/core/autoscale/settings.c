@@ -190,6 +190,18 @@ static int settings_price(struct settings_reader *reader, const struct yaml *nod
 	return 0;
 }
 
+/* A limit of 0 would buy nothing, and elsewhere 0 is none. */
+static int settings_price_limit(struct settings_reader *reader, const struct yaml *node,
+	const struct settings_key *key, void *to)
+{
+	const double *value = to;
+	int r = settings_price(reader, node, key, to);
+
+	return r == 0 && *value <= 0
+		       ? settings_bad(reader, node, "must be above 0: nothing could be bought")
+		       : r;
+}
+
 static int settings_duration(struct settings_reader *reader, const struct yaml *node,
 	const struct settings_key *key, void *to)
 {
@@ -300,7 +312,7 @@ static int settings_map(struct settings_reader *reader, const struct yaml *node,
 	}
 static const struct settings_key settings_limit_keys[] = {
 	LIMIT("nodes", nodes, settings_whole, 1, SCALE_LIMIT_MAX),
-	LIMIT("price", price, settings_price, 0, 0),
+	LIMIT("price", price, settings_price_limit, 0, 0),
 	LIMIT("step", step, settings_whole, 1, SCALE_LIMIT_MAX),
 	LIMIT("removals", removals, settings_whole, 1, SCALE_LIMIT_MAX),
 	LIMIT("idle", idle_ms, settings_duration, 0, LIMIT_MS),
@@ -485,6 +497,14 @@ const struct settings_providers *settings_providers(const struct scale_settings 
 	return &settings->providers;
 }
 
+/* Never above the provider's; as many as the minimum are there in any case. */
+static int64_t settings_max(int64_t said, const struct scale_group *group)
+{
+	if (said == UNSET || said >= group->max)
+		return group->max;
+	return said > group->min ? said : group->min;
+}
+
 void settings_apply(const struct scale_settings *settings, struct scale_group *group)
 {
 	const struct settings_prices *prices =
@@ -505,8 +525,7 @@ void settings_apply(const struct scale_settings *settings, struct scale_group *g
 			said.price = each->price;
 	if (said.weight != UNSET)
 		group->weight = said.weight;
-	if (said.max != UNSET && said.max < group->max)
-		group->max = said.max;
+	group->max = settings_max(said.max, group);
 	if (said.price >= 0)
 		group->price = said.price;
 	if (said.refuse && !group->refused)

@@ -450,39 +450,68 @@ static int snapshot_node(const struct json *m, const struct snapshot_at *at,
 	return 0;
 }
 
-static int snapshot_instances(const struct json *json, const struct snapshot_at *at,
+static int snapshot_instance(const struct json *m, const struct snapshot_at *at,
 	struct scale_instances *ret, struct err *err)
 {
-	const struct json *list;
+	struct scale_instance *instance = vec_push(ret);
+	int state = SCALE_RUNNING;
 
-	ERR_TRY(snapshot_kind(json, "instances", JSON_ARRAY, at, &list, err));
-	for (const struct json *m = json_first(list); m; m = json_next(m)) {
-		struct scale_instance *instance = vec_push(ret);
-		int state = SCALE_RUNNING;
-		ERR_TRY(snapshot_known(m, "id was state since awaited", at, err));
-		ERR_TRY(snapshot_str(m, "id", at, &instance->id, err));
-		if (!instance->id)
-			instance->id = mem_strdup("");
-		ERR_TRY(snapshot_str(m, "was", at, &instance->was, err));
-		ERR_TRY(snapshot_word(m, "state", snapshot_states, at, &state, err));
-		instance->state = state;
-		ERR_TRY(snapshot_time(m, "since", at, &instance->since_ms, err));
-		ERR_TRY(snapshot_bool(m, "awaited", at, &instance->is_awaited, err));
+	ERR_TRY(snapshot_known(m, "id was state since awaited", at, err));
+	ERR_TRY(snapshot_str(m, "id", at, &instance->id, err));
+	if (!instance->id)
+		instance->id = mem_strdup("");
+	ERR_TRY(snapshot_str(m, "was", at, &instance->was, err));
+	ERR_TRY(snapshot_word(m, "state", snapshot_states, at, &state, err));
+	instance->state = state;
+	ERR_TRY(snapshot_time(m, "since", at, &instance->since_ms, err));
+	return snapshot_bool(m, "awaited", at, &instance->is_awaited, err);
+}
+
+/* A machine that is listed again is counted once, with a remark; NULL: it is an error. */
+static int snapshot_instances(const struct json *json, const struct snapshot_at *at,
+	struct scale_group *group, struct strv *remarks, struct err *err)
+{
+	struct scale_instances *all = &group->instances;
+	struct map known = {0};
+	const struct json *list;
+	bool is_told = false;
+	int r = snapshot_kind(json, "instances", JSON_ARRAY, at, &list, err);
+
+	for (const struct json *m = json_first(list); m && r == 0; m = json_next(m)) {
+		r = snapshot_instance(m, at, all, err);
+		struct scale_instance *last = &all->v[all->n - 1];
+		if (r < 0 || !*last->id)
+			continue;
+		if (!map_get(&known, last->id)) {
+			snapshot_put(&known, last->id, all->n);
+			continue;
+		}
+		AUTO_FREE char *text = mem_printf("has the id %.100s twice", last->id);
+		if (!remarks)
+			r = snapshot_bad(at, "instances", text, err);
+		else if (!is_told)
+			strv_addf(remarks, "group %.100s %s", group->id, text);
+		is_told = true;
+		free(last->id);
+		free(last->was);
+		all->n--;
 	}
-	return 0;
+	map_done(&known);
+	return r;
 }
 
 static int snapshot_group(const struct json *m, const struct snapshot_at *at,
-	struct scale_model *model, struct err *err)
+	struct scale_model *model, struct strv *remarks, struct err *err)
 {
 	struct scale_group *group = vec_push(&model->groups);
 	const struct json *template, *room;
 	int failure = SCALE_NO_FAILURE;
+	int64_t boot_s = 0;
 
 	group->price = -1;
 	ERR_TRY(snapshot_known(m,
-		"id provider min max desired region zone spot price weight template instances "
-		"wait_until failure failure_text refused",
+		"id provider min max desired region zone spot price weight boot_s template "
+		"instances wait_until failure failure_text refused",
 		at, err));
 	ERR_TRY(snapshot_str(m, "id", at, &group->id, err));
 	if (!group->id)
@@ -494,15 +523,19 @@ static int snapshot_group(const struct json *m, const struct snapshot_at *at,
 	ERR_TRY(snapshot_str(m, "refused", at, &group->refused, err));
 	ERR_TRY(snapshot_int(m, "min", 0, SCALE_GROUP_SIZE_MAX, at, &group->min, err));
 	ERR_TRY(snapshot_int(m, "max", 0, SCALE_GROUP_SIZE_MAX, at, &group->max, err));
+	if (group->min > group->max)
+		return snapshot_bad(at, "min", "is above max", err);
 	ERR_TRY(snapshot_int(m, "desired", 0, SCALE_GROUP_SIZE_MAX, at, &group->desired, err));
 	ERR_TRY(snapshot_int(
 		m, "weight", -SCALE_WEIGHT_MAX, SCALE_WEIGHT_MAX, at, &group->weight, err));
 	ERR_TRY(snapshot_price(m, "price", at, &group->price, err));
+	ERR_TRY(snapshot_int(m, "boot_s", 1, SCALE_BOOT_MAX, at, &boot_s, err));
+	group->boot_ms = boot_s * 1000;
 	ERR_TRY(snapshot_bool(m, "spot", at, &group->is_spot, err));
 	ERR_TRY(snapshot_word(m, "failure", scale_failure_names, at, &failure, err));
 	group->failure = (enum scale_failure)failure;
 	ERR_TRY(snapshot_time(m, "wait_until", at, &group->wait_until_ms, err));
-	ERR_TRY(snapshot_instances(m, at, &group->instances, err));
+	ERR_TRY(snapshot_instances(m, at, group, remarks, err));
 	ERR_TRY(snapshot_kind(m, "template", JSON_OBJECT, at, &template, err));
 	if (!template)
 		return 0;
@@ -514,13 +547,14 @@ static int snapshot_group(const struct json *m, const struct snapshot_at *at,
 	return 0;
 }
 
-int snapshot_read_group(const struct json *json, struct scale_model *model, struct err *err)
+static int snapshot_add_group(
+	const struct json *json, struct scale_model *model, struct strv *remarks, struct err *err)
 {
 	struct snapshot_at at = {"groups", model->groups.n, NULL};
 
 	if (model->groups.n >= SCALE_GROUPS_LIMIT)
 		return err_set(err, E_DATA_LIMIT, "there are over %d groups", SCALE_GROUPS_LIMIT);
-	int r = snapshot_group(json, &at, model, err);
+	int r = snapshot_group(json, &at, model, remarks, err);
 	vec_foreach (const struct scale_group, other, &model->groups)
 		if (r == 0 && other != &model->groups.v[at.i] &&
 			str_eq(other->id, model->groups.v[at.i].id))
@@ -530,21 +564,26 @@ int snapshot_read_group(const struct json *json, struct scale_model *model, stru
 	return r;
 }
 
+int snapshot_read_group(const struct json *json, struct scale_model *model, struct err *err)
+{
+	return snapshot_add_group(json, model, &model->remarks, err);
+}
+
 static int snapshot_limits(const struct json *json, struct scale_limits *ret, struct err *err)
 {
 	struct snapshot_at at = {"limits", 0, ""};
 	struct {
 		const char *key;
 		int64_t *value;
-		int64_t unit;
+		int64_t unit, min;
 	} numbers[] = {
-		{"nodes", &ret->nodes, 1},
-		{"step", &ret->step, 1},
-		{"removals", &ret->removals, 1},
-		{"idle_s", &ret->idle_ms, 1000},
-		{"spares", &ret->spares, 1},
-		{"boot_s", &ret->boot_ms, 1000},
-		{"silent_s", &ret->silent_ms, 1000},
+		{"nodes", &ret->nodes, 1, 1},
+		{"step", &ret->step, 1, 1},
+		{"removals", &ret->removals, 1, 1},
+		{"idle_s", &ret->idle_ms, 1000, 0},
+		{"spares", &ret->spares, 1, 0},
+		{"boot_s", &ret->boot_ms, 1000, 0},
+		{"silent_s", &ret->silent_ms, 1000, 0},
 	};
 
 	if (!json)
@@ -553,10 +592,14 @@ static int snapshot_limits(const struct json *json, struct scale_limits *ret, st
 		json, "nodes price step removals idle_s spares boot_s silent_s", &at, err));
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
 		int64_t value = *numbers[i].value / numbers[i].unit;
-		ERR_TRY(snapshot_int(json, numbers[i].key, 0, SCALE_LIMIT_MAX, &at, &value, err));
+		ERR_TRY(snapshot_int(
+			json, numbers[i].key, numbers[i].min, SCALE_LIMIT_MAX, &at, &value, err));
 		*numbers[i].value = value * numbers[i].unit;
 	}
-	return snapshot_price(json, "price", &at, &ret->price, err);
+	ERR_TRY(snapshot_price(json, "price", &at, &ret->price, err));
+	if (json_get(json, "price") && ret->price <= 0)
+		return snapshot_bad(&at, "price", "must be above 0: nothing could be bought", err);
+	return 0;
 }
 
 static int snapshot_list(const struct json *json, const char *key, size_t max,
@@ -580,7 +623,7 @@ static int snapshot_list(const struct json *json, const char *key, size_t max,
 static int snapshot_list_group(const struct json *m, const struct snapshot_at *at UNUSED,
 	struct snapshot_reader *reader, struct err *err)
 {
-	ERR_TRY(snapshot_read_group(m, reader->model, err));
+	ERR_TRY(snapshot_add_group(m, reader->model, NULL, err));
 	size_t n = reader->model->groups.n;
 	snapshot_put(&reader->groups, reader->model->groups.v[n - 1].id, n);
 	return 0;
@@ -591,6 +634,8 @@ static int snapshot_all(const struct json *json, struct snapshot_reader *reader,
 	struct snapshot_at at = {"", 0, ""};
 	struct scale_model *model = reader->model;
 
+	if (json_kind(json) != JSON_OBJECT)
+		return err_set(err, E_SCALE_SNAPSHOT, "this is not a snapshot: it is no object");
 	ERR_TRY(snapshot_known(json,
 		"dlrun_autoscale cluster now limits shapes gangs pods nodes groups remarks", &at,
 		err));

@@ -23,6 +23,7 @@
  *        "cordoned_since": TIME, "silent_since": TIME, "no_instance": false, "kept": "a reason"}],
  *    "groups": [{"id": "gpu-a", "provider": "aws", "min": 0, "max": 10, "desired": 1,
  *        "region": "us-east-1", "zone": "us-east-1a", "spot": false, "price": 32.77, "weight": 0,
+ *        "boot_s": 240 (how long a machine takes to become a node; not known),
  *        "template": {"labels": {}, "taints": [], "room": {}} (nothing is bought),
  *        "instances": [{"id": "i-1", "state": "pending"|"running"|"stopping", "since": TIME,
  *            "awaited": true (false), "was": …}],
@@ -51,6 +52,7 @@ enum {
 	SCALE_PRICE_MAX = 1000 * 1000 * 1000,
 	SCALE_GROUP_SIZE_MAX = 1000 * 1000,
 	SCALE_WEIGHT_MAX = 10 * 1000 * 1000,
+	SCALE_BOOT_MAX = 86400, /* seconds that a machine takes */
 };
 
 /* ret is as scale_model_init leaves it. Amounts that are none, negative or beyond the range make
@@ -66,7 +68,8 @@ struct json *snapshot_write_group(const struct scale_model *model, const struct 
  * one. */
 bool snapshot_amount(const struct json *json, int resource, bool up, int64_t *ret);
 
-/* A group as in "groups", as providers report it, added to the model, its amounts too. E_DATA. */
+/* A group as in "groups", as providers report it, added to the model, its amounts too. Of instances
+ * with the same id the first counts, with a remark; in a snapshot they are an error. E_DATA. */
 int snapshot_read_group(const struct json *json, struct scale_model *model, struct err *err);
 
 #endif

@@ -223,6 +223,7 @@ struct json *snapshot_write_group(const struct scale_model *model, const struct 
 	if (group->price >= 0)
 		json_set_num(json, "price", group->price);
 	write_int(json, "weight", group->weight, 0);
+	write_int(json, "boot_s", group->boot_ms / 1000, 0);
 	if (group->has_template) {
 		struct json *template = json_sub(json, "template");
 		write_pairs(template, "labels", &group->labels);

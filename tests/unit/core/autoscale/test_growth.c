@@ -161,6 +161,32 @@ static void test_no_time_is_guessed(void **state UNUSED)
 	assert_int_equal(growth_boot_ms(&after, 0), 180000);
 }
 
+/* What a group says counts, then its last node, then the text before. */
+static void test_how_long_machines_take(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_GROWTH struct growth before = {0};
+
+	read_model(cluster, &model);
+	AUTO_JSON struct json *map = written(&model, NULL);
+	read_map(map, model.now_ms, &before);
+	growth_learn_boots(NULL, &model);
+	assert_int_equal(model.groups.v[0].boot_ms, 180000);
+	model.groups.v[0].boot_ms = 0;
+	model.nodes.v[0].created_ms = 0;
+	growth_learn_boots(NULL, &model);
+	assert_int_equal(model.groups.v[0].boot_ms, 0);
+	growth_learn_boots(&before, &model);
+	assert_int_equal(model.groups.v[0].boot_ms, 180000);
+	model.groups.v[0].boot_ms = 60000;
+	growth_learn_boots(&before, &model);
+	assert_int_equal(model.groups.v[0].boot_ms, 60000);
+	AUTO_JSON struct json *next = written(&model, &before);
+	AUTO_GROWTH struct growth after = {0};
+	read_map(next, model.now_ms, &after);
+	assert_int_equal(growth_boot_ms(&after, 0), 60000);
+}
+
 /* A node that is gone is known for a while, by the group that it was of; one that is there counts
  * for the group that has it now. */
 static void test_nodes_that_are_gone(void **state UNUSED)
@@ -318,6 +344,7 @@ int main(void)
 		cmocka_unit_test(test_what_is_written_is_read),
 		cmocka_unit_test(test_who_waits_is_told_when),
 		cmocka_unit_test(test_no_time_is_guessed),
+		cmocka_unit_test(test_how_long_machines_take),
 		cmocka_unit_test(test_nodes_that_are_gone),
 		cmocka_unit_test(test_an_autoscaler_that_is_silent),
 		cmocka_unit_test(test_what_is_no_growth_is_refused),

@@ -167,6 +167,14 @@ static void test_constraints_that_are_not_known(void **state UNUSED)
 		{"{'affinity': {'podAntiAffinity': {'requiredDuringSchedulingIgnoredDuringExecution':"
 		 " [{'topologyKey': 'kubernetes.io/hostname'}]}}}",
 			"podAntiAffinity by kubernetes.io/hostname"},
+		{"{'workloadRef': {'name': 'w', 'podGroup': 'g'}}", "workloadRef"},
+		{"{'schedulingGroup': {'podGroupName': 'g'}}", "schedulingGroup"},
+		{"{'volumes': [{'awsElasticBlockStore': {'volumeID': 'v'}}]}",
+			"a volume of awsElasticBlockStore"},
+		{"{'volumes': [{'nfs': {'server': 's'}}]}", NULL},
+		{"{'tolerations': [{'key': 'k', 'operator': 'Gt', 'value': '5'}]}",
+			"tolerations with the operator Gt"},
+		{"{'tolerations': [{'key': 'k', 'operator': 'Equal', 'value': '5'}]}", NULL},
 		{"{'affinity': {'podAntiAffinity': {'preferredDuringSchedulingIgnoredDuringExecution':"
 		 " [{'weight': 1}]}}}",
 			NULL},
@@ -207,6 +215,90 @@ static void test_affinity_and_marks(void **state UNUSED)
 	assert_int_equal(shape->apart.n, 1);
 	assert_int_equal(shape->marks.n, 1);
 	assert_string_equal(shape->apart.v[0], shape->marks.v[0]);
+}
+
+#define ANTI(topology, term)                                                                       \
+	"{'podAntiAffinity': {'requiredDuringSchedulingIgnoredDuringExecution':"                   \
+	" [{'topologyKey': '" topology "', " term "}]}}"
+#define IN_APP                                                                                     \
+	"'labelSelector': {'matchExpressions': [{'key': 'app', 'operator': 'In', 'values': ['x', 'y']}]}"
+
+/* Required anti-affinity of a pod that runs (or waits, where node is "") against pods with the label
+ * app=x or app=z in the namespace n, and others there and elsewhere. */
+static void test_anti_affinity_of_others(void **state UNUSED)
+{
+	static const char zone[] = "podAntiAffinity by zone";
+	static const struct {
+		const char *node, *affinity;
+		const char *x, *z, *elsewhere; /* what is said of app=x, app=z, of x elsewhere */
+	} cases[] = {
+		{"n1", ANTI("kubernetes.io/hostname", IN_APP), "mark", "", ""},
+		{"", ANTI("kubernetes.io/hostname", IN_APP), "mark", "", ""},
+		{"n1", ANTI("kubernetes.io/hostname", "'labelSelector': {}"), "mark", "mark", ""},
+		{"n1",
+			ANTI("kubernetes.io/hostname", "'namespaceSelector': {}, 'labelSelector':"
+						       " {'matchLabels': {'app': 'z'}}"),
+			"", "mark", ""},
+		{"n1", ANTI("kubernetes.io/hostname", "'namespaces': ['m'], " IN_APP), "", "",
+			"mark"},
+		{"n1", ANTI("zone", IN_APP), zone, "", ""},
+		{"n1", ANTI("zone", "'namespaceSelector': {'matchLabels': {'a': 'b'}}, " IN_APP),
+			zone, "", zone},
+		{"n1",
+			ANTI("zone", "'labelSelector': {'matchExpressions':"
+				     " [{'key': 'app', 'operator': 'NotIn', 'values': ['x']}]}"),
+			"", zone, ""},
+		/* It is nowhere yet, its node is in none, it is against nobody. */
+		{"", ANTI("zone", IN_APP), "", "", ""},
+		{"n1", ANTI("rack", IN_APP), "", "", ""},
+		{"n1", ANTI("zone", "'namespaces': ['n']"), "", "", ""},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		const char *node = cases[i].node;
+		AUTO_FREE char *text = mem_printf(
+			"{'nodes': [{'metadata': {'name': 'n1', 'labels': {'zone': 'a'}}}], 'pods': ["
+			"{'metadata': {'namespace': 'n', 'name': 'x', 'labels': {'app': 'x'}}, 'spec': {}},"
+			"{'metadata': {'namespace': 'n', 'name': 'z', 'labels': {'app': 'z'}}, 'spec': {}},"
+			"{'metadata': {'namespace': 'm', 'name': 'x', 'labels': {'app': 'x'}}, 'spec': {}},"
+			"{'metadata': {'namespace': 'n', 'name': 'r'}, 'spec': {%s%s%s'affinity': %s}}]}",
+			*node ? "'nodeName': '" : "", node, *node ? "', " : "", cases[i].affinity);
+		const char *wanted[] = {cases[i].x, cases[i].z, cases[i].elsewhere};
+
+		read_objects(text, &model);
+		assert_int_equal(model.pods.n, 4);
+		for (size_t k = 0; k < ARRAY_LEN(wanted); k++) {
+			const struct scale_shape *shape = &model.shapes.v[model.pods.v[k].shape];
+			const struct scale_shape *of = &model.shapes.v[model.pods.v[3].shape];
+			bool is_mark = str_eq(wanted[k], "mark");
+			bool is_told = !is_mark && *wanted[k];
+
+			assert_int_equal(shape->marks.n, is_mark);
+			if (is_mark)
+				assert_string_equal(shape->marks.v[0], of->apart.v[0]);
+			assert_int_equal(shape->unsupported.n, is_told);
+			if (is_told)
+				assert_string_equal(shape->unsupported.v[0], wanted[k]);
+		}
+	}
+}
+
+/* It is about to run where others make room for it: no machine is bought. */
+static void test_a_nominated_pod(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	read_objects("{'nodes': [{'metadata': {'name': 'n1'}, 'status': {'allocatable': {'cpu': 4},"
+		     " 'conditions': [{'type': 'Ready', 'status': 'True'}]}}], 'pods': ["
+		     "{'metadata': {'namespace': 'n', 'name': 'a'}, 'spec': {},"
+		     " 'status': {'nominatedNodeName': 'n1'}},"
+		     "{'metadata': {'namespace': 'n', 'name': 'b'}, 'spec': {},"
+		     " 'status': {'nominatedNodeName': 'gone'}}]}",
+		&model);
+	assert_int_equal(model.pods.v[0].node, 0);
+	assert_int_equal(model.pods.v[1].node, -1);
+	assert_int_equal(model.nodes.v[0].idle_since_ms, 0);
 }
 
 static void test_pods_share_shapes(void **state UNUSED)
@@ -626,6 +718,40 @@ static void test_pod_groups(void **state UNUSED)
 	assert_non_null(strstr(model.remarks.v[0], "n/none has none of its 2 pods"));
 }
 
+/* Pods of a group of Volcano that have to be near each other; those that are missing, too. */
+static void test_network_topology(void **state UNUSED)
+{
+	static const struct {
+		const char *spec;
+		bool is_told;
+	} cases[] = {
+		{"'networkTopology': {'mode': 'hard', 'highestTierAllowed': 1}", true},
+		{"'networkTopology': {'highestTierAllowed': 1}", true}, /* hard by default */
+		{"'networkTopology': {'mode': 'soft'}", false},
+		{"'subGroupPolicy': [{'name': 'a'}, {'networkTopology': {'mode': 'hard'}}]", true},
+		{"'queue': 'q'", false},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_FREE char *text = mem_printf(
+			"{'volcano': [{'metadata': {'namespace': 'n', 'name': 'v'},"
+			" 'spec': {'minMember': 3, %s}}], 'pods': [{'metadata': {'namespace': 'n',"
+			" 'name': 'v', 'annotations': {'scheduling.k8s.io/group-name': 'v'}},"
+			" 'spec': {}}]}",
+			cases[i].spec);
+
+		read_objects(text, &model);
+		assert_int_equal(waiting(&model, "n/v"), 3);
+		vec_foreach (const struct scale_pod, pod, &model.pods) {
+			const struct strv *said = &model.shapes.v[pod->shape].unsupported;
+			assert_int_equal(said->n, cases[i].is_told);
+			if (said->n)
+				assert_string_equal(said->v[0], "networkTopology");
+		}
+	}
+}
+
 /* What was read is a snapshot that is read again as the same, and planned. */
 static void test_a_snapshot_of_it(void **state UNUSED)
 {
@@ -659,6 +785,8 @@ int main(void)
 		cmocka_unit_test(test_requests),
 		cmocka_unit_test(test_constraints_that_are_not_known),
 		cmocka_unit_test(test_affinity_and_marks),
+		cmocka_unit_test(test_anti_affinity_of_others),
+		cmocka_unit_test(test_a_nominated_pod),
 		cmocka_unit_test(test_pods_share_shapes),
 		cmocka_unit_test(test_nodes),
 		cmocka_unit_test(test_ids_of_nodes),
@@ -671,6 +799,7 @@ int main(void)
 		cmocka_unit_test(test_jobsets),
 		cmocka_unit_test(test_workloads),
 		cmocka_unit_test(test_pod_groups),
+		cmocka_unit_test(test_network_topology),
 		cmocka_unit_test(test_a_snapshot_of_it),
 	};
 

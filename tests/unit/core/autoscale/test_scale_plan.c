@@ -290,6 +290,12 @@ static void test_what_is_no_snapshot(void **state UNUSED)
 		{"\"limits\": {\"nodes\": \"3\"}", "limits.nodes is not a number"},
 		{"\"limits\": {\"price\": \"30\"}", "limits.price is not a number"},
 		{"\"limits\": {\"price\": -1}", "limits.price is not a price"},
+		{"\"limits\": {\"price\": 0}",
+			"limits.price must be above 0: nothing could be bought"},
+		{"\"limits\": {\"nodes\": 0}",
+			"limits.nodes is not a whole number within its range"},
+		{"\"limits\": {\"removals\": 0}",
+			"limits.removals is not a whole number within its range"},
 		{"\"limits\": {\"step\": 2.5}",
 			"limits.step is not a whole number within its range"},
 		{"\"pods\": {}", "pods is not a list"},
@@ -309,6 +315,13 @@ static void test_what_is_no_snapshot(void **state UNUSED)
 		{"\"groups\": [{\"id\": \"a\", \"price\": \"1.5\"}]",
 			"groups[0].price is not a number"},
 		{"\"groups\": [{\"id\": \"a\"}, {\"id\": \"a\"}]", "groups[1].id is there twice"},
+		{"\"groups\": [{\"id\": \"a\", \"boot_s\": 0}]",
+			"groups[0].boot_s is not a whole number within its range"},
+		{"\"groups\": [{\"id\": \"a\", \"min\": 8, \"max\": 3}]",
+			"groups[0].min is above max"},
+		{"\"groups\": [{\"id\": \"a\", \"instances\": [{\"id\": \"i\"}, {\"id\": \"\"}, "
+		 "{\"id\": \"\"}, {\"id\": \"i\"}]}]",
+			"groups[0].instances has the id i twice"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -325,6 +338,38 @@ static void test_what_is_no_snapshot(void **state UNUSED)
 		assert_true(snapshot_read(json, &model, &err) < 0);
 		assert_string_equal(err.message, bad[i].error);
 	}
+}
+
+static void test_a_list_is_no_snapshot(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_JSON struct json *json = json_array();
+	AUTO_ERR struct err err = {0};
+
+	scale_model_init(&model);
+	assert_true(snapshot_read(json, &model, &err) < 0);
+	assert_string_equal(err.message, "this is not a snapshot: it is no object");
+}
+
+/* What a provider lists again is counted once, and told once. */
+static void test_a_machine_that_is_listed_twice(void **state UNUSED)
+{
+	static const char text[] =
+		"{\"id\": \"a\", \"max\": 9, \"instances\": [{\"id\": \"i\", \"state\": \"pending\"},"
+		" {\"id\": \"i\"}, {\"id\": \"k\"}, {\"id\": \"\"}, {\"id\": \"\"}, {\"id\": \"k\"}]}";
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_JSON struct json *json = NULL;
+
+	scale_model_init(&model);
+	assert_int_equal(json_parse(text, strlen(text), strlen(text), "it", &json, NULL), 0);
+	assert_int_equal(snapshot_read_group(json, &model, NULL), 0);
+	const struct scale_instances *all = &model.groups.v[0].instances;
+	assert_int_equal(all->n, 4);
+	assert_string_equal(all->v[0].id, "i");
+	assert_int_equal(all->v[0].state, SCALE_PENDING);
+	assert_string_equal(all->v[1].id, "k");
+	assert_int_equal(model.remarks.n, 1);
+	assert_string_equal(model.remarks.v[0], "group a has the id i twice");
 }
 
 /* A snapshot of as many pods as it may have, with more values than other JSON may have. */
@@ -823,6 +868,8 @@ int main(void)
 		cmocka_unit_test(test_each_case),
 		cmocka_unit_test(test_a_snapshot_is_written_as_it_was_read),
 		cmocka_unit_test(test_what_is_no_snapshot),
+		cmocka_unit_test(test_a_list_is_no_snapshot),
+		cmocka_unit_test(test_a_machine_that_is_listed_twice),
 		cmocka_unit_test(test_the_largest_snapshot),
 		cmocka_unit_test(test_what_is_left_alone_is_told),
 		cmocka_unit_test(test_any_model),

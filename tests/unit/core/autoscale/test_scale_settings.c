@@ -99,12 +99,16 @@ static void test_manual(void **state)
 	assert_int_equal(settings_providers(settings)->n, 2);
 }
 
-/* Whether settings_apply makes of a group with maximum 20, price 2 and weight 3 what is expected. */
+/* Whether settings_apply makes of a group with minimum 2, maximum 20, price 2 and weight 3 what is expected. */
 static void expect_group(const struct scale_settings *settings, const char *id, bool is_spot,
 	const char *type, const char *expected)
 {
-	struct scale_group group = {
-		.id = mem_strdup(id), .is_spot = is_spot, .max = 20, .price = 2, .weight = 3};
+	struct scale_group group = {.id = mem_strdup(id),
+		.is_spot = is_spot,
+		.min = 2,
+		.max = 20,
+		.price = 2,
+		.weight = 3};
 
 	scale_pairs_add(&group.labels, "node.kubernetes.io/instance-type", type);
 	settings_apply(settings, &group);
@@ -122,6 +126,7 @@ static void test_groups(void **state)
 			"  gpu-a: {weight: -1}\n"
 			"  \"gpu-*\": {weight: 7, max: 10, refuse: kept for the exam}\n"
 			"  \"gpu-[ab]\": {max: 30, price: 3.5, refuse: no}\n"
+			"  few: {max: 1}\n"
 			"  big: {max: 1000}\n"
 			"prices: {p4d.24xlarge: 32.77}\n"
 			"spot_prices: {p4d.24xlarge: 9.83}\n";
@@ -132,6 +137,8 @@ static void test_groups(void **state)
 	expect_group(settings, "gpu-c", false, "p4d.24xlarge", "7 10 32.77 kept for the exam");
 	expect_group(settings, "gpu-c", true, "p4d.24xlarge", "7 10 9.83 kept for the exam");
 	expect_group(settings, "cpu", false, "m5.large", "3 20 2.00 -");
+	/* Never below the provider's minimum. */
+	expect_group(settings, "few", true, "p4d.24xlarge", "3 2 9.83 -");
 	expect_group(settings, "big", true, "p4d.24xlarge", "3 20 9.83 -");
 }
 
@@ -199,6 +206,8 @@ static const struct bad {
 		"a.yaml:4:13: limits.removals must be a whole number from 1 to 2147483647, not "
 		"\"0\"",
 		NULL},
+	{MINIMAL "limits:\n  price: 0\n",
+		"a.yaml:4:10: limits.price must be above 0: nothing could be bought", NULL},
 	{MINIMAL "limits:\n  price: nan\n",
 		"a.yaml:4:10: limits.price must be a price like 3.2, from 0 to 1000000000, not "
 		"\"nan\"",

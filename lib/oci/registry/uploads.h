@@ -71,8 +71,8 @@ void uploads_free(struct uploads *uploads);
 /* Have n sessions ready or under way that no upload uses yet. Nothing where one POST does. */
 void uploads_open_ahead(struct uploads *uploads, size_t n);
 /* Each takes effect once for each digest. A file is closed when it has arrived. Of one of
- * UPLOAD_LOOK_MIN bytes and more the registry is asked for a byte while it is sent: what another
- * machine has sent does not travel again, and does not count as sent. */
+ * UPLOAD_LOOK_MIN bytes and more the registry is asked for a byte while it is sent, and whether it
+ * keeps it: what another machine has sent does not travel again, and does not count as sent. */
 void uploads_add_file(struct uploads *uploads, const struct descriptor *blob, int take_fd);
 void uploads_add_bytes(struct uploads *uploads, const struct descriptor *blob, const void *data);
 void uploads_add_base(struct uploads *uploads, const struct descriptor *blob);

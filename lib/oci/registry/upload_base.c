@@ -107,7 +107,7 @@ static struct registry_call *upload_base_probe(struct upload_job *job, struct re
 		.path = path,
 		.headers = &headers,
 		.data = one_byte,
-		/* What is asked beside an upload may not have its login renewed. */
+		/* A look beside an upload begins no login. */
 		.accept = REGISTRY_ANY | (job->kind == UPLOAD_FILE ? REGISTRY_NO_LOGIN : 0),
 		/* Of a proof, a response without the byte is all there is to know. */
 		.once = job->kind != UPLOAD_BASE,

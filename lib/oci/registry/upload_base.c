@@ -279,8 +279,8 @@ static int proof_tick(void *ctx, struct err *err)
 
 int upload_proof(struct upload_job *job, struct err *err)
 {
-	job->call = upload_base_probe(
-		job, job->uploads->options.registry, NULL, doing_look, proved);
+	job->call =
+		upload_base_probe(job, job->uploads->options.registry, NULL, doing_look, proved);
 	return proof_tick(job, err);
 }
 
@@ -328,8 +328,8 @@ void upload_look(struct upload_job *job)
 		job->uploads->was_misled || !job->call)
 		return;
 	job->was_looked_for = true;
-	job->look = upload_base_probe(
-		job, job->uploads->options.registry, NULL, doing_look, looked);
+	job->look =
+		upload_base_probe(job, job->uploads->options.registry, NULL, doing_look, looked);
 }
 
 /*

@@ -32,7 +32,7 @@ enum {
 	UPLOAD_CHUNK = 16 << 20,
 	UPLOAD_FIRST_CHUNK = 4 << 20, /* finds out whether pieces are taken */
 	UPLOAD_QUEUE_MAX = 256 << 20, /* bytes of files that wait here, while the next is made */
-	UPLOAD_LOOK_MIN = 1 << 20,   /* of a file that is looked for while it is sent */
+	UPLOAD_LOOK_MIN = 1 << 20,    /* of a file that is looked for while it is sent */
 	UPLOAD_TRIES = 5,
 	UPLOAD_PROOF_MS = 3000, /* for a response whether a remembered blob is there */
 	UPLOAD_CLOSE_MS = 1000, /* for deleting sessions after a failure */

@@ -154,7 +154,7 @@ static void test_bound(void **state)
 	waiting_end(&waiting);
 }
 
-#define A_BYTE "HTTP/1.1 206 X\r\nContent-Length: 1\r\n\r\nx"
+#define A_BYTE          "HTTP/1.1 206 X\r\nContent-Length: 1\r\n\r\nx"
 #define NOTHING(status) "HTTP/1.1 " status " X\r\nContent-Length: 0\r\n\r\n"
 
 /* No upload is accepted: it is there without. */

@@ -5,7 +5,7 @@
 
 #include <poll.h>
 
-enum { TIMEOUT_MS = 20000, TURN_MS = 5, TURNS_MAX = 4 * TIMEOUT_MS / TURN_MS };
+enum { TIMEOUT_MS = 20000, TURN_MS = 5, TURNS_MAX = 2 * TIMEOUT_MS / TURN_MS };
 
 /* Turns are counted, each of TURN_MS at least, which a process only takes while it runs: of time on
  * a clock a machine that stands still takes any amount. */

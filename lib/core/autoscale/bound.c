@@ -212,7 +212,8 @@ static void bound_parts(const struct scale_packing *k, size_t *parts, const stru
 }
 
 /* Of the lots' pods on machines that are bought now, or (also) those on their way. */
-static void bound_sum(const struct scale_packing *k, bool is_coming, struct scale_bound *ret)
+static void bound_sum(
+	const struct scale_packing *k, bool is_coming, bool tells, struct scale_bound *ret)
 {
 	const struct scale_prepared *p = k->prepared;
 	AUTO_FREE int64_t *bought = mem_alloc(p->lots.n + 1, sizeof(*bought));
@@ -233,18 +234,22 @@ static void bound_sum(const struct scale_packing *k, bool is_coming, struct scal
 		if (of_lot[i] != SIZE_MAX)
 			bound_add(k, &p->lots.v[i], (double)bought[i],
 				&sums[bound_root(parts, of_lot[i])]);
-	bound_parts(k, parts, sums, is_coming, ret);
+	bound_parts(k, parts, sums, tells, ret);
 }
 
 void plan_bound(const struct scale_packing *k, struct scale_bound *ret)
 {
 	const struct scale_prepared *p = k->prepared;
 	struct scale_bound all = {0};
+	bool is_coming = false;
 
+	for (size_t g = 0; g < p->model->groups.n; g++)
+		is_coming = is_coming || k->coming_pool[g] >= 0;
 	/* Weights are those of the plan that bought what is on its way. */
-	bound_sum(k, true, &all);
+	if (is_coming)
+		bound_sum(k, true, true, &all);
 	*ret = (struct scale_bound){.nodes = k->n_bought, .price = k->price};
-	bound_sum(k, false, ret);
+	bound_sum(k, false, !is_coming, ret);
 	for (size_t g = 0; g < p->model->groups.n; g++)
 		if (k->bought[g] && p->model->groups.v[g].price < 0)
 			ret->price = ret->price_least = -1;

@@ -134,10 +134,15 @@ static void pack_mark_nodes(struct scale_packing *k)
 static void pack_add_coming(struct scale_packing *k)
 {
 	const struct scale_prepared *p = k->prepared;
+	int64_t left = PLAN_MACHINES_MAX;
 
-	for (size_t g = 0; g < p->model->groups.n; g++) {
-		k->coming[g] = p->model->groups.v[g].has_template ? p->groups[g].coming : 0;
+	for (size_t i = 0; i < p->model->groups.n; i++) {
+		const struct scale_group *group = p->ranked[i];
+		size_t g = (size_t)(group - p->model->groups.v);
+		int64_t coming = group->has_template ? p->groups[g].coming : 0;
+		k->coming[g] = coming < left ? coming : left;
 		k->n_coming += k->coming[g];
+		left -= k->coming[g];
 	}
 }
 

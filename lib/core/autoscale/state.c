@@ -309,15 +309,13 @@ bool scale_state_take_back(struct scale_state *state, const char *id)
 {
 	struct scale_state_group *group = state_group(state, id);
 
-	if (group->before.token && !group->before.is_answered)
-		return false;
 	REPLACE(group->token, TAKE(group->before.token));
 	group->to = group->before.to;
 	group->due_to = group->before.due_to;
 	group->due_ms = group->before.due_ms;
 	group->asked_ms = group->before.asked_ms;
 	group->is_answered = group->before.is_answered;
-	return true;
+	return !group->token || group->is_answered;
 }
 
 void scale_state_bought(struct scale_state *state, const char *id, const char *machine)

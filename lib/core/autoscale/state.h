@@ -107,7 +107,7 @@ struct scale_state_group *scale_state_find(const struct scale_state *state, cons
 const char *scale_state_ask(
 	struct scale_state *state, const char *id, int64_t to, const char *token, int64_t now_ms);
 /* The grow was not sent: the one before it counts again. False where that one was not answered and
- * may have had an effect: nothing is changed. */
+ * may have had an effect. */
 bool scale_state_take_back(struct scale_state *state, const char *id);
 /* There was no response that says whether it had an effect: how often, in a row. Who asks gives up
  * after some. */

@@ -307,9 +307,9 @@ char *kube_role_host(const struct kube_run *run, size_t role, int rank);
 /* The name of an attempt's Job: the run's id, from the second on "<id>-<n>". The caller frees. */
 char *kube_job_name(const char *run_id, int attempt);
 #define KUBE_LINGERS KUBE_ATTEMPT_DIR "/linger" /* there once KUBE_KEEPER waits for that */
-/* Script for sh in the container KUBE_KEEPER: end its wait. */
+/* Script for sh in the container KUBE_KEEPER: end its wait; fails where it has not begun. */
 #define KUBE_RELEASE                                                                               \
-	"i=0; until [ -e " KUBE_LINGERS " ]; do [ $((i += 1)) -le 200 ] || exit 0; "               \
+	"i=0; until [ -e " KUBE_LINGERS " ]; do [ $((i += 1)) -le 200 ] || exit 1; "               \
 	"sleep 0.1; done; read -r p <" KUBE_LINGERS "; kill \"$p\""
 /* A file, made before the pod is removed: what the program leaves will be taken then. */
 #define KUBE_ANNOUNCED KUBE_ATTEMPT_DIR "/announced"

@@ -101,6 +101,7 @@ struct podlog {
 	int stopped; /* what data has returned, if negative */
 	bool finishing, drained, is_over;
 	unsigned n_drains;
+	unsigned n_slow; /* streams that do not follow and were cut, since they brought nothing */
 	int64_t finish_ms;
 };
 
@@ -647,7 +648,7 @@ static void podlog_on_tail(struct podlog *podlog, const struct buf *text)
 	 * cut again and again, it would never bring anything. */
 	else if (podlog->finishing &&
 		 (podlog->follows || (clock_ms() >= podlog->stream_ms + WATCH_MAX_MS &&
-					     podlog->n_drains++ < DRAINS_MAX)))
+					     podlog->n_slow++ < DRAINS_MAX)))
 		podlog_cut(podlog);
 }
 

@@ -107,7 +107,8 @@ static struct registry_call *upload_base_probe(struct upload_job *job, struct re
 		.path = path,
 		.headers = &headers,
 		.data = one_byte,
-		.accept = REGISTRY_ANY,
+		/* A look beside an upload begins no login. */
+		.accept = REGISTRY_ANY | (job->kind == UPLOAD_FILE ? REGISTRY_NO_LOGIN : 0),
 		/* Of a proof, a response without the byte is all there is to know. */
 		.once = job->kind != UPLOAD_BASE,
 		.doing = what,
@@ -278,29 +279,57 @@ static int proof_tick(void *ctx, struct err *err)
 
 int upload_proof(struct upload_job *job, struct err *err)
 {
-	job->call = upload_base_probe(
-		job, job->uploads->options.registry, NULL, doing_look, proved);
+	job->call =
+		upload_base_probe(job, job->uploads->options.registry, NULL, doing_look, proved);
 	return proof_tick(job, err);
 }
 
-/* Anything but the byte says nothing: the upload goes on. */
-static int looked(void *ctx, struct http_response *response UNUSED, struct err *error UNUSED,
-	struct err *err)
+static bool is_whole(const struct upload_job *job, const struct http_response *response)
+{
+	const char *length = field_find(&response->headers, "content-length");
+	uint64_t size;
+
+	return !length || (field_number(length, &size) && size == job->blob.size);
+}
+
+static int kept(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 
 	job->look = NULL;
-	return job->got > 0 ? upload_is_there(job, err) : 0;
+	bool is_there = !err_is_set(error) && response->status == 200 && is_whole(job, response);
+	return is_there ? upload_is_there(job, err) : 0;
+}
+
+/* Both have to say yes, else the upload goes on: the byte is there, and HEAD, which keeps a
+ * collection of garbage that is under way from deleting it (Harbor's). */
+static int looked(void *ctx, struct http_response *response UNUSED, struct err *error UNUSED,
+	struct err *err UNUSED)
+{
+	struct upload_job *job = ctx;
+	AUTO_FREE char *path = mem_printf("blobs/%s", job->blob.digest);
+	struct registry_request request = {
+		.method = "HEAD",
+		.path = path,
+		.accept = REGISTRY_ANY | REGISTRY_NO_LOGIN,
+		.once = true,
+		.doing = doing_look,
+		.done = kept,
+		.ctx = job,
+	};
+
+	job->look = job->got ? registry_start(job->uploads->options.registry, &request) : NULL;
+	return 0;
 }
 
 void upload_look(struct upload_job *job)
 {
 	if (job->kind != UPLOAD_FILE || job->blob.size < UPLOAD_LOOK_MIN || job->was_looked_for ||
-		!job->call)
+		job->uploads->was_misled || !job->call)
 		return;
 	job->was_looked_for = true;
-	job->look = upload_base_probe(
-		job, job->uploads->options.registry, NULL, doing_look, looked);
+	job->look =
+		upload_base_probe(job, job->uploads->options.registry, NULL, doing_look, looked);
 }
 
 /*

@@ -487,6 +487,8 @@ void uploads_forget(struct uploads *uploads, const char *digest)
 	struct upload_job *job = uploads_find_job(uploads, digest);
 
 	registry_cache_drop(cache, &cache->blobs, digest);
+	uploads->was_misled = true;
+	uploads->progress.files_there = uploads->progress.bytes_there = 0;
 	if (!job)
 		return;
 	retire(job, 0);

@@ -32,7 +32,7 @@ enum {
 	UPLOAD_CHUNK = 16 << 20,
 	UPLOAD_FIRST_CHUNK = 4 << 20, /* finds out whether pieces are taken */
 	UPLOAD_QUEUE_MAX = 256 << 20, /* bytes of files that wait here, while the next is made */
-	UPLOAD_LOOK_MIN = 1 << 20,   /* of a file that is looked for while it is sent */
+	UPLOAD_LOOK_MIN = 1 << 20,    /* of a file that is looked for while it is sent */
 	UPLOAD_TRIES = 5,
 	UPLOAD_PROOF_MS = 3000, /* for a response whether a remembered blob is there */
 	UPLOAD_CLOSE_MS = 1000, /* for deleting sessions after a failure */
@@ -71,8 +71,8 @@ void uploads_free(struct uploads *uploads);
 /* Have n sessions ready or under way that no upload uses yet. Nothing where one POST does. */
 void uploads_open_ahead(struct uploads *uploads, size_t n);
 /* Each takes effect once for each digest. A file is closed when it has arrived. Of one of
- * UPLOAD_LOOK_MIN bytes and more the registry is asked for a byte while it is sent: what another
- * machine has sent does not travel again, and does not count as sent. */
+ * UPLOAD_LOOK_MIN bytes and more the registry is asked for a byte while it is sent, and whether it
+ * keeps it: what another machine has sent does not travel again, and does not count as sent. */
 void uploads_add_file(struct uploads *uploads, const struct descriptor *blob, int take_fd);
 void uploads_add_bytes(struct uploads *uploads, const struct descriptor *blob, const void *data);
 void uploads_add_base(struct uploads *uploads, const struct descriptor *blob);

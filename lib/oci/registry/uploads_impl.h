@@ -61,6 +61,7 @@ struct uploads {
 	struct VEC_OF(struct upload_session *) sessions; /* opened ahead, and those to be deleted */
 	bool is_closing;                                 /* sessions that open now are not needed */
 	bool is_probing;  /* a small blob finds out whether one POST does */
+	bool was_misled;  /* the registry lacks what it said to have: all is sent from now on */
 	struct err error; /* the first failure */
 	uploads_done_fn *done;
 	void *done_ctx;

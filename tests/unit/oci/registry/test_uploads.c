@@ -18,9 +18,9 @@ enum { N_FILES = 4, FILE_BYTES = 1000 };
 
 /* So many uploads are accepted; those that come after wait for more. */
 static atomic_int n_open, n_taken;
-/* Requests for a byte of a blob, and the response to them. */
+/* Requests for a byte of a blob, and the responses to them and to HEAD. */
 static atomic_int n_looks;
-static const char *look_response;
+static const char *look_response, *head_response;
 
 static bool response_gate(struct fix_conn *conn)
 {
@@ -36,6 +36,8 @@ static bool response_gate(struct fix_conn *conn)
 		atomic_fetch_add(&n_looks, 1);
 		return fix_print(conn, look_response);
 	}
+	if (str_eq(conn->method, "HEAD"))
+		return fix_print(conn, head_response);
 	if (!str_eq(conn->method, "PUT") && !str_eq(conn->method, "POST"))
 		return fix_print(conn, "HTTP/1.1 204 X\r\n\r\n");
 	int mine = atomic_fetch_add(&n_taken, 1);
@@ -152,12 +154,16 @@ static void test_bound(void **state)
 	waiting_end(&waiting);
 }
 
+#define A_BYTE          "HTTP/1.1 206 X\r\nContent-Length: 1\r\n\r\nx"
+#define NOTHING(status) "HTTP/1.1 " status " X\r\nContent-Length: 0\r\n\r\n"
+
 /* No upload is accepted: it is there without. */
 static void test_is_there(void **state)
 {
 	struct waiting waiting;
 
-	look_response = "HTTP/1.1 206 X\r\nContent-Length: 1\r\n\r\nx";
+	look_response = A_BYTE;
+	head_response = "HTTP/1.1 200 X\r\nContent-Length: 1048576\r\n\r\n";
 	waiting_init(&waiting);
 	add_file(&waiting, 0, UPLOAD_LOOK_MIN);
 	wait_until(&waiting, 0);
@@ -173,16 +179,21 @@ static void test_is_there(void **state)
 /* A registry that does not say so, or has lost the bytes, gets it. */
 static void test_is_not_there(void **state)
 {
-	static const char *const responses[] = {
-		"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n",
-		"HTTP/1.1 403 X\r\nContent-Length: 0\r\n\r\n",
-		"HTTP/1.1 200 X\r\nContent-Length: 0\r\n\r\n",
-		"HTTP/1.1 206 X\r\nContent-Length: 1\r\nConnection: close\r\n\r\n",
+	static const struct {
+		const char *look, *head;
+	} responses[] = {
+		{NOTHING("404"), NULL},
+		{NOTHING("403"), NULL},
+		{NOTHING("200"), NULL},
+		{"HTTP/1.1 206 X\r\nContent-Length: 1\r\nConnection: close\r\n\r\n", NULL},
+		{A_BYTE, NOTHING("404")},
+		{A_BYTE, "HTTP/1.1 200 X\r\nContent-Length: 12\r\n\r\n"},
 	};
 
 	for (size_t i = 0; i < sizeof(responses) / sizeof(*responses); i++) {
 		struct waiting waiting;
-		look_response = responses[i];
+		look_response = responses[i].look;
+		head_response = responses[i].head;
 		waiting_init(&waiting);
 		add_file(&waiting, 0, UPLOAD_LOOK_MIN);
 		UNTIL_BY(assert_int_equal(loop_pause(waiting.runtime.loop, TURN_MS, NULL, NULL), 0),

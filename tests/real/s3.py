@@ -402,6 +402,22 @@ def test_a_pod_that_is_killed_while_it_fetches(w):
         cutter.close()
 
 
+def test_what_is_left_of_others(w):
+    """What can be removed is; what cannot fails nobody."""
+    with S3Server(w.dir) as s3:
+        fill(w, s3, "sets", {"a": b"1"})
+        runs = w.dir / "shared/runs"
+        (runs / "old/0").mkdir(parents=True)
+        (runs / "old/0/a").touch()
+        (runs / "new/0").mkdir(parents=True)
+        os.utime(runs / "old", (0, 0))
+        (runs / "file").touch()
+        (runs / "odd/state/lock").mkdir(parents=True)
+        pod = Reader(w, s3, "pod", f"s3://{s3.bucket}/sets", 0)
+        pod.end()
+        assert pod.files() == {"a": b"1"} and sorted(p.name for p in runs.iterdir()) == ["file", "new", "odd", "pod"], list(runs.iterdir())
+
+
 def test_data_that_cannot_be_fetched(w):
     with S3Server(w.dir) as s3:
         fill(w, s3, "sets", {"a": b"1"})

@@ -5,6 +5,7 @@
 DLRUN_DATA_KILLS: how many pushes are killed (20; 100 in DLRUN_TESTS=all).
 """
 
+import functools
 import random
 import re
 import signal
@@ -284,7 +285,7 @@ def test_a_push_that_ends_beside_a_removal(w):
             s3.signed("PUT", f"sets/set@{version}.list", {})
         # Another removal of the same begins, and does not end.
         if len(ended) == 3 and re.match(rb"DELETE \S*/c ", request):
-            s3.signed("PUT", f"sets/set@{version}.rm-other", {})
+            s3.signed("PUT", other, {})
 
     with S3Server(w.dir) as s3:
         cutter = Cutter(s3, 1 << 40, spoil)
@@ -292,41 +293,82 @@ def test_a_push_that_ends_beside_a_removal(w):
         for name in "abc":
             w.write(f"data/set/{name}", name)
         version = push(w, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})["version"]
+        other = f"sets/set@{version}.rm-{0:016x}"
         for n, name in enumerate(("data/set", f"data/set@{version}", f"data/set@{version}"), 1):
             lose(s3, version, ".list")
             s3.signed("PUT", f"sets/set@{version}.push-other", {})
             w.ok("data", "rm", name)
             assert ended == [version] * n, ended
-            assert keys(s3) == ([f"sets/set@{version}.rm-other"] if n == 3 else []), keys(s3)
+            assert keys(s3) == ([other] if n == 3 else []), keys(s3)
             if n < 3:
                 push(w, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})
         cutter.close()
 
 
 def test_a_removal_that_another_one_has_stopped(w):
-    """It deletes nothing of what is pushed behind the other one."""
+    """It deletes nothing of what is pushed behind the other one, and says so in the end."""
     ended = []
 
     def spoil(request):
         if not ended and re.match(asks, request):
-            env = {"AWS_ENDPOINT_URL_S3": s3.endpoint}
-            w.ok("data", "rm", name, env=env)
-            ended.append(push(w, env=env)["version"])
+            # The server tells times in seconds.
+            second = int(time.time())
+            wait_for(lambda: time.time() >= second + 1, "the next second")
+            w.ok("data", "rm", name, env=direct)
+            ended.append(push(w, env=direct)["version"] if asks.startswith(b"GET") else None)
 
     with S3Server(w.dir) as s3:
-        cutter = Cutter(s3, 1 << 40, spoil)
+        cutter, direct = Cutter(s3, 1 << 40, spoil), {"AWS_ENDPOINT_URL_S3": s3.endpoint}
         address = place(w, s3, cutter.endpoint)
         for name in "abc":
             w.write(f"data/set/{name}", name)
-        version = push(w, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})["version"]
-        # What there is to be deleted is listed.
+        version = push(w, env=direct)["version"]
+        # What there is to be deleted is listed; or the last of it is deleted.
         for name, asks in ((f"data/set@{version}", rb"GET \S*prefix=\S*(?:@|%40)d-\w+(?:/|%2F)[& ]"),
-                           ("data/set", rb"GET \S*prefix=\S*(?:@|%40)d-[& ]")):
+                           ("data/set", rb"GET \S*prefix=\S*(?:@|%40)d-[& ]"), ("data/set", rb"DELETE \S*/c ")):
             ended.clear()
             w.refused("data", "rm", name, id="data.place", rc=1, says="another removal of s3://")
-            assert ended == [version] and not [key for key in keys(s3) if "rm-" in key or ".push-" in key], keys(s3)
-            check(w, s3, f"pod-{len(name)}", address)
+            assert ended and not [key for key in keys(s3) if "rm-" in key or ".push-" in key], keys(s3)
+            if ended[0]:
+                assert ended == [version]
+                check(w, s3, f"pod-{len(name)}", address)
+        assert not keys(s3), keys(s3)
         cutter.close()
+
+
+def test_removals_that_begin_together(w):
+    """Both see the other's mark: one goes on."""
+    begun, lists, stops = set(), [], []
+
+    def spoil(n, request):
+        if re.match(rb"PUT \S*\.rm-\w{16} ", request):
+            begun.add(n)
+        elif n in begun and re.match(rb"GET \S*list-type=2", request):
+            lists.append(n)
+            if lists.count(n) == 1:
+                wait_for(lambda: len(set(lists)) == 2, "the other's mark", 120)
+            else:
+                # The one that goes on has stopped the other one.
+                wait_for(lambda: len([key for key in keys(s3) if ".rm-" in key]) < 2, "the end of a mark", 120)
+        elif re.match(rb"DELETE \S*\.rm-\w{16} ", request):
+            stops.append(n)
+            # Both have the answer.
+            wait_for(lambda: len(lists) > 2 or len(set(stops)) == 2, "the other one", 120)
+
+    with S3Server(w.dir) as s3:
+        place(w, s3)
+        for name in "abc":
+            w.write(f"data/set/{name}", name)
+        version = push(w)["version"]
+        cutters = [Cutter(s3, 1 << 40, functools.partial(spoil, n)) for n in range(2)]
+        both = [subprocess.Popen([w.dlrun, "data", "rm", f"data/set@{version}"], cwd=w.tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True, env={**w.env, "AWS_ENDPOINT_URL_S3": cutter.endpoint}) for cutter in cutters]
+        said = [process.communicate(timeout=busy_s(120))[0] for process in both]
+        codes = [process.returncode for process in both]
+        assert sorted(codes) == [0, 1] and "another removal of s3://" in said[codes.index(1)], (codes, said)
+        assert not keys(s3), keys(s3)
+        for cutter in cutters:
+            cutter.close()
 
 
 def test_a_removal_that_is_denied(w):
@@ -395,15 +437,21 @@ def test_a_removal_beside_a_push(w):
         check_name(s3, done["version"])
         (w.tree / "data/set/d").unlink()
         # A removal that was cut.
-        one = f"data/set@{done['version']}"
-        for mark, said, name in (("rm-x", "data/set", "data/set"), (f"{done['version']}.rm-x", one, one), (f"{done['version']}.rm-x", one, "data/set")):
+        one, mark = f"data/set@{done['version']}", f"rm-{0:016x}"
+        for key, said, name in ((mark, "data/set", "data/set"), (f"{done['version']}.{mark}", one, one), (f"{done['version']}.{mark}", one, "data/set")):
             lose(s3, done["version"], ".list")
-            s3.signed("PUT", f"sets/set@{mark}", {})
+            s3.signed("PUT", f"sets/set@{key}", {})
             w.refused("data", "push", "data/set", id="data.place", rc=1, says=["is being removed", f"dlrun data rm {said}"])
             w.ok("data", "rm", name)
             assert push(w)["files_sent"] == 3
+        # Nobody's mark.
+        other = f"sets/set@{mark}.tar"
+        s3.signed("PUT", other, {})
+        assert push(w)["was_there"]
         w.ok("data", "rm", "data/set")
-        assert not keys(s3), keys(s3)
+        assert push(w)["files_sent"] == 3
+        w.ok("data", "rm", "data/set")
+        assert keys(s3) == [other], keys(s3)
         cutter.close()
 
 

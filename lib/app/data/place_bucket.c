@@ -27,7 +27,9 @@
  * removal either finds that, or the list.
  *
  * No two of them share a mark, and nobody can tell one that was cut from a slow one. So a removal
- * deletes those of others at its beginning, too, and one whose mark is gone deletes no more.
+ * deletes those of older ones at its beginning, too: of several that see each other the newest goes
+ * on. One whose mark is gone deletes no more than what it has begun. Servers tell times in seconds:
+ * two of the same second may both go on, and no push begins until both have ended.
  */
 
 enum {
@@ -257,7 +259,7 @@ struct bucket_version {
 struct bucket_versions {
 	struct VEC_OF(struct bucket_version) list; /* the newest first */
 	char current[VERSION_ID_SIZE];             /* its list may be gone */
-	struct strv marks;                         /* keys, of pushes and removals */
+	struct s3_objects marks;                   /* of pushes and removals; no ETags */
 };
 
 static void bucket_versions_done(struct bucket_versions *versions)
@@ -265,7 +267,7 @@ static void bucket_versions_done(struct bucket_versions *versions)
 	vec_foreach (struct bucket_version, version, &versions->list)
 		free(version->line);
 	vec_done(&versions->list);
-	strv_done(&versions->marks);
+	s3_objects_done(&versions->marks);
 }
 
 static int bucket_by_time(const void *a, const void *b)
@@ -302,16 +304,25 @@ static void bucket_ended_line(struct bucket_batch *batch, struct bucket_slot *sl
 	versions->list.v[slot->job].line = mem_strndup(text, strcspn(text, "\n"));
 }
 
+/* Behind "PATH@" or "PATH@d-HEX.": other objects may begin like one. */
+static bool bucket_is_removal(const char *name)
+{
+	const char *token = name + strlen(BUCKET_REMOVAL);
+
+	return str_starts(name, BUCKET_REMOVAL) && strlen(token) == 2 * BUCKET_TOKEN_BYTES &&
+	       strspn(token, "0123456789abcdef") == 2 * BUCKET_TOKEN_BYTES;
+}
+
 static void bucket_take(
 	struct bucket_versions *versions, const struct s3_object *object, const char *name)
 {
 	const char *dot = strchr(name, '.');
 	AUTO_FREE char *id = mem_strndup(name, dot ? (size_t)(dot - name) : 0);
 
-	if (str_starts(name, BUCKET_REMOVAL) ||
-		(version_id_is(id) &&
-			(str_starts(dot, "." BUCKET_REMOVAL) || str_starts(dot, ".push-"))))
-		strv_add(&versions->marks, object->key);
+	if (bucket_is_removal(name) ||
+		(version_id_is(id) && (bucket_is_removal(dot + 1) || str_starts(dot, ".push-"))))
+		*vec_push(&versions->marks) = (struct s3_object){
+			.key = mem_strdup(object->key), .mtime_ms = object->mtime_ms};
 	if (!version_id_is(id) || !str_eq(dot, ".list"))
 		return;
 	struct bucket_version *version = vec_push(&versions->list);
@@ -327,6 +338,7 @@ static int bucket_find(const struct data_place *place, const struct s3_address *
 	AUTO_FREE char *current = mem_printf("%scurrent", prefix);
 	struct bucket_one list = {.key = prefix, .objects = &objects, .is_flat = true};
 	AUTO_BUF struct buf text = buf_with(BUCKET_LINE_MAX);
+	AUTO_ERR struct err error = {0};
 	bool has_current = false;
 
 	int r = bucket_do(place, address, &list, err);
@@ -336,12 +348,23 @@ static int bucket_find(const struct data_place *place, const struct s3_address *
 	}
 	vec_sort(&ret->list, bucket_by_time);
 	struct bucket_one get = {.key = current, .out = &text};
-	if (r == 0 && has_current)
-		r = bucket_do(place, address, &get, err);
+	/* A removal may have deleted it meanwhile. */
+	if (r == 0 && has_current && bucket_do(place, address, &get, &error) < 0 &&
+		error.id != E_S3_NOT_FOUND)
+		r = err_move(err, &error);
 	AUTO_FREE char *id = mem_strndup(text.data, strcspn(text.data, "\n"));
 	if (r == 0 && version_id_is(id))
 		memcpy(ret->current, id, sizeof(ret->current));
 	return r;
+}
+
+static const struct s3_object *bucket_find_mark(
+	const struct bucket_versions *versions, const char *mark)
+{
+	vec_foreach (struct s3_object, object, &versions->marks)
+		if (str_eq(object->key, mark))
+			return object;
+	return NULL;
 }
 
 /* As the script prints them. */
@@ -402,19 +425,23 @@ static int bucket_start_delete(
 	return 0;
 }
 
+static int bucket_set_stopped(const struct s3_address *address, struct err *err)
+{
+	AUTO_FREE char *shown = str_escaped(address->key);
+
+	return err_set(err, E_DATA_PLACE,
+		"another removal of s3://%s/%s has begun, and goes on with it", address->bucket,
+		shown);
+}
+
 static int bucket_check_mark(const struct data_place *place, const struct s3_address *address,
 	const char *mark, struct err *err)
 {
 	AUTO_S3_OBJECTS struct s3_objects objects = {0};
-	AUTO_FREE char *shown = str_escaped(address->key);
 	struct bucket_one list = {.key = mark, .objects = &objects, .is_flat = true};
 	int r = bucket_do(place, address, &list, err);
 
-	return r < 0 || objects.n
-		       ? r
-		       : err_set(err, E_DATA_PLACE,
-				 "another removal of s3://%s/%s has begun, and goes on with it",
-				 address->bucket, shown);
+	return r < 0 || objects.n ? r : bucket_set_stopped(address, err);
 }
 
 /* Objects of versions behind the prefix; returns 1 if there were any. */
@@ -479,8 +506,14 @@ static int bucket_use_next(const struct data_place *place, const struct s3_addre
 	return str_eq(versions->current, id) ? bucket_use(place, address, next, err) : 0;
 }
 
-/* Of the version, or of all (id: NULL): pushes and removals under way lose what they look for.
- * Returns how many there were. */
+static bool bucket_is_newer(const struct s3_object *one, const struct s3_object *other)
+{
+	return one->mtime_ms != other->mtime_ms ? one->mtime_ms > other->mtime_ms
+						: strcmp(one->key, other->key) > 0;
+}
+
+/* Of the version, or of all (id: NULL): pushes and older removals under way lose what they look
+ * for. Returns how many there were. */
 static int bucket_stop_others(const struct data_place *place, const struct s3_address *address,
 	const char *id, const char *mark, struct err *err)
 {
@@ -489,10 +522,15 @@ static int bucket_stop_others(const struct data_place *place, const struct s3_ad
 	int n = 0;
 
 	int r = bucket_find(place, address, &versions, err);
-	vec_foreach (char *, key, &versions.marks) {
-		if (r < 0 || !str_starts(*key, theirs) || str_eq(*key, mark))
+	const struct s3_object *own = bucket_find_mark(&versions, mark);
+	if (r < 0 || !own)
+		return r < 0 ? r : bucket_set_stopped(address, err);
+	vec_foreach (struct s3_object, other, &versions.marks) {
+		bool is_push = strstr(other->key + strlen(address->key) + 1, ".push-");
+		if (r < 0 || !str_starts(other->key, theirs) ||
+			(!is_push && !bucket_is_newer(own, other)))
 			continue;
-		r = bucket_delete(place, address, *key, err);
+		r = bucket_delete(place, address, other->key, err);
 		n++;
 	}
 	return r < 0 ? r : n;
@@ -578,10 +616,11 @@ static int bucket_remove(const struct data_place *place, const struct s3_address
 		"%s@%s%s" BUCKET_REMOVAL "%s", address->key, id ? id : "", id ? "." : "", token);
 	int n = bucket_mark(place, address, id, mark, err);
 	int r = n < 0 ? n : bucket_empty(place, address, prefix, mark, err);
-	if (r < 0)
-		return r;
 	bool is_none = id && !n && !r;
-	r = bucket_delete(place, address, mark, err);
+	if (r >= 0)
+		r = bucket_check_mark(place, address, mark, err);
+	if (r == 0)
+		r = bucket_delete(place, address, mark, err);
 	return r < 0 ? r : is_none ? DATA_NO_VERSION : 0;
 }
 
@@ -983,8 +1022,8 @@ static int bucket_begin(const struct bucket_push *push, const char *mark, struct
 	int r = bucket_do(place, push->address, &begin, err);
 	if (r == 0)
 		r = bucket_find(place, push->address, &versions, err);
-	vec_foreach (char *, key, &versions.marks) {
-		const char *name = *key + strlen(push->address->key) + 1;
+	vec_foreach (struct s3_object, object, &versions.marks) {
+		const char *name = object->key + strlen(push->address->key) + 1;
 		bool is_all = str_starts(name, BUCKET_REMOVAL);
 		if (r < 0 || !(is_all || str_starts(name, one)))
 			continue;
@@ -1004,7 +1043,7 @@ static int bucket_look_for_mark(const struct bucket_push *push, const char *mark
 	const struct data_place *place = push->place;
 
 	int r = bucket_find(place, push->address, versions, err);
-	if (r < 0 || strv_find(&versions->marks, mark) >= 0)
+	if (r < 0 || bucket_find_mark(versions, mark))
 		return r;
 	return err_set(err, E_DATA_PLACE, "%s@%s was removed while it was pushed",
 		place->paths.v[push->i], push->put->id);

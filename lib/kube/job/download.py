@@ -48,7 +48,7 @@ def is_same(fd, path):
     """Whether that is still the name of the file, which nobody has removed or made anew."""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
@@ -69,31 +69,30 @@ def remove_ended():
     for pod in os.listdir(runs):
         try:
             remove_run(runs + pod)
-        except FileNotFoundError:
-            pass  # A pod with other data has removed it.
+        except OSError:
+            pass  # A pod has it, or one with other data removes it. What cannot be removed stays.
 
 
 def remove_run(run):
-    state = run + "/state/"
+    lock = run + "/state/lock"
     try:
-        fd = os.open(state + "lock", os.O_RDWR)
+        fd, was_locked = os.open(lock, os.O_RDWR), True
     except FileNotFoundError:
         # It begins just now, or somebody was killed here.
-        if time.time() - os.stat(run).st_mtime > GAP_S:
-            shutil.rmtree(run, ignore_errors=True)
-        return
+        if time.time() - os.stat(run).st_mtime <= GAP_S:
+            return
+        os.makedirs(run + "/state", exist_ok=True)
+        fd, was_locked = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666), False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Nobody has it between this program and the pod's own.
-        is_over = os.path.exists(state + "fetching") or os.path.exists(state + "started")
-        if is_same(fd, state + "lock") and (is_over or time.time() - os.fstat(fd).st_mtime > GAP_S):
+        is_over = not was_locked or any(os.path.exists(run + name) for name in ("/state/fetching", "/state/started"))
+        if is_same(fd, lock) and (is_over or time.time() - os.fstat(fd).st_mtime > GAP_S):
             # The same pod may begin anew meanwhile.
-            gone = "%s.%s" % (run, os.urandom(8).hex())
+            gone = "%s/runs/%s" % (TOP, os.urandom(16).hex())
             os.rename(run, gone)
             os.unlink(gone + "/state/lock")
             shutil.rmtree(gone, ignore_errors=True)
-    except BlockingIOError:
-        pass
     finally:
         os.close(fd)
 
@@ -578,7 +577,7 @@ def begin(state):
         try:
             os.makedirs(state, exist_ok=True)
             fd = locked(state + "/lock", fcntl.LOCK_SH)
-        except FileNotFoundError:
+        except (FileNotFoundError, FileExistsError):
             continue
         if is_same(fd, state + "/lock"):
             os.close(os.open(state + "/fetching", os.O_WRONLY | os.O_CREAT, 0o666))

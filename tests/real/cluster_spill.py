@@ -246,7 +246,9 @@ def test_cancel_before_the_move(w):
         pods_in_lab(s, 0)
         run = submit(s)
         w.ok("cancel", run)
-        assert settle(w, run)["state"] == "cancelled" and jobs(s, "lab") == jobs(s, "eu") == []
+        assert settle(w, run)["state"] == "cancelled"
+        # Its Job is there until its pods are gone.
+        wait_for(lambda: jobs(s, "lab") == jobs(s, "eu") == [], "the end of its Job", 60)
         assert starts(s, run) == 0
 
 

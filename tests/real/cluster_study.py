@@ -121,7 +121,7 @@ def test_sixty_members_of_which_six_run(w):
         again = member(study, 23)
         w.ok("restart", again)
         assert s.ended(again)["state"] == "succeeded"
-        assert [j["metadata"]["name"] for j in s.jobs() if "-2" in j["metadata"]["name"]] == [f"{again}-2"]
+        assert [j["metadata"]["name"] for j in s.jobs() if j["metadata"]["name"].startswith(f"{again}-")] == [f"{again}-2"]
         w.ok("fetch", member(study, 11), "-o", w.dir / "got")
         assert (w.dir / "got" / "index").read_text() == "11"
 

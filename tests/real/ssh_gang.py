@@ -89,7 +89,7 @@ def test_a_gang_is_whole_or_not_there(w):
         end = s.ended(run)
         assert end["exit"]["code"] == 7 and end["state"] == "failed", end
         for name in ("gpu1", "gpu2"):
-            wait_for(lambda: not s[name].processes(run), f"the end of its processes on {name}", 10)
+            wait_for(lambda: not s[name].processes(run), f"the end of its processes on {name}", 60)
         run = s.submit("--grace", "1s", "-N", "2", "--", "sleep", "600", to="gpu1,gpu2")
         s.running(run)
         w.ok("cancel", run)

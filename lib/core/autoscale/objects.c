@@ -111,12 +111,27 @@ static void objects_remark(struct objects *o, char *take_text)
 		free(take_text);
 }
 
-static char *objects_name(const struct json *object)
+/* "NAMESPACE/NAME" of what has that name in the namespace of an object. */
+static char *objects_key(const struct json *object, const char *name)
 {
 	const char *kube_namespace = kube_str_at(object, "metadata.namespace");
+
+	return mem_printf("%s/%s", kube_namespace ? kube_namespace : "", name);
+}
+
+/* The same of a part of a JobSet. */
+static char *objects_part_key(const struct json *object, const char *set, const char *part)
+{
+	AUTO_FREE char *of_set = objects_key(object, set);
+
+	return mem_printf("%s/%s", of_set, part);
+}
+
+static char *objects_name(const struct json *object)
+{
 	const char *name = kube_str_at(object, "metadata.name");
 
-	return mem_printf("%s/%s", kube_namespace ? kube_namespace : "", name ? name : "?");
+	return objects_key(object, name ? name : "?");
 }
 
 static void objects_count(struct map *map, const char *key, int64_t more)
@@ -398,9 +413,9 @@ static const char *objects_job_of(const struct json *pod)
 
 /* The Workload with which Kueue has admitted the Job of that name. */
 static const char *objects_admitted(
-	const struct objects *o, const char *kube_namespace, const char *job)
+	const struct objects *o, const struct json *object, const char *job)
 {
-	AUTO_FREE char *key = mem_printf("%s/%s", kube_namespace ? kube_namespace : "", job);
+	AUTO_FREE char *key = objects_key(object, job);
 
 	return map_get(&o->admitted, key);
 }
@@ -408,7 +423,6 @@ static const char *objects_admitted(
 /* job: of the object, or its own name; or NULL. */
 static int32_t objects_gang_of(struct objects *o, const struct json *object, const char *job)
 {
-	const char *kube_namespace = kube_str_at(object, "metadata.namespace");
 	bool is_of_study = kube_label(object, KUBE_LABEL_STUDY);
 	const struct {
 		const char *name, *owner;
@@ -418,14 +432,13 @@ static int32_t objects_gang_of(struct objects *o, const struct json *object, con
 		{kube_label(object, JOBSET_NAME), "JobSet"},
 		{kube_label(object, KUEUE_PODS), "Kueue"},
 		{is_of_study ? NULL : kube_label(object, KUBE_LABEL_RUN), "dlrun"},
-		{is_of_study || !job ? NULL : objects_admitted(o, kube_namespace, job), "Kueue"},
+		{is_of_study || !job ? NULL : objects_admitted(o, object, job), "Kueue"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(says); i++) {
 		if (str_empty(says[i].name))
 			continue;
-		AUTO_FREE char *name =
-			mem_printf("%s/%s", kube_namespace ? kube_namespace : "", says[i].name);
+		AUTO_FREE char *name = objects_key(object, says[i].name);
 		return objects_gang(o, name, says[i].owner);
 	}
 	return -1;
@@ -449,14 +462,12 @@ static void objects_count_daemon(
 	struct objects *o, const struct json *object, const struct scale_pod *pod)
 {
 	const struct json *owner = kube_first(object, "metadata.ownerReferences");
-	const char *kube_namespace = kube_str_at(object, "metadata.namespace");
 	const char *name = json_get_str(owner, "name");
 
 	if (!str_eq(json_get_str(owner, "kind"), "DaemonSet") || pod->node < 0 ||
 		!o->model->nodes.v[pod->node].is_ready)
 		return;
-	AUTO_FREE char *key =
-		mem_printf("%s/%s", kube_namespace ? kube_namespace : "", name ? name : "");
+	AUTO_FREE char *key = objects_key(object, name ? name : "");
 	intptr_t known = (intptr_t)map_get(&o->daemon_sets, key);
 	if (!known) {
 		vec_push(&o->of_daemon_sets);
@@ -470,16 +481,15 @@ static void objects_count_daemon(
 /* Pods that a Job, or a part of a JobSet, has already. */
 static void objects_count_pod(struct objects *o, const struct json *object)
 {
-	const char *kube_namespace = kube_str_at(object, "metadata.namespace");
 	const char *job = objects_job_of(object);
 	const char *set = kube_label(object, JOBSET_NAME), *part = kube_label(object, JOBSET_PART);
 
 	if (job) {
-		AUTO_FREE char *key = mem_printf("%s/%s", kube_namespace, job);
+		AUTO_FREE char *key = objects_key(object, job);
 		objects_count(&o->counted, key, 1);
 	}
 	if (set && part) {
-		AUTO_FREE char *key = mem_printf("%s/%s/%s", kube_namespace, set, part);
+		AUTO_FREE char *key = objects_part_key(object, set, part);
 		objects_count(&o->counted, key, 1);
 	}
 }
@@ -507,10 +517,8 @@ static void objects_find_tied(struct objects *o, const struct json *list)
 
 static bool objects_is_tied(const struct objects *o, const struct json *pod)
 {
-	const char *kube_namespace = kube_str_at(pod, "metadata.namespace");
 	const char *group = kube_annotation(pod, VOLCANO_GROUP);
-	AUTO_FREE char *name =
-		mem_printf("%s/%s", kube_namespace ? kube_namespace : "", group ? group : "");
+	AUTO_FREE char *name = objects_key(pod, group ? group : "");
 
 	return group && map_get(&o->tied, name);
 }
@@ -639,22 +647,19 @@ static bool objects_is_queued(const struct json *object)
 
 static void objects_job(struct objects *o, const struct json *job)
 {
-	const char *kube_namespace = kube_str_at(job, "metadata.namespace");
 	const char *own = kube_str_at(job, "metadata.name");
 	const char *set = kube_label(job, JOBSET_NAME), *part = kube_label(job, JOBSET_PART);
 	AUTO_FREE char *name = objects_name(job);
 	int64_t ended = objects_number(json_get(job, "status"), "succeeded", 0);
 
 	if (str_eq(objects_owner(job), "JobSet")) {
-		AUTO_FREE char *key = mem_printf("%s/%s/%s", kube_namespace ? kube_namespace : "",
-			set ? set : "", part ? part : "");
+		AUTO_FREE char *key = objects_part_key(job, set ? set : "", part ? part : "");
 		objects_count(&o->counted, key, ended);
 		return;
 	}
 	bool is_ours = kube_label(job, KUBE_LABEL_RUN);
 	if (!own || objects_is_over(job) || objects_is_queued(job) ||
-		!(is_ours ||
-			(objects_admitted(o, kube_namespace, own) && !objects_is_suspended(job))))
+		!(is_ours || (objects_admitted(o, job, own) && !objects_is_suspended(job))))
 		return;
 	objects_add_missing(o, job, name, kube_at(job, "spec.template"),
 		objects_at_once(json_get(job, "spec"), ended) - objects_counted(o, name),
@@ -697,13 +702,11 @@ static void objects_find_admitted(struct objects *o, const struct json *list)
 {
 	for (const struct json *m = kube_first(list, "items"); m; m = json_next(m)) {
 		const char *job = json_get_str(kube_first(m, "metadata.ownerReferences"), "name");
-		const char *kube_namespace = kube_str_at(m, "metadata.namespace");
 		const char *name = kube_str_at(m, "metadata.name");
 		if (!job || !name || !str_eq(objects_owner(m), "Job") ||
 			!kube_condition_is(m, "Admitted", "True"))
 			continue;
-		AUTO_FREE char *key =
-			mem_printf("%s/%s", kube_namespace ? kube_namespace : "", job);
+		AUTO_FREE char *key = objects_key(m, job);
 		map_put(&o->admitted, key, (void *)name);
 	}
 }

@@ -172,7 +172,7 @@ static int64_t bound_whole(double machines)
 }
 
 static void bound_add_part(const struct scale_packing *k, const size_t *groups, size_t n,
-	const struct bound_part *part, bool tells, struct scale_bound *ret)
+	const struct bound_part *part, struct scale_bound *ret)
 {
 	int64_t machines = 0;
 	double lowest = -1;
@@ -187,15 +187,14 @@ static void bound_add_part(const struct scale_packing *k, const size_t *groups, 
 			lowest = bound_price(k, groups[i]);
 	struct scale_weights weights = {0};
 	double price = bound_part_price(k, groups, n, part, &weights);
-	if (tells)
-		bound_tell(k, groups, n, &weights);
+	bound_tell(k, groups, n, &weights);
 	double whole = lowest * (double)machines;
 	ret->nodes_least += machines;
 	ret->price_least += price > whole ? price : whole;
 }
 
 static void bound_parts(const struct scale_packing *k, size_t *parts, const struct bound_part *sums,
-	bool tells, struct scale_bound *ret)
+	struct scale_bound *ret)
 {
 	size_t n_groups = k->prepared->model->groups.n;
 	AUTO_FREE size_t *groups = mem_alloc(n_groups + 1, sizeof(*groups));
@@ -207,13 +206,12 @@ static void bound_parts(const struct scale_packing *k, size_t *parts, const stru
 		for (size_t g = 0; g < n_groups; g++)
 			if (bound_root(parts, g) == root)
 				groups[n++] = g;
-		bound_add_part(k, groups, n, &sums[root], tells, ret);
+		bound_add_part(k, groups, n, &sums[root], ret);
 	}
 }
 
-/* Of the lots' pods on machines that are bought now, or (also) those on their way. */
-static void bound_sum(
-	const struct scale_packing *k, bool is_coming, bool tells, struct scale_bound *ret)
+/* The bound of pods on new machines and, with is_coming, on those that are on their way. */
+static void bound_sum(const struct scale_packing *k, bool is_coming, struct scale_bound *ret)
 {
 	const struct scale_prepared *p = k->prepared;
 	AUTO_FREE int64_t *bought = mem_alloc(p->lots.n + 1, sizeof(*bought));
@@ -234,7 +232,7 @@ static void bound_sum(
 		if (of_lot[i] != SIZE_MAX)
 			bound_add(k, &p->lots.v[i], (double)bought[i],
 				&sums[bound_root(parts, of_lot[i])]);
-	bound_parts(k, parts, sums, tells, ret);
+	bound_parts(k, parts, sums, ret);
 }
 
 void plan_bound(const struct scale_packing *k, struct scale_bound *ret)
@@ -245,11 +243,11 @@ void plan_bound(const struct scale_packing *k, struct scale_bound *ret)
 
 	for (size_t g = 0; g < p->model->groups.n; g++)
 		is_coming = is_coming || k->coming_pool[g] >= 0;
-	/* Weights are those of the plan that bought what is on its way. */
-	if (is_coming)
-		bound_sum(k, true, true, &all);
 	*ret = (struct scale_bound){.nodes = k->n_bought, .price = k->price};
-	bound_sum(k, false, !is_coming, ret);
+	bound_sum(k, false, ret);
+	/* Weights are those of the plan that bought what is on its way: they are told last. */
+	if (is_coming)
+		bound_sum(k, true, &all);
 	for (size_t g = 0; g < p->model->groups.n; g++)
 		if (k->bought[g] && p->model->groups.v[g].price < 0)
 			ret->price = ret->price_least = -1;

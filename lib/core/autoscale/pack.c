@@ -337,18 +337,10 @@ static bool pack_has_other(const struct scale_packing *k, int32_t shape)
 	return *known;
 }
 
-static bool pack_wants_gpu(const struct scale_prepared *p, const struct scale_lot *lot)
+bool packing_wants_gpu(const struct scale_prepared *p, const struct scale_lot *lot)
 {
 	return lot->gang >= 0 ? p->gang_has_gpu[lot->gang]
 			      : scale_wants_gpu(p->model, &p->model->shapes.v[lot->shape].request);
-}
-
-bool packing_wants_gpu(const struct scale_prepared *p, const struct scale_unit *unit)
-{
-	for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++)
-		if (pack_wants_gpu(p, &p->lots.v[i]))
-			return true;
-	return false;
 }
 
 /* Whether the machines of a group, bought or not, are for pods of a lot. */
@@ -358,7 +350,7 @@ static enum scale_denial pack_judge_machines(
 	const struct scale_prepared *p = k->prepared;
 	const struct scale_group *group = &p->model->groups.v[g];
 	const struct scale_shape *shape = &p->model->shapes.v[lot->shape];
-	bool wants_gpu = pack_wants_gpu(p, lot);
+	bool wants_gpu = packing_wants_gpu(p, lot);
 
 	if (!group->has_template)
 		return SCALE_DENIED_TEMPLATE;
@@ -383,7 +375,7 @@ enum scale_denial packing_fits(const struct scale_packing *k, const struct scale
 
 	if (!p->fits)
 		return pack_judge(k, lot, g);
-	size_t row = 2 * (size_t)lot->shape + pack_wants_gpu(p, lot);
+	size_t row = 2 * (size_t)lot->shape + packing_wants_gpu(p, lot);
 	unsigned char *known = &p->fits[row * p->model->groups.n + g];
 	if (!*known)
 		*known = (unsigned char)(pack_judge(k, lot, g) + 1);
@@ -478,10 +470,11 @@ static struct pack_offer pack_choose(
 		if (!pack_gives(k, &p->lots.v[lot], g))
 			continue;
 		pack_offer(k, lot, want, g, &offer);
-		offer.is_coming = offer.machines && k->coming[g];
-		if (offer.is_coming && offer.machines > k->coming[g])
+		offer.is_coming = k->coming[g] > 0;
+		if (!offer.is_coming)
+			offer.machines = packing_allowance(k, g, offer.machines, &denial);
+		else if (offer.machines > k->coming[g])
 			offer.machines = k->coming[g];
-		offer.machines = packing_allowance(k, g, offer.machines, &denial);
 		if (offer.machines && pack_is_better(k, &offer, &best))
 			best = offer;
 	}

@@ -190,7 +190,8 @@ void packing_done(struct scale_packing *packing);
 /* Of a packing: the nodes that exist, without pods that wait. */
 void packing_start(
 	struct scale_prepared *prepared, enum scale_buying buying, struct scale_packing *ret);
-bool packing_wants_gpu(const struct scale_prepared *prepared, const struct scale_unit *unit);
+/* Whether the pods of a lot, or others of their gang, ask for GPUs. */
+bool packing_wants_gpu(const struct scale_prepared *prepared, const struct scale_lot *lot);
 /* Whether pods of a unit are left that may be placed. */
 bool packing_is_open(const struct scale_packing *packing, const struct scale_unit *unit);
 /* Place as much of a unit as is of use; and pods of a lot on what exists, or was bought. */

@@ -635,7 +635,8 @@ static int snapshot_all(const struct json *json, struct snapshot_reader *reader,
 	struct scale_model *model = reader->model;
 
 	if (json_kind(json) != JSON_OBJECT)
-		return err_set(err, E_SCALE_SNAPSHOT, "this is not a snapshot: it is no object");
+		return err_set(
+			err, E_SCALE_SNAPSHOT, "this is not a snapshot: it is not an object");
 	ERR_TRY(snapshot_known(json,
 		"dlrun_autoscale cluster now limits shapes gangs pods nodes groups remarks", &at,
 		err));

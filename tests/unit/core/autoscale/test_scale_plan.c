@@ -351,7 +351,7 @@ static void test_a_list_is_no_snapshot(void **state UNUSED)
 
 	scale_model_init(&model);
 	assert_true(snapshot_read(json, &model, &err) < 0);
-	assert_string_equal(err.message, "this is not a snapshot: it is no object");
+	assert_string_equal(err.message, "this is not a snapshot: it is not an object");
 }
 
 /* What a provider lists again is counted once, and told once. */

@@ -14,6 +14,7 @@
 #include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/image/lock_inputs.h"
 #include "core/image/python_base.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -92,6 +93,21 @@ static void check_files(const char *text, size_t len)
 		BUG_ON(!str_is_utf8(*name, strlen(*name)));
 }
 
+static void check_mentions(const char *text, size_t len)
+{
+	AUTO_LOCK_MENTIONS struct lock_mentions mentions = {0};
+
+	lock_mentions_of_requirements(text, len, &mentions);
+	lock_mentions_of_conda(text, len, &mentions);
+	lock_mentions_of_uv(text, len, &mentions);
+	BUG_ON(mentions.lines.n != mentions.copied.n);
+	vec_foreach (char *, mention, &mentions.copied) {
+		AUTO_FREE char *path = lock_path("a/b", *mention);
+		BUG_ON(str_empty(*mention) || **mention == '/');
+		BUG_ON(path && (*path == '/' || strstr(path, "//") || strstr(path, "/../")));
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size > SIZE_MAX_BYTES)
@@ -102,5 +118,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	check_scalar(s);
 	check_comment(s);
 	check_files(text, size);
+	check_mentions(text, size);
 	return 0;
 }

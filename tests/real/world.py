@@ -4,6 +4,7 @@
 without a change, with the same result."""
 
 import os
+import zipfile
 
 from harness import *  # noqa: F403
 from local import ended, pids_with, submit
@@ -190,6 +191,28 @@ def test_setup_of_a_part(w):
     assert w.ok("submit", "-f", "--", "cat", "env/made", cwd=part).out == "1\n"
     assert w.ok("submit", "-f", "--", "cat", "../env/made", cwd=part / "sub").out == "1\n"
     assert not (part / "env").exists()
+
+
+def small_wheel(w, version):
+    """A package of one module."""
+    info = f"small-{version}.dist-info"
+    with zipfile.ZipFile(w.tree / f"wheels/small-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("small.py", f"V = {version}\n")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: small\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def test_what_a_lock_file_includes_is_in_the_key(w):
+    tree(w, {"wheels/.keep": "", "requirements.txt": "-r base.txt\n", "base.txt": "./wheels/small-1-py3-none-any.whl\n",
+             "dlrun.yaml": "environment: {lock: requirements.txt}\n"})
+    for version in (1, 2):
+        small_wheel(w, version)
+        w.write("base.txt", f"--no-index\n./wheels/small-{version}-py3-none-any.whl\n")
+        assert w.ok("submit", "-f", "--", "python", "-c", "import small; print(small.V)").out == f"{version}\n"
+    w.write("base.txt", "numpy\n.\n")
+    refused = w.run("submit", "-f", "--", "true")
+    assert refused.rc == 2 and "base.txt:2 installs a copy of the working tree" in refused.err, refused
 
 
 CONDA = """

@@ -17,6 +17,7 @@
 #include "core/attempt/attempt.h"
 #include "core/config/words.h"
 #include "core/context/secrets.h"
+#include "core/image/lock_inputs.h"
 #include "host/editable.h"
 #include "host/gpu.h"
 
@@ -322,6 +323,19 @@ static int submit_runtime_fail_lock(const struct config *config, const char *loc
 	return err_hint(err, "environment: {lock: environment.yml}");
 }
 
+static int submit_runtime_fail_copied(
+	const struct config *config, const char *copied, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(copied);
+
+	err_set(err, E_CONFIG,
+		"environment.lock: %s installs a copy of the working tree: later runs would import "
+		"that copy instead of their own code",
+		shown);
+	config_blame(config, "environment.lock", err);
+	return err_hint(err, "write '-e .' there: each run then imports its own code");
+}
+
 /* The line that makes .venv by lock; messages show the first line of it. */
 static char *submit_runtime_conda(const char *lock)
 {
@@ -350,11 +364,16 @@ static int set_lock(struct submit *submit, const char *lock, struct err *err)
 	bool is_uv = str_eq(lock, "uv.lock");
 	bool is_conda = str_is_word_of(
 		lock, "environment.yml environment.yaml conda-lock.yml conda-lock.yaml pixi.lock");
+	AUTO_FREE char *copied = NULL;
 
 	if (strchr(lock, '/') || (!is_uv && !is_conda && !str_ends(lock, ".txt")))
 		return submit_runtime_fail_lock(submit->config, lock, err);
 	setup->cwd = dir_of_key(submit, "environment.lock");
 	submit_runtime_add_key(setup, lock);
+	if (root)
+		lock_inputs_find(root, setup->cwd, lock, &setup->key, &copied);
+	if (copied)
+		return submit_runtime_fail_copied(submit->config, copied, err);
 	if (is_conda) {
 		setup->run = submit_runtime_conda(lock);
 		return 0;

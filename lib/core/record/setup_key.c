@@ -153,7 +153,7 @@ static int setup_key_add_dir(
 	if (!dir || depth > DEPTH_MAX)
 		return dir ? setup_key_too_much(key, err) : cannot_read(key, errno, err);
 	while ((entry = readdir(dir))) {
-		if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, ".."))
+		if (str_is_word_of(entry->d_name, ". .. .git .venv __pycache__"))
 			continue;
 		if (names.n >= SETUP_KEY_FILES_MAX)
 			return setup_key_too_much(key, err);

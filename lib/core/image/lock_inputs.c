@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/image/lock_inputs.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+
+enum { LOCK_TEXT_MAX = 64 << 20, LOCK_LINE_MAX = 4096, LOCK_MENTIONS_MAX = 10000 };
+
+void lock_mentions_done(struct lock_mentions *mentions)
+{
+	strv_done(&mentions->files);
+	strv_done(&mentions->copied);
+	strv_done(&mentions->linked);
+	strv_done(&mentions->lines);
+}
+
+static void lock_add(struct strv *to, const char *s, size_t len)
+{
+	if (len && to->n < LOCK_MENTIONS_MAX)
+		strv_add_take(to, mem_strndup(s, len));
+}
+
+static void lock_add_copied(struct lock_mentions *mentions, const char *s, size_t len, size_t line)
+{
+	if (len == 0 || mentions->copied.n >= LOCK_MENTIONS_MAX)
+		return;
+	lock_add(&mentions->copied, s, len);
+	strv_addf(&mentions->lines, "%zu", line);
+}
+
+/*
+ * Requirements
+ */
+
+static const char *skip_blanks(const char *s)
+{
+	return s + strspn(s, " \t");
+}
+
+/* "-rFILE", "-r FILE", "--requirement FILE", "--requirement=FILE": FILE; NULL for others. */
+static const char *option_value(const char *line, const char *name)
+{
+	size_t len = strlen(name);
+
+	if (strncmp(line, name, len) != 0)
+		return NULL;
+	if (name[1] != '-')
+		return skip_blanks(line + len);
+	if (line[len] == '=')
+		return skip_blanks(line + len + 1);
+	return line[len] == ' ' || line[len] == '\t' ? skip_blanks(line + len) : NULL;
+}
+
+/* The path of "'./x[extra]' ; marker": without quotes, extras, markers and options. NULL: it is a
+ * URL or the name of a package. */
+static const char *local_path(const char *s, bool is_named, size_t *ret_len)
+{
+	static const char *const archives[] = {".whl", ".tar.gz", ".zip"};
+	bool is_path = is_named;
+	size_t len;
+
+	if (*s == '"' || *s == '\'') {
+		len = strcspn(s + 1, *s == '"' ? "\"" : "'");
+		s++;
+	} else {
+		len = strcspn(s, " \t;");
+	}
+	if (len > 5 && strncmp(s, "file:", 5) == 0) {
+		s += 5;
+		len -= 5;
+		is_path = true;
+	}
+	size_t bare = strcspn(s, "[#");
+	len = bare < len ? bare : len;
+	AUTO_FREE char *text = mem_strndup(s, len);
+	if (len == 0 || *s == '/' || *s == '~' || strchr(text, '$') || strstr(text, "://") ||
+		strncmp(s, "git+", 4) == 0)
+		return NULL;
+	is_path = is_path || *s == '.' || strchr(text, '/');
+	for (size_t i = 0; i < ARRAY_LEN(archives); i++)
+		is_path = is_path || str_ends(text, archives[i]);
+	*ret_len = len;
+	return is_path ? s : NULL;
+}
+
+static void lock_read_requirement(const char *line, size_t number, struct lock_mentions *ret)
+{
+	static const char *const includes[] = {"-r", "--requirement", "-c", "--constraint"};
+	static const char *const linked[] = {"-e", "--editable"};
+	const char *value, *at;
+	size_t len;
+
+	for (size_t i = 0; i < ARRAY_LEN(includes); i++)
+		if ((value = option_value(line, includes[i]))) {
+			if ((value = local_path(value, true, &len)))
+				lock_add(&ret->files, value, len);
+			return;
+		}
+	for (size_t i = 0; i < ARRAY_LEN(linked); i++)
+		if ((value = option_value(line, linked[i]))) {
+			if ((value = local_path(value, true, &len)))
+				lock_add(&ret->linked, value, len);
+			return;
+		}
+	if (*line == '-')
+		return;
+	/* "name @ file:./x" */
+	at = strchr(line, '@');
+	if (at && strcspn(line, "/;") > (size_t)(at - line))
+		line = skip_blanks(at + 1);
+	if ((value = local_path(line, false, &len)))
+		lock_add_copied(ret, value, len, number);
+}
+
+/* A line without its comment, which begins the line or follows a blank, and without blanks. */
+static void lock_trim(struct buf *line)
+{
+	size_t end = line->len;
+
+	for (size_t i = 0; i < end; i++)
+		if (line->data[i] == '#' && (i == 0 || strchr(" \t", line->data[i - 1])))
+			end = i;
+	while (end && strchr(" \t\r", line->data[end - 1]))
+		end--;
+	line->data[line->len = end] = '\0';
+}
+
+static void lock_read_lines(const char *text, size_t len, bool is_conda, struct lock_mentions *ret)
+{
+	AUTO_BUF struct buf line = buf_with(LOCK_LINE_MAX);
+	const char *end = text + len;
+	size_t number = 0, first = 1;
+
+	while (text < end) {
+		const char *stop = memchr(text, '\n', (size_t)(end - text));
+		size_t n = (size_t)((stop ? stop : end) - text);
+		size_t bare = n && text[n - 1] == '\r' ? n - 1 : n;
+		bool goes_on = bare && text[bare - 1] == '\\' && !is_conda;
+		buf_add(&line, text, goes_on ? bare - 1 : n);
+		text = stop ? stop + 1 : end;
+		number++;
+		if (goes_on && text < end)
+			continue;
+		if (line.len && !buf_check(&line, "line", NULL) &&
+			!memchr(line.data, '\0', line.len)) {
+			lock_trim(&line);
+			const char *at = skip_blanks(line.data);
+			if (is_conda)
+				at = *at == '-' && strchr(" \t", at[1]) ? skip_blanks(at + 1) : "";
+			/* '- "-r file"' of YAML */
+			if (is_conda && (*at == '"' || *at == '\'')) {
+				char *quote = strchr(at + 1, *at);
+				if (quote)
+					*quote = '\0';
+				at++;
+			}
+			lock_read_requirement(at, first, ret);
+		}
+		buf_reset(&line);
+		first = number + 1;
+	}
+}
+
+void lock_mentions_of_requirements(const char *text, size_t len, struct lock_mentions *ret)
+{
+	lock_read_lines(text, len, false, ret);
+}
+
+void lock_mentions_of_conda(const char *text, size_t len, struct lock_mentions *ret)
+{
+	lock_read_lines(text, len, true, ret);
+}
+
+/*
+ * uv
+ */
+
+/* uv writes each source in a line of its own: source = { directory = "libs/x" }. */
+void lock_mentions_of_uv(const char *text, size_t len, struct lock_mentions *ret)
+{
+	static const char begin[] = "source = { ";
+	static const struct {
+		const char *key;
+		bool is_copied;
+	} kinds[] = {{"directory = \"", true}, {"path = \"", true}, {"editable = \"", false},
+		{"virtual = \"", false}};
+	const char *end = text + len;
+	size_t number = 0;
+
+	for (const char *stop; text < end; text = stop + 1) {
+		stop = memchr(text, '\n', (size_t)(end - text));
+		stop = stop ? stop : end;
+		number++;
+		if ((size_t)(stop - text) > LOCK_LINE_MAX)
+			continue;
+		AUTO_FREE char *line = mem_strndup(text, (size_t)(stop - text));
+		if (!str_starts(line, begin))
+			continue;
+		const char *source = line + strlen(begin);
+		for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+			if (!str_starts(source, kinds[i].key))
+				continue;
+			const char *path = source + strlen(kinds[i].key);
+			size_t n = strcspn(path, "\"\\");
+			if (path[n] != '"')
+				continue;
+			if (kinds[i].is_copied)
+				lock_add_copied(ret, path, n, number);
+			else
+				lock_add(&ret->linked, path, n);
+		}
+	}
+}
+
+/*
+ * Files
+ */
+
+char *lock_path(const char *base, const char *path)
+{
+	AUTO_FREE char *joined = mem_printf("%s/%s", base, path);
+	AUTO_STRV struct strv parts = {0};
+
+	if (*path == '/' || *path == '~')
+		return NULL;
+	for (const char *s = joined; *s;) {
+		size_t len = strcspn(s, "/");
+		bool is_up = len == 2 && s[0] == '.' && s[1] == '.';
+		if (is_up && parts.n == 0)
+			return NULL;
+		if (is_up)
+			strv_cut(&parts, parts.n - 1);
+		else if (len && !(len == 1 && *s == '.'))
+			strv_add_take(&parts, mem_strndup(s, len));
+		s += len + strspn(s + len, "/");
+	}
+	return strv_join(&parts, "/");
+}
+
+struct lock_search {
+	int root_fd;
+	const char *dir;
+	struct strv *found;
+	struct strv *included; /* of found, those to read */
+};
+
+/* What is there, and not behind a link that a snapshot would not follow. */
+static bool lock_found(const struct lock_search *search, const char *base, const char *path)
+{
+	AUTO_FREE char *name = lock_path(base, path);
+
+	if (str_empty(name) || !str_is_utf8(name, strlen(name)) ||
+		search->found->n >= LOCK_INPUTS_MAX || strv_find(search->found, name) >= 0)
+		return false;
+	AUTO_FD int fd = fs_open_beneath(
+		search->root_fd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+	if (fd >= 0)
+		strv_add(search->found, name);
+	return fd >= 0;
+}
+
+/* Sources that runs have of their own are no part of what was made; what it was made by is. */
+static void lock_found_project(const struct lock_search *search, const char *path)
+{
+	static const char *const files[] = {"pyproject.toml", "setup.py", "setup.cfg"};
+	AUTO_FREE char *project = lock_path(search->dir, path);
+
+	for (size_t i = 0; project && i < ARRAY_LEN(files); i++)
+		lock_found(search, project, files[i]);
+}
+
+static void lock_found_mentions(const struct lock_search *search, const char *file,
+	const struct lock_mentions *mentions, char **ret_copied)
+{
+	AUTO_FREE char *base = fs_dirname(file);
+	AUTO_FREE char *own = lock_path(search->dir, "");
+
+	for (size_t i = 0; i < mentions->files.n; i++)
+		if (lock_found(search, base, mentions->files.v[i]))
+			strv_add(search->included, search->found->v[search->found->n - 1]);
+	for (size_t i = 0; i < mentions->linked.n; i++)
+		lock_found_project(search, mentions->linked.v[i]);
+	for (size_t i = 0; i < mentions->copied.n; i++) {
+		AUTO_FREE char *name = lock_path(search->dir, mentions->copied.v[i]);
+		if (name && str_eq(name, own) && !*ret_copied)
+			*ret_copied = mem_printf("%s:%s", file, mentions->lines.v[i]);
+		else
+			lock_found(search, search->dir, mentions->copied.v[i]);
+	}
+}
+
+static void lock_read(const struct lock_search *search, const char *root, const char *file,
+	void (*parse)(const char *text, size_t len, struct lock_mentions *ret), char **ret_copied)
+{
+	AUTO_LOCK_MENTIONS struct lock_mentions mentions = {0};
+	AUTO_FREE char *path = fs_join(root, file);
+	AUTO_BUF struct buf text = {0};
+
+	if (fs_read_regular(path, LOCK_TEXT_MAX, &text, NULL, NULL, NULL) < 0)
+		return;
+	parse(text.data, text.len, &mentions);
+	lock_found_mentions(search, file, &mentions, ret_copied);
+}
+
+void lock_inputs_find(
+	const char *root, const char *dir, const char *lock, struct strv *ret, char **ret_copied)
+{
+	AUTO_STRV struct strv found = {0}, included = {0};
+	AUTO_FD int root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const struct lock_search search = {
+		.root_fd = root_fd, .dir = dir, .found = &found, .included = &included};
+	AUTO_FREE char *file = lock_path(dir, lock);
+	bool is_conda = str_starts(lock, "environment.y");
+
+	*ret_copied = NULL;
+	if (root_fd < 0 || str_empty(file))
+		return;
+	if (str_eq(lock, "pixi.lock")) {
+		lock_found(&search, dir, "pixi.toml");
+		lock_found_project(&search, ".");
+	} else if (str_eq(lock, "uv.lock")) {
+		lock_found_project(&search, ".");
+		lock_read(&search, root, file, lock_mentions_of_uv, ret_copied);
+	} else if (is_conda || str_ends(lock, ".txt")) {
+		strv_add(&found, file);
+		lock_read(&search, root, file,
+			is_conda ? lock_mentions_of_conda : lock_mentions_of_requirements,
+			ret_copied);
+		for (size_t i = 0; i < included.n; i++)
+			lock_read(&search, root, included.v[i], lock_mentions_of_requirements,
+				ret_copied);
+	}
+	for (size_t i = 0; i < found.n; i++)
+		if (!str_eq(found.v[i], file))
+			strv_add(ret, found.v[i]);
+}

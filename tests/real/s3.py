@@ -305,6 +305,28 @@ def test_results_that_cannot_be_sent_are_said_to_be_lost(w):
         assert "refused" in pod.message.read_text() and "retry" not in pod.message.read_text(), pod.message.read_text()
 
 
+def test_a_file_that_is_refused_for_its_name(w):
+    """The others are there, and the pod ends at once."""
+    name = "deep/" + "/".join(["x" * 200] * 6) + "/refused"
+    refusal = b"<Error><Code>InvalidURI</Code><Message>no such name</Message></Error>"
+
+    def spoil(request):
+        if b"/refused " in request.split(b"\r\n")[0] and request.startswith(b"PUT"):
+            return b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%s" % (len(refusal), refusal)
+        return None
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 30, spoil)
+        pod = Pod(w, s3, seconds=3600, AWS_ENDPOINT_URL_S3=cutter.endpoint)
+        for path in ("a", "b", name):
+            pod.write(path, b"1")
+        pod.end()
+        message = pod.message.read_text()
+        assert "1 of 3 files: 'deep/" in message and "InvalidURI: no such name, which no retry mends" in message, message
+        assert listed(w, s3) == {"a": 1, "b": 1}
+        cutter.close()
+
+
 SETS = {**{name: name.encode() for name in NAMES}, "empty": b"", "dir/marker/": b"", "big": random.Random(1).randbytes(40 << 20),
         **{f"many/{i}": b"%d" % i for i in range(60)}}
 TREE = {name: data for name, data in SETS.items() if not name.endswith("/")}

@@ -60,13 +60,10 @@ static const char *option_value(const char *line, const char *name)
 	return line[len] == ' ' || line[len] == '\t' ? skip_blanks(line + len) : NULL;
 }
 
-/* The path of "'./x[extra]' ; marker": without quotes, extras, markers and options. NULL: it is a
- * URL or the name of a package. */
-static const char *local_path(const char *s, bool is_named, size_t *ret_len)
+/* Of "'./x[extra]' ; marker" what stands before extras, markers and options, without quotes. */
+static const char *lock_word(const char *s, size_t *ret_len)
 {
-	static const char *const archives[] = {".whl", ".tar.gz", ".zip"};
-	bool is_path = is_named;
-	size_t len;
+	size_t len, bare;
 
 	if (*s == '"' || *s == '\'') {
 		len = strcspn(s + 1, *s == '"' ? "\"" : "'");
@@ -74,22 +71,33 @@ static const char *local_path(const char *s, bool is_named, size_t *ret_len)
 	} else {
 		len = strcspn(s, " \t;");
 	}
-	if (len > 5 && strncmp(s, "file:", 5) == 0) {
-		s += 5;
-		len -= 5;
-		is_path = true;
-	}
-	size_t bare = strcspn(s, "[#");
-	len = bare < len ? bare : len;
+	bare = strcspn(s, "[#");
+	*ret_len = bare < len ? bare : len;
+	return s;
+}
+
+static bool is_archive(const char *name)
+{
+	return str_ends(name, ".whl") || str_ends(name, ".tar.gz") || str_ends(name, ".zip");
+}
+
+/* The path that the word is, of a file below the tree. NULL: it is a URL, or, unless is_named, the
+ * name of a package. */
+static const char *local_path(const char *s, bool is_named, size_t *ret_len)
+{
+	static const char prefix[] = "file:";
+	size_t len, skipped;
+
+	s = lock_word(s, &len);
 	AUTO_FREE char *text = mem_strndup(s, len);
-	if (len == 0 || *s == '/' || *s == '~' || strchr(text, '$') || strstr(text, "://") ||
-		strncmp(s, "git+", 4) == 0)
+	skipped = str_starts(text, prefix) ? strlen(prefix) : 0;
+	*ret_len = len - skipped;
+	if (len == skipped || strchr("/~", s[skipped]) || strchr(text, '$') ||
+		strstr(text, "://") || str_starts(text, "git+"))
 		return NULL;
-	is_path = is_path || *s == '.' || strchr(text, '/');
-	for (size_t i = 0; i < ARRAY_LEN(archives); i++)
-		is_path = is_path || str_ends(text, archives[i]);
-	*ret_len = len;
-	return is_path ? s : NULL;
+	if (!is_named && !skipped && *s != '.' && !strchr(text, '/') && !is_archive(text))
+		return NULL;
+	return s + skipped;
 }
 
 static void lock_read_requirement(const char *line, size_t number, struct lock_mentions *ret)
@@ -134,6 +142,34 @@ static void lock_trim(struct buf *line)
 	line->data[line->len = end] = '\0';
 }
 
+/* '- -r file' and '- "-r file"' of YAML; "" for what is no item. */
+static const char *lock_item(char *line)
+{
+	char *quote;
+
+	if (*line != '-' || !strchr(" \t", line[1]))
+		return "";
+	line += 1 + strspn(line + 1, " \t");
+	if (*line != '"' && *line != '\'')
+		return line;
+	quote = strchr(line + 1, *line);
+	if (quote)
+		*quote = '\0';
+	return line + 1;
+}
+
+static void lock_read_line(
+	struct buf *line, bool is_conda, size_t number, struct lock_mentions *ret)
+{
+	char *at;
+
+	if (line->len == 0 || line->full || memchr(line->data, '\0', line->len))
+		return;
+	lock_trim(line);
+	at = line->data + strspn(line->data, " \t");
+	lock_read_requirement(is_conda ? lock_item(at) : at, number, ret);
+}
+
 static void lock_read_lines(const char *text, size_t len, bool is_conda, struct lock_mentions *ret)
 {
 	AUTO_BUF struct buf line = buf_with(LOCK_LINE_MAX);
@@ -145,26 +181,13 @@ static void lock_read_lines(const char *text, size_t len, bool is_conda, struct 
 		size_t n = (size_t)((stop ? stop : end) - text);
 		size_t bare = n && text[n - 1] == '\r' ? n - 1 : n;
 		bool goes_on = bare && text[bare - 1] == '\\' && !is_conda;
+
 		buf_add(&line, text, goes_on ? bare - 1 : n);
 		text = stop ? stop + 1 : end;
 		number++;
 		if (goes_on && text < end)
 			continue;
-		if (line.len && !buf_check(&line, "line", NULL) &&
-			!memchr(line.data, '\0', line.len)) {
-			lock_trim(&line);
-			const char *at = skip_blanks(line.data);
-			if (is_conda)
-				at = *at == '-' && strchr(" \t", at[1]) ? skip_blanks(at + 1) : "";
-			/* '- "-r file"' of YAML */
-			if (is_conda && (*at == '"' || *at == '\'')) {
-				char *quote = strchr(at + 1, *at);
-				if (quote)
-					*quote = '\0';
-				at++;
-			}
-			lock_read_requirement(at, first, ret);
-		}
+		lock_read_line(&line, is_conda, first, ret);
 		buf_reset(&line);
 		first = number + 1;
 	}
@@ -253,7 +276,7 @@ struct lock_search {
 	struct strv *included; /* of found, those to read */
 };
 
-/* What is there, and not behind a link that a snapshot would not follow. */
+/* A path counts when it is there, and not behind a link that a snapshot would not follow. */
 static bool lock_found(const struct lock_search *search, const char *base, const char *path)
 {
 	AUTO_FREE char *name = lock_path(base, path);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What decides an environment besides its lock file: the files that a requirements file includes
+ * The inputs of an environment besides its lock file: the files that a requirements file includes
  * (pip, "Requirements File Format"), projects and archives of the working tree that are installed
  * from it, also those of uv.lock (`source = {directory = ...}`), and the manifests of the tools.
  * Nothing is run; a line that is not understood names nothing.
@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/util/auto.h"
 #include "base/util/vec.h"
 
 enum { LOCK_INPUTS_MAX = 200 };

@@ -7,7 +7,9 @@ import signal, stat, sys, threading, time, urllib.error, urllib.parse, urllib.re
 TRIES, BODY_MAX = 6, 32 << 20
 # Refusals of all files, and of one: they stay.
 FINAL_OF_ALL = ("NoSuchBucket", "InvalidBucketName", "SignatureDoesNotMatch", "AllAccessDisabled", "AccountProblem", "NotSignedUp")
-FINAL = FINAL_OF_ALL + ("AccessDenied", "MethodNotAllowed", "EntityTooLarge", "KeyTooLongError")
+# Refusals of what was sent that a new try may mend.
+PASSING = ("NoSuchUpload", "InvalidPart", "InvalidPartOrder", "BadDigest", "IncompleteBody", "OperationAborted",
+           "ConditionalRequestConflict", "RequestTimeout")
 METADATA = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
 
 
@@ -16,7 +18,7 @@ class Failed(Exception):
 
     def __init__(self, text, code=None, is_busy=False, is_final=False):
         Exception.__init__(self, text)
-        self.code, self.is_busy, self.is_final = code, is_busy or code in FINAL_OF_ALL, is_final or code in FINAL
+        self.code, self.is_busy, self.is_final = code, is_busy or code in FINAL_OF_ALL, is_final
 
 
 class Refused(Exception):
@@ -262,7 +264,8 @@ class Bucket:
             self.region = region
         else:
             is_busy = error.status >= 500 or error.status == 429 or code in ("SlowDown", "RequestTimeout", "Throttling")
-            raise Failed(text, code, is_busy)
+            # What a proxy says without a code of S3 may pass.
+            raise Failed(text, code, is_busy, bool(found.get("Code")) and not is_busy and code not in PASSING)
         return text
 
     def call(self, method, key, params=None, data=None, headers=None, sink=None, tries=None):

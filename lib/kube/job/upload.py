@@ -129,7 +129,7 @@ class Uploader:
         try:
             work(path, *more)
         except Exception as e:
-            self.error = "%r: %s" % (path, text_of_error(e))
+            self.error = "%s: %.300s" % (shown(path), text_of_error(e))
             # One store each: other threads do the same.
             if isinstance(e, Failed) and e.is_busy:
                 self.gives_up = True
@@ -183,6 +183,11 @@ class Program:
             return True
 
 
+def shown(path):
+    text = repr(path)
+    return text if len(text) <= 160 else text[:60] + "..." + text[-97:]
+
+
 def lost(text):
     text = "not all results are in %s: %s" % (ADDRESS, text)
     print(text, file=sys.stderr, flush=True)
@@ -206,7 +211,8 @@ def main():
         n_final = n_final + 1 if uploader.is_final else 0
         if time.monotonic() > deadline or n_final > 1:
             uploader.abort()
-            lost(str(uploader.error) + (", which no retry mends" if n_final else ""))
+            n, of = sum(file.sent in (None, ()) for file in uploader.files.values()), len(uploader.files)
+            lost("%d of %d files: %s%s" % (n, of, uploader.error, ", which no retry mends" if n_final else ""))
             return
         time.sleep(min(10, SCAN_S + LAST_S / 20))
 

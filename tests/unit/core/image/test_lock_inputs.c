@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/image/lock_inputs.h"
@@ -117,8 +118,10 @@ static void expect_found(const char *root, const char *dir, const char *lock, co
 
 static void test_files(void **state)
 {
-	const char *root = *state;
+	const char *root = tmp;
 	AUTO_FREE char *link = fs_join(root, "link");
+
+	(void)state;
 
 	put(root, "requirements.txt", "-r req/a\n-r gone.txt\n-e own\n./libs/foo\n./link/foo\n");
 	/* Files include one another; what they install lies where the command runs. */
@@ -149,7 +152,7 @@ int main(void)
 		cmocka_unit_test(test_conda),
 		cmocka_unit_test(test_uv),
 		cmocka_unit_test(test_paths),
-		cmocka_unit_test_setup_teardown(test_files, tmpfix_setup, tmpfix_teardown),
+		cmocka_unit_test_setup_teardown(test_files, make_tmp, remove_tmp),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,7 +99,8 @@ static int warm_find_nodes(struct warm *warm, int n_nodes, struct err *err)
 	if (warm->result->wanted)
 		return 0;
 	err_set(err, E_CONFIG, "how many nodes of target %s could take the run is not known: %s",
-		submit->target->name, room->text ? room->text : "you may not list nodes");
+		submit->target->name,
+		room->text && !room->is_now ? room->text : "you may not list nodes");
 	return err_hint(err, "dlrun warm --nodes 8");
 }
 

@@ -201,6 +201,8 @@ static void response_refuse(const struct kube_requested *requested, int status,
 	if (id == E_KUBE_AUTH && requested->user)
 		err_hint(error, "log in to the cluster again as %s, then: kubectl auth whoami",
 			requested->user);
+	else if (strstr(message, "exceeded quota"))
+		err_hint(error, "kubectl describe resourcequota");
 	else if (id == E_KUBE_DENIED)
 		err_hint(error, "dlrun init --rbac   # prints the Role to ask for");
 }

@@ -526,7 +526,8 @@ static void pod_set_killed_process(struct kube_pod *pod, enum err_id id, const c
 }
 
 /* The end of what a container left as its last words: the last line that is not empty. */
-static void pod_add_last_words(struct kube_pod *pod, const char *message)
+/* The last line of what a container wrote at its end; *ret_len: 0 when there is none. */
+static const char *pod_last_words(const char *message, size_t *ret_len)
 {
 	size_t len = message && !strstr(message, KUBE_JOB_RESULTS) ? strlen(message) : 0;
 	const char *line = message;
@@ -536,8 +537,17 @@ static void pod_add_last_words(struct kube_pod *pod, const char *message)
 	for (size_t i = 0; i < len; i++)
 		if (message[i] == '\n')
 			line = message + i + 1;
+	*ret_len = len ? len - (size_t)(line - message) : 0;
+	return line;
+}
+
+static void pod_add_last_words(struct kube_pod *pod, const char *message)
+{
+	size_t len;
+	const char *line = pod_last_words(message, &len);
+
 	if (len)
-		kube_why_evidence(&pod->why, "%.*s", (int)(len - (size_t)(line - message)), line);
+		kube_why_evidence(&pod->why, "%.*s", (int)len, line);
 }
 
 static void pod_by_signal(struct kube_pod *pod, int signal)
@@ -648,6 +658,7 @@ static void pod_end_by_container(
 static bool pod_end_by_init(struct kube_pod *pod)
 {
 	const struct json *m = kube_first(pod->json, "status.initContainerStatuses");
+	size_t len;
 
 	while (m && !json_get_int(kube_at(m, "state.terminated"), "exitCode", 0))
 		m = json_next(m);
@@ -656,9 +667,10 @@ static bool pod_end_by_init(struct kube_pod *pod)
 	const struct json *terminated = kube_at(m, "state.terminated");
 	const char *name = json_get_str(m, "name") ? json_get_str(m, "name") : "";
 	pod_ended(pod, CODE_NONE, 0, "cluster", "StartFailed");
-	kube_why_set(&pod->why, E_JOB_START, "init container \"%s\" exited with %d", name,
-		(int)json_get_int(terminated, "exitCode", 0));
-	pod_add_last_words(pod, json_get_str(terminated, "message"));
+	const char *line = pod_last_words(json_get_str(terminated, "message"), &len);
+	kube_why_set(&pod->why, E_JOB_START, "init container \"%s\" exited with %d%s%.*s", name,
+		(int)json_get_int(terminated, "exitCode", 0), len ? ": " : "", (int)len,
+		len ? line : "");
 	kube_why_hint(&pod->why, "kubectl logs %s -c %s", pod->name, name);
 	return true;
 }

@@ -382,6 +382,8 @@ static void s3_refusal_hint(
 {
 	if (str_eq(refusal->code, "NoSuchBucket"))
 		err_hint(error, "aws s3 mb s3://%s", x->bucket);
+	else if (str_eq(refusal->code, "RequestTimeTooSkewed"))
+		err_hint(error, "date -u   # the clock of this machine differs from that of S3");
 	else if (refusal->id == E_S3_AUTH || refusal->id == E_S3_DENIED)
 		err_hint(error, "aws sts get-caller-identity");
 	if (refusal->id == E_S3_AUTH || refusal->id == E_S3_DENIED)

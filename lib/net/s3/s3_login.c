@@ -417,7 +417,8 @@ static int s3_login_work(struct task *task UNUSED, void *ctx, struct err *err)
 	if (r < 0) {
 		AUTO_FREE char *why = mem_strdup(err->message);
 
-		return err_set(err, E_S3_CREDENTIALS, "%s", why);
+		err_set(err, E_S3_CREDENTIALS, "%s", why);
+		return err_hint(err, "aws sts get-caller-identity   # says why");
 	}
 	return s3_login_parse_json(login->output.data, login->output.len, &login->keys, err);
 }

@@ -66,10 +66,13 @@ def now(later=0):
 
 
 MAKE = """
-import boto3, json, sys
+import boto3, botocore.config, json, sys
 endpoint, key, secret = sys.argv[1:]
+# A server that takes its time is not asked a second time.
+patient = botocore.config.Config(read_timeout=600, retries=dict(total_max_attempts=1))
 for region in ("us-east-1", "us-west-2"):
-    where = dict(endpoint_url=endpoint, aws_access_key_id=key, aws_secret_access_key=secret, region_name=region)
+    where = dict(endpoint_url=endpoint, aws_access_key_id=key, aws_secret_access_key=secret, region_name=region,
+                 config=patient)
     ec2, scaling = boto3.client("ec2", **where), boto3.client("autoscaling", **where)
     data = dict(ImageId="ami-12c6146b", InstanceType="g5.xlarge", InstanceMarketOptions=dict(MarketType="spot"))
     made = ec2.create_launch_template(LaunchTemplateName="t", LaunchTemplateData=data)["LaunchTemplate"]["LaunchTemplateId"]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Turns of `dlrun autoscale run --apply` with the provider of Auto Scaling groups, which are cut off: by kills at their
-requests, before one arrives, and after its effect without the response, and by regions without
-capacity. Whoever goes on buys nothing twice, ends nothing that runs, and leaves nothing behind. Between two requests
+requests, before one arrives, and after its effect without the response, by regions without capacity, and by clocks that
+step back. Whoever goes on buys nothing twice, ends nothing that runs, and leaves nothing behind. Between two requests
 nothing outside changes, so that a kill just after one is that before the next. DLRUN_TESTS=all: at every request; else at
 one of each kind that changes something, of several that are alike, and at the first of each kind that reads from AWS."""
 
@@ -33,7 +33,8 @@ class Lab:
         self.w, self.dir = w, w.dir / name
         self.dir.mkdir()
         self.cluster, self.aws = Cluster(), Aws(EAST, WEST)
-        self.aws.now = lambda: datetime.datetime.fromtimestamp(self.cluster.now, datetime.timezone.utc)
+        self.aws.now = lambda: datetime.datetime.fromtimestamp(self.cluster.now + self.ahead, datetime.timezone.utc)
+        self.ahead = 0  # the clock of AWS, of the cluster's
         self.nodes, self.jobs, self.turns = {}, 0, 0
         for region, n in zip((EAST, WEST), sizes):
             group = self.aws.add(region, Group("gpu", size=(0, n, 10)))
@@ -96,15 +97,17 @@ class Lab:
         self.cluster.objects.pop(LEASE, None)
         return self.child.returncode
 
-    def until(self, is_over, killed):
+    def until(self, is_over, killed, after_turn=None):
         """Turns until it is over."""
-        for _ in range(TURNS):
+        for n in range(TURNS):
             while self.turn() != 0 and "[autoscale.lease]" in self.said:
                 pass  # It took too long on this machine.
             if self.child.returncode == -signal.SIGKILL:
                 killed.append(self.turns)
             else:
                 assert self.child.returncode == 0, self.said
+            if after_turn:
+                after_turn(n)
             self.boot()
             if is_over() and not self.under_way():
                 return
@@ -239,6 +242,41 @@ def test_killed_while_machines_are_launched_at_once(w):
 
 def test_killed_while_machines_go(w):
     killed_everywhere(w, "shrink", (1, 0), 4, sizes=(2, 2))
+
+
+def test_clocks_that_step_back(w):
+    """After each of the first turns, that of the API server alone or AWS's too; while machines come, are idle, go, and
+    are refused."""
+    for back_s in (3600, 365 * 86400):
+        for is_alone in (True, False):
+            def step(lab, turn=0, back_s=back_s, is_alone=is_alone):
+                if turn < 3:
+                    lab.cluster.now -= back_s
+                    lab.ahead += back_s * is_alone
+            with Lab(w, f"{back_s}-{is_alone}", (1, 0), room=1) as lab:
+                lab.grow([], lambda turn, lab=lab: step(lab, turn))
+                lab.judge((2, 2), 4)
+                lab.shrink([], lambda turn, lab=lab: step(lab, turn))
+                lab.judge((1, 0), 4)
+                lab.east.room, lab.west.max = 0, 0
+                lab.submit(1)
+                for _ in range(2):
+                    assert lab.turn() == 0, lab.said
+                failures = [g["failure"] for g in lab.state().values()]
+                assert lab.sizes()[0] == (1, 1) and failures == ["capacity"], (lab.sizes(), lab.state())
+                step(lab)
+                assert lab.turn() == 0, lab.said
+                lab.east.room = None
+                lab.cluster.now += 31 * 60
+                assert lab.turn() == 0 and lab.sizes()[0] == (2, 2), (lab.sizes(), lab.state(), lab.said)
+
+
+def test_a_lease_of_a_clock_that_is_ahead(w):
+    """Who takes over counts by its own."""
+    with Lab(w, "lease", (1, 0)) as lab:
+        lab.cluster.put(LEASE, {"spec": {"holderIdentity": "gone", "leaseDurationSeconds": 15,
+                                         "renewTime": "2099-01-01T00:00:00.000000Z"}})
+        assert lab.turn() == 0, lab.said
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fake"))
 
 from aws import Aws, Group  # noqa: E402
 from kube_api import write_kubeconfig  # noqa: E402
-from scripted import Answer, ScriptedServer  # noqa: E402
+from kube_fake import NODES, Cluster  # noqa: E402
+from scripted import Answer  # noqa: E402
 
 CAS = "k8s.io/cluster-autoscaler/"
 
@@ -65,10 +66,13 @@ def now(later=0):
 
 
 MAKE = """
-import boto3, json, sys
+import boto3, botocore.config, json, sys
 endpoint, key, secret = sys.argv[1:]
+# A server that takes its time is not asked a second time.
+patient = botocore.config.Config(read_timeout=600, retries=dict(total_max_attempts=1))
 for region in ("us-east-1", "us-west-2"):
-    where = dict(endpoint_url=endpoint, aws_access_key_id=key, aws_secret_access_key=secret, region_name=region)
+    where = dict(endpoint_url=endpoint, aws_access_key_id=key, aws_secret_access_key=secret, region_name=region,
+                 config=patient)
     ec2, scaling = boto3.client("ec2", **where), boto3.client("autoscaling", **where)
     data = dict(ImageId="ami-12c6146b", InstanceType="g5.xlarge", InstanceMarketOptions=dict(MarketType="spot"))
     made = ec2.create_launch_template(LaunchTemplateName="t", LaunchTemplateData=data)["LaunchTemplate"]["LaunchTemplateId"]
@@ -365,35 +369,9 @@ def test_many_groups(w):
         assert len(server.requests) - before == 4, server.lines()[before:]
 
 
-class Lists(ScriptedServer):
-    """The API server of a cluster with these `nodes` and `pods`, of which nothing changes."""
-
-    def __init__(self):
-        self.nodes, self.pods = [], []
-        super().__init__()
-
-    def handle(self, request):
-        found = {"/api/v1/nodes": self.nodes, "/api/v1/pods": self.pods}.get(request.path)
-        if found is None:
-            return Answer(404, {"Content-Type": "application/json"}, json.dumps({"kind": "Status", "code": 404, "reason": "NotFound"}))
-        return Answer(200, {"Content-Type": "application/json"}, json.dumps({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": found}))
-
-    def add_pod(self, name, cpu, node=None):
-        owner = [{"kind": "DaemonSet", "name": name}] if node else []
-        self.pods.append({"metadata": {"namespace": "n", "name": f"{name}-{node}", "ownerReferences": owner}, "spec": {
-            "nodeName": node, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}})
-
-    def add_node(self, name, **more):
-        self.nodes.append({"metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": more, "status": {
-            "allocatable": {"cpu": "3920m", "memory": "14Gi", "pods": "58", "nvidia.com/gpu": "1"},
-            "conditions": [{"type": "Ready", "status": "True"}]}})
-        self.add_pod("cni", "50m", name)
-        self.add_pod("proxy", "100m", name)
-
-
 def test_what_daemons_take(w):
     """A pod that fits on a machine's type and not on its node beside DaemonSets has one machine bought, and none where others run them."""
-    with Aws("us-east-1") as server, Lists() as cluster:
+    with Aws("us-east-1") as server, Cluster() as cluster:
         group = server.add("us-east-1", Group("gpu"))
         config = write_kubeconfig(w.dir / "kubeconfig", {"server": cluster.url}, {})
         w.write("autoscale.yaml", json.dumps({"cluster": "lab", "providers": [{"aws": {"regions": ["us-east-1"]}}]}))
@@ -402,17 +380,17 @@ def test_what_daemons_take(w):
             done = w.run("autoscale", "plan", "-t", "kube", "--settings", "autoscale.yaml", "--json", env={**server.env, "KUBECONFIG": str(config)})
             assert done.rc in (0, 10), done
             return json.loads(done.out)["plan"]
-        cluster.add_pod("big", "3800m")
+        cluster.add_pod("big", cpu="3800m")
         assert [(a["do"], a["to"]) for a in plan()["actions"]] == [("grow", 1)]
         group.desired = 1
         server.settle(group)
-        cluster.add_node("a", providerID=f"aws:///us-east-1a/{group.live()[0]}")
+        cluster.add_node("a", group.live()[0])
         for _ in range(2):
             made = plan()
             assert not made["actions"], made
             assert ["3770m cpu, not 3800m: " in r["text"] for n in made["not_helped"] for r in n["reasons"]] == [True], made
             # The machine has gone again.
-            cluster.nodes[0]["spec"]["providerID"], group.desired, group.instances = "elsewhere", 0, {}
+            cluster.list(NODES)[0]["spec"]["providerID"], group.desired, group.instances = "elsewhere", 0, {}
 
 
 def test_settings_that_are_none(w):

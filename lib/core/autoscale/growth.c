@@ -223,7 +223,7 @@ int64_t growth_expected_ms(
 				since_ms = instance->since_ms;
 	if (boot_ms <= 0)
 		return 0;
-	since_ms = since_ms ? since_ms : now_ms;
+	since_ms = since_ms && since_ms < now_ms ? since_ms : now_ms;
 	return since_ms + boot_ms > now_ms ? since_ms + boot_ms : now_ms;
 }
 

@@ -17,6 +17,8 @@
 #include "kube/status/object.h"
 
 enum { SHAPE_TEXT_MAX = 1 << 20, REMARKS_MAX = 50, COUNT_MAX = 1000 * 1000 };
+/* So far ahead of the server's clock a time may be. */
+enum { AHEAD_NOTED_MS = 60 * 1000, AHEAD_CREATED_MS = 24 * 60 * 60 * 1000 };
 #define JOBSET_NAME         "jobset.sigs.k8s.io/jobset-name"
 #define JOBSET_PART         "jobset.sigs.k8s.io/replicatedjob-name"
 #define JOBSET_APART        "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -232,7 +234,9 @@ static int64_t objects_noted_ms(
 
 	if (!text || clock_parse(text, &wall_ms, NULL) < 0)
 		return 0;
-	return wall_ms < o->model->now_ms ? wall_ms : o->model->now_ms; /* a clock that stepped */
+	/* Clocks differ a little; by one that has stepped back the mark says nothing. */
+	int64_t ahead_ms = wall_ms - o->model->now_ms;
+	return ahead_ms <= 0 ? wall_ms : ahead_ms <= AHEAD_NOTED_MS ? o->model->now_ms : 0;
 }
 
 static void objects_node_room(struct objects *o, const struct json *object, struct scale_node *node)
@@ -305,6 +309,8 @@ static void objects_node(struct objects *o, const struct json *object, const str
 	node->cordoned = objects_cordon(object);
 	node->cordoned_ms = is_cordoned ? objects_noted_ms(o, object, SCALE_CORDONED_SINCE) : 0;
 	node->created_ms = kube_time_at(object, "metadata.creationTimestamp");
+	if (node->created_ms - o->model->now_ms > AHEAD_CREATED_MS)
+		node->created_ms = 0; /* else it would be new until then */
 	node->idle_since_ms = objects_noted_ms(o, object, SCALE_IDLE_SINCE);
 	node->version = mem_strdup(kube_str_at(object, "metadata.resourceVersion"));
 	/* A node that somebody uncordoned is as if it had just become idle, and its mark would make
@@ -823,6 +829,9 @@ static void objects_idle(struct objects *o)
 			node->idle_since_ms = 0;
 		else if (!node->idle_since_ms)
 			node->idle_since_ms = o->model->now_ms;
+		/* By a clock that stepped back: at least as long as nothing has run there. */
+		if (node->silent_ms > o->model->now_ms)
+			node->silent_ms = node->idle_since_ms;
 		bool is_ours = node->group >= 0 && !o->model->groups.v[node->group].refused;
 		node->is_unmarked = is_ours && (node->is_unmarked || is_noted == is_busy[i]);
 	}

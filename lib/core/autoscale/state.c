@@ -606,12 +606,9 @@ static void state_note_rooms(struct scale_state *state, const struct scale_model
 {
 	AUTO_FREE bool *is_waiting = mem_alloc(model->shapes.n + 1, sizeof(*is_waiting));
 
-	vec_foreach (struct scale_state_group, group, &state->groups) {
-		if (group->shown_ms > model->now_ms)
-			group->shown_ms = model->now_ms; /* a clock that stepped back */
+	vec_foreach (struct scale_state_group, group, &state->groups)
 		if (model->now_ms - group->shown_ms > state_room_wait_ms(group) + FORGET_MS)
 			state_drop_rooms(group);
-	}
 	vec_foreach (const struct scale_pod, pod, &model->pods)
 		is_waiting[pod->shape] =
 			is_waiting[pod->shape] || (pod->node < 0 && !pod->is_daemon);
@@ -629,12 +626,36 @@ static void state_note_rooms(struct scale_state *state, const struct scale_model
 	}
 }
 
+static void state_at_most(int64_t *wall_ms, int64_t most_ms)
+{
+	if (*wall_ms > most_ms)
+		*wall_ms = most_ms;
+}
+
+/* A clock that stepped back makes nothing last longer than if it began now. */
+static void state_step_back(struct scale_state *state, int64_t now_ms)
+{
+	vec_foreach (struct scale_state_group, group, &state->groups) {
+		state_at_most(&group->wait_until_ms, now_ms + state_waits[group->failure].max_ms);
+		state_at_most(&group->asked_ms, now_ms);
+		state_at_most(&group->due_ms, now_ms);
+		state_at_most(&group->failed_due_ms, now_ms);
+		state_at_most(&group->failed_until_ms, now_ms + STATE_REPEAT_MS);
+		state_at_most(&group->missing_ms, now_ms);
+		state_at_most(&group->unlisted_ms, now_ms);
+		state_at_most(&group->shown_ms, now_ms);
+		vec_foreach (struct scale_state_room, room, &group->rooms)
+			state_at_most(&room->made_ms, now_ms);
+	}
+}
+
 void scale_state_settle(
 	struct scale_state *state, const struct scale_model *model, int64_t every_ms)
 {
 	AUTO_FREE int64_t *nodes = mem_alloc(model->groups.n + 1, sizeof(*nodes));
 	size_t kept = 0;
 
+	state_step_back(state, model->now_ms);
 	state_look_at_all(state, model, every_ms);
 	state_note_rooms(state, model);
 	vec_foreach (const struct scale_node, node, &model->nodes)
@@ -655,15 +676,21 @@ void scale_state_settle(
 	state->groups.n = kept;
 }
 
-static void state_apply_machines(const struct scale_state_group *known, struct scale_group *group)
+static void state_apply_machines(
+	const struct scale_state_group *known, int64_t now_ms, struct scale_group *group)
 {
+	int64_t due_ms = !known ? 0 : known->token ? known->due_ms : known->failed_due_ms;
 	struct map awaited = {0};
 
 	for (size_t i = 0; known && i < known->machines.n; i++)
 		if (!known->machines.v[i].was_node)
 			map_put(&awaited, known->machines.v[i].id, known->id);
-	vec_foreach (struct scale_instance, instance, &group->instances)
+	vec_foreach (struct scale_instance, instance, &group->instances) {
 		instance->is_awaited = map_get(&awaited, instance->id) != NULL;
+		/* By a clock that has not stepped back it would be late when that is as far. */
+		if (instance->is_awaited && due_ms && instance->since_ms > now_ms + STATE_CLOCKS_MS)
+			instance->since_ms = due_ms;
+	}
 	map_done(&awaited);
 }
 
@@ -694,21 +721,19 @@ static void state_tell_cut(const struct scale_state_group *group, struct strv *r
 		strv_add(remarks, text);
 }
 
-void scale_state_apply(const struct scale_state *state, struct scale_model *model)
+void scale_state_apply(struct scale_state *state, struct scale_model *model)
 {
+	state_step_back(state, model->now_ms);
 	vec_foreach (struct scale_group, group, &model->groups) {
 		const struct scale_state_group *known = scale_state_find(state, group->id);
-		state_apply_machines(known, group);
+		state_apply_machines(known, model->now_ms, group);
 		if (known)
 			state_apply_rooms(known, model, group);
 		if (known && known->is_cut)
 			state_tell_cut(known, &model->remarks);
 		if (!known || known->wait_until_ms <= model->now_ms)
 			continue;
-		/* A clock that stepped back must not make a wait longer than any is. */
-		int64_t most_ms = model->now_ms + state_waits[known->failure].max_ms;
-		group->wait_until_ms =
-			known->wait_until_ms < most_ms ? known->wait_until_ms : most_ms;
+		group->wait_until_ms = known->wait_until_ms;
 		group->failure = known->failure;
 		REPLACE(group->failure_text, mem_strdup(known->text));
 	}

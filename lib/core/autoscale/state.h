@@ -128,8 +128,9 @@ void scale_state_settle(
 	struct scale_state *state, const struct scale_model *model, int64_t every_ms);
 /* Sets wait_until, failure and failure_text of the model's groups, and is_awaited of their
  * machines; adds a remark where there was no space for some of them. Groups have no more room than
- * is remembered of a newer node than is there, as long as their template says the same. */
-void scale_state_apply(const struct scale_state *state, struct scale_model *model);
+ * is remembered of a newer node than is there, as long as their template says the same. Here as in
+ * scale_state_settle, times from the future, of a clock that has stepped back, become now. */
+void scale_state_apply(struct scale_state *state, struct scale_model *model);
 
 /* The wait after so many failures of that class in a row, at least 1. That of SCALE_FAILED_THROTTLE
  * is random in part. */

@@ -138,6 +138,11 @@ static void test_who_waits_is_told_when(void **state UNUSED)
 	assert_non_null(reason);
 	assert_true(str_starts(reason, "gpu-a: "));
 	assert_null(growth_waiting(&growth, "ml/none"));
+	/* By a clock that has stepped back it was begun in the future. */
+	vec_foreach (struct scale_instance, instance, &model.groups.v[0].instances)
+		instance->since_ms = model.now_ms + 3600 * 1000;
+	const struct scale_placement coming = {.supply = SCALE_ON_ITS_WAY, .group = 0};
+	assert_int_equal(growth_expected_ms(&model, &coming, 180000), model.now_ms + 180000);
 }
 
 /* Without a machine that has come nobody is promised a time, but by the text before. */

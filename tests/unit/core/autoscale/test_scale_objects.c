@@ -362,6 +362,29 @@ static void test_nodes(void **state UNUSED)
 	assert_null(node[0].kept);
 }
 
+/* Marks from the future are made anew: else it would be idle, or cordoned, a moment ago until then. */
+static void test_nodes_by_a_clock_that_stepped(void **state UNUSED)
+{
+#define THEN "'2027-11-27T00:00:00Z'"
+	AUTO_SCALE_MODEL struct scale_model model;
+
+	read_objects("{'groups': [{'id': 'g', 'provider': 'p', 'min': 0, 'max': 9, 'desired': 2,"
+		     " 'instances': [{'id': 'i-1', 'state': 'running'}]}], 'nodes': ["
+		     "{'metadata': {'name': 'i-1', 'creationTimestamp': " THEN ", 'annotations':"
+		     " {'dlrun/group': 'g', 'dlrun/cordoned-by': 'autoscale',"
+		     " 'dlrun/cordoned-since': " THEN ", 'dlrun/idle-since': " THEN "}},"
+		     " 'spec': {'unschedulable': true}, 'status': {'conditions':"
+		     " [{'type': 'Ready', 'status': 'Unknown', 'lastTransitionTime': " THEN
+		     "}]}}]}",
+		&model);
+	const struct scale_node *node = model.nodes.v;
+	assert_int_equal(node->cordoned, SCALE_CORDONED_BY_US);
+	assert_true(node->cordoned_ms < NOW && node->is_unmarked);
+	assert_int_equal(node->idle_since_ms, NOW);
+	assert_int_equal(node->silent_ms, NOW);
+	assert_int_equal(node->created_ms, 0);
+}
+
 /* A machine and its node are one also where they have each other's name, or the annotation of Cluster
  * API. */
 static void test_ids_of_nodes(void **state UNUSED)
@@ -789,6 +812,7 @@ int main(void)
 		cmocka_unit_test(test_a_nominated_pod),
 		cmocka_unit_test(test_pods_share_shapes),
 		cmocka_unit_test(test_nodes),
+		cmocka_unit_test(test_nodes_by_a_clock_that_stepped),
 		cmocka_unit_test(test_ids_of_nodes),
 		cmocka_unit_test(test_a_node_without_provider_id),
 		cmocka_unit_test(test_a_group_is_like_its_nodes),

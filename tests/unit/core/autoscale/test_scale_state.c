@@ -10,6 +10,7 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/autoscale/plan.h"
 #include "core/autoscale/snapshot.h"
 #include "core/autoscale/state.h"
 
@@ -91,17 +92,57 @@ static void test_failures_in_a_row(void **state UNUSED)
 	assert_null(model.groups.v[0].failure_text);
 }
 
-/* A clock that steps back by a day makes no wait longer than the longest of its class. */
-static void test_a_clock_that_steps(void **state UNUSED)
+/* A wait after a clock that steps back is no longer than the longest of its class. */
+static void test_waits_by_a_clock_that_steps(void **state UNUSED)
 {
+	static const int64_t back_ms[] = {60 * MINUTE, INT64_C(365) * 24 * 60 * MINUTE};
+
+	for (size_t i = 0; i < ARRAY_LEN(back_ms); i++) {
+		AUTO_SCALE_STATE struct scale_state s = {0};
+		AUTO_SCALE_MODEL struct scale_model model, later;
+
+		model_with("gpu-a", 0, &model);
+		scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", NOW);
+		model.now_ms = NOW - back_ms[i];
+		scale_state_apply(&s, &model);
+		assert_int_equal(model.groups.v[0].wait_until_ms, model.now_ms + 30 * MINUTE);
+		scale_state_settle(&s, &model, EVERY);
+		model_with("gpu-a", 0, &later);
+		later.now_ms = model.now_ms + 31 * MINUTE;
+		scale_state_settle(&s, &later, EVERY);
+		scale_state_apply(&s, &later);
+		assert_int_equal(later.groups.v[0].wait_until_ms, 0);
+	}
+}
+
+/* All that is remembered is as if it had begun now. */
+static void test_times_of_a_clock_that_stepped(void **state UNUSED)
+{
+#define THEN "'2027-11-27T00:00:00Z'"
 	AUTO_SCALE_STATE struct scale_state s = {0};
 	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_FREE char *text = mem_strdup(
+		"{'version': 1, 'looked': " THEN ", 'groups': {'gpu-a': {'failure': 'quota',"
+		" 'failures': 1, 'wait_until': " THEN ", 'grow': {'token': 't', 'to': 1,"
+		" 'asked': " THEN ", 'due_to': 1, 'due': " THEN ", 'answered': true},"
+		" 'awaited': ['i-1'], 'unlisted': " THEN ", 'rooms': {'cpu': {'told': 2, 'room': 1,"
+		" 'made': " THEN "}}, 'shown': " THEN ", 'disappointments': 1, 'failed_grow':"
+		" {'due': " THEN ", 'until': " THEN "}}, 'gone': {'awaited': ['i-2'],"
+		" 'missing': " THEN "}}}");
 
+	for (char *at = text; *at; at++)
+		*at = *at == '\'' ? '"' : *at;
+	read_text(text, &s);
 	model_with("gpu-a", 0, &model);
-	scale_state_fail(&s, "gpu-a", SCALE_FAILED_CAPACITY, "", NOW);
-	model.now_ms = NOW - INT64_C(24) * 60 * MINUTE;
-	scale_state_apply(&s, &model);
-	assert_int_equal(model.groups.v[0].wait_until_ms, model.now_ms + 30 * MINUTE);
+	model.groups.v[0].desired = 1;
+	scale_state_settle(&s, &model, EVERY);
+	AUTO_FREE char *after = written(&s);
+	assert_null(strstr(after, "2027"));
+	const struct scale_state_group *group = scale_state_find(&s, "gpu-a");
+	assert_int_equal(group->wait_until_ms, NOW + 60 * MINUTE);
+	assert_int_equal(group->due_ms, NOW);
+	assert_int_equal(group->failed_until_ms, NOW + 2 * MINUTE);
+	assert_int_equal(scale_state_find(&s, "gone")->missing_ms, NOW);
 }
 
 static void test_a_grow_keeps_its_token(void **state UNUSED)
@@ -245,6 +286,36 @@ static void set_node(struct scale_model *model, const char *instance)
 
 	REPLACE(node->instance, mem_strdup(instance));
 	node->group = instance ? 0 : -1;
+}
+
+/* A machine that does not come is late when it would be without the step, and a minute. */
+static void test_machines_by_a_clock_that_steps(void **state UNUSED)
+{
+	static const int64_t back_ms[] = {60 * MINUTE, INT64_C(365) * 24 * 60 * MINUTE};
+
+	for (size_t i = 0; i < ARRAY_LEN(back_ms); i++) {
+		AUTO_SCALE_STATE struct scale_state s = {0};
+		AUTO_SCALE_MODEL struct scale_model model;
+
+		model_with("gpu-a", 0, &model);
+		scale_state_settle(&s, &model, EVERY);
+		model.groups.v[0].desired = 1;
+		scale_state_ask(&s, "gpu-a", 1, "one", NOW);
+		scale_state_bought(&s, "gpu-a", "i-1");
+		scale_state_answer(&s, "gpu-a");
+		model.now_ms -= back_ms[i];
+		for (int minutes = 0; minutes <= 28; minutes += 4) {
+			struct scale_instance *instance =
+				minutes ? model.groups.v[0].instances.v
+					: vec_push(&model.groups.v[0].instances);
+			if (!minutes)
+				instance->id = mem_strdup("i-1");
+			instance->since_ms = NOW + 1; /* as its provider says each time */
+			look(&s, &model, minutes ? 4 : 0, "i-1 ");
+			assert_int_equal(scale_is_late(&model, instance), minutes > 25);
+		}
+		assert_null(scale_state_find(&s, "gpu-a")->token);
+	}
 }
 
 /* Of machines that were bought it is known which never were nodes; who deletes the object of a node
@@ -603,7 +674,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_waits),
 		cmocka_unit_test(test_failures_in_a_row),
-		cmocka_unit_test(test_a_clock_that_steps),
+		cmocka_unit_test(test_waits_by_a_clock_that_steps),
+		cmocka_unit_test(test_times_of_a_clock_that_stepped),
+		cmocka_unit_test(test_machines_by_a_clock_that_steps),
 		cmocka_unit_test(test_a_grow_keeps_its_token),
 		cmocka_unit_test(test_a_grow_that_was_not_sent),
 		cmocka_unit_test(test_what_is_over_is_forgotten),

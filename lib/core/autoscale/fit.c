@@ -15,6 +15,20 @@ const char *scale_pair(const struct scale_pairs *pairs, const char *key)
 	return at < pairs->n && str_eq(pairs->v[at].key, key) ? pairs->v[at].value : NULL;
 }
 
+#define ZONE_BEFORE "failure-domain.beta.kubernetes.io/zone"
+
+bool scale_is_zone(const char *key)
+{
+	return str_eq(key, SCALE_ZONE) || str_eq(key, ZONE_BEFORE);
+}
+
+const char *scale_zone(const struct scale_pairs *labels)
+{
+	const char *zone = scale_pair(labels, SCALE_ZONE);
+
+	return zone ? zone : scale_pair(labels, ZONE_BEFORE);
+}
+
 int scale_n_resources(const struct scale_model *model)
 {
 	int n = 0;

@@ -6,6 +6,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/autoscale/plan.h"
+#include "kube/api/kinds.h"
 #include "kube/status/object.h"
 
 const char *scale_pair(const struct scale_pairs *pairs, const char *key)
@@ -19,12 +20,12 @@ const char *scale_pair(const struct scale_pairs *pairs, const char *key)
 
 bool scale_is_zone(const char *key)
 {
-	return str_eq(key, SCALE_ZONE) || str_eq(key, ZONE_BEFORE);
+	return str_eq(key, KUBE_LABEL_ZONE) || str_eq(key, ZONE_BEFORE);
 }
 
 const char *scale_zone(const struct scale_pairs *labels)
 {
-	const char *zone = scale_pair(labels, SCALE_ZONE);
+	const char *zone = scale_pair(labels, KUBE_LABEL_ZONE);
 
 	return zone ? zone : scale_pair(labels, ZONE_BEFORE);
 }

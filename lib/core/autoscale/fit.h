@@ -13,7 +13,6 @@
 
 /* The key by which affinity asks for a node's name (matchFields). */
 #define SCALE_NODE_NAME "metadata.name"
-#define SCALE_ZONE      "topology.kubernetes.io/zone"
 
 /* Borrowed. */
 struct scale_machine {

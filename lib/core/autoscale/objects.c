@@ -25,7 +25,7 @@ enum { SHAPE_TEXT_MAX = 1 << 20, REMARKS_MAX = 50, COUNT_MAX = 1000 * 1000 };
 #define KUEUE_GATE          "kueue.x-k8s.io/admission"
 #define POD_GROUP           "scheduling.x-k8s.io/pod-group"
 #define VOLCANO_GROUP       "scheduling.k8s.io/group-name"
-#define OBJECTS_NEAR        "podAffinity by " SCALE_ZONE
+#define OBJECTS_NEAR        "podAffinity by " KUBE_LABEL_ZONE
 #define JOB_NAME            "batch.kubernetes.io/job-name"
 #define JOB_NAME_BEFORE     "job-name" /* until 1.27 */
 

@@ -29,7 +29,7 @@ enum { MEMORY_MIN = 1 << 20, LINE_BYTES = 64 << 10, REDRAW_MS = 100, PLAIN_MS = 
 
 struct submit_values {
 	const char *target, *name, *image, *from, *group, *note, *name_file, *signal;
-	const char *region, *instance_type;
+	const char *region, *instance_type, *same;
 	const char *gpu_type, *cpus, *queue, *priority, *output, *launcher;
 	int64_t timeout, grace, allow_size, gpus, retries, nodes, memory;
 	bool follow, detach, dry_run, list_files, full, accept_new_host, no_offline;
@@ -91,6 +91,9 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_STRING, 0, "instance-type", struct submit_values, instance_type),
 		.arg = "NAME", .help = "Nodes of a cluster of this instance type, or several: a,b",
 		.key = "resources.instance_type"},
+	{OPT_MEMBER(OPT_STRING, 0, "same", struct submit_values, same), .arg = "KEY",
+		.help = "All nodes in one zone of a cluster (zone), or one of a label's values",
+		.key = "resources.same"},
 	{OPT_MEMBER(OPT_FLAG, 0, "spot", struct submit_values, spot),
 		.help = "Only nodes of a cluster that may be taken back at any time"},
 	{OPT_MEMBER(OPT_FLAG, 0, "no-spot", struct submit_values, no_spot),

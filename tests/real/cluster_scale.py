@@ -125,6 +125,28 @@ def test_gangs_of_many_nodes(w):
                 d.within(len(few[name].requests) + 6 if name != "cancel" else 6 * n + 60, MEMORY + n * (300 << 10))
 
 
+def test_ranks_of_one_zone(w):
+    """The scheduler takes the emptier node, which is that of the other zone, for the second rank that may go there."""
+    with site(w) as s:
+        store(s)
+        pool = f"zones-{s.namespace}"
+        zones = {f"{pool}-{zone}": zone for zone in "ab"}
+        for name, zone in zones.items():
+            s.cluster.fake_node(name, {"tests/pool": pool, "topology.kubernetes.io/zone": zone}, cpu=4)
+        try:
+            on_pool(s, pool)
+            for n, words in ((2, ()), (1, ("--same", "zone"))):
+                run = s.submit("-N", "2", "--cpus", "2", *words, "--grace", "1s", "--", "sleep", "600")
+                running(s, 2, **{"dlrun.io/run-id": run})
+                pods = s.cluster.get("Pod", namespace=s.namespace, labelSelector=f"dlrun.io/run-id={run}")
+                assert len({zones[p["spec"]["nodeName"]] for p in pods}) == n, pods
+                s.cancel(run)
+                s.without_pods()
+        finally:
+            for name in zones:
+                s.cluster.delete("Node", name)
+
+
 def test_a_study_of_many_members(w):
     """What has not begun costs nothing: requests grow with what runs at once."""
     with site(w, files={"m.py": ""}, alone=True) as s, s.cluster.fake_logs(LINES):

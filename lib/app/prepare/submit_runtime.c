@@ -698,6 +698,8 @@ static int submit_check_honour(struct submit *submit, struct err *err)
 	if (r == 0)
 		r = refuse_key(submit, "resources.instance_type", "choice of instance types", err);
 	if (r == 0)
+		r = refuse_key(submit, "resources.same", "zones", err);
+	if (r == 0)
 		r = refuse_key(submit, "resources.spot", "choice of spot nodes", err);
 	if (r == 0 && !runtime_of(submit))
 		r = refuse_key(submit, "resources.shm", "limit on shared memory", err);

@@ -6,6 +6,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/autoscale/plan.h"
+#include "kube/api/kinds.h"
 #include "kube/status/object.h"
 
 const char *scale_pair(const struct scale_pairs *pairs, const char *key)
@@ -13,6 +14,20 @@ const char *scale_pair(const struct scale_pairs *pairs, const char *key)
 	size_t at = vec_bound(pairs, pair, strcmp(pair->key, key) < 0);
 
 	return at < pairs->n && str_eq(pairs->v[at].key, key) ? pairs->v[at].value : NULL;
+}
+
+#define ZONE_BEFORE "failure-domain.beta.kubernetes.io/zone"
+
+bool scale_is_zone(const char *key)
+{
+	return str_eq(key, KUBE_LABEL_ZONE) || str_eq(key, ZONE_BEFORE);
+}
+
+const char *scale_zone(const struct scale_pairs *labels)
+{
+	const char *zone = scale_pair(labels, KUBE_LABEL_ZONE);
+
+	return zone ? zone : scale_pair(labels, ZONE_BEFORE);
 }
 
 int scale_n_resources(const struct scale_model *model)

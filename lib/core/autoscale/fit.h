@@ -22,6 +22,10 @@ struct scale_machine {
 };
 
 const char *scale_pair(const struct scale_pairs *pairs, const char *key);
+/* Whether it is the key of a node's zone, or was until Kubernetes 1.17. */
+bool scale_is_zone(const char *key);
+/* The zone that labels of a node say; NULL: none. */
+const char *scale_zone(const struct scale_pairs *labels);
 /* Whether labels are as one of the terms says, or there is none. */
 bool scale_affinity_holds(const struct scale_terms *terms, const struct scale_machine *machine);
 /* Without amounts. *ret_why, where it does not: a text that the caller frees; may be NULL. */

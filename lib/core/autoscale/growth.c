@@ -503,10 +503,13 @@ static void growth_shape(struct growth *growth, const struct json *spec, struct 
 {
 	struct podspec podspec = {.model = &growth->model};
 	AUTO_JSON struct json *rest = json_clone(spec);
+	const struct podspec_pod pod = {.kube_namespace = "", .spec = rest};
 
-	/* Where its claims are bound is not known here, and most are for any node. */
+	/* Where its claims are bound is not known here, and most are for any node. Pods of a run
+	 * are bound to each other only: any group may be in their zone. */
 	json_remove(rest, "volumes");
-	podspec_shape(&podspec, NULL, rest, ret);
+	json_remove(json_sub(rest, "affinity"), "podAffinity");
+	podspec_shape(&podspec, &pod, ret);
 	podspec_done(&podspec);
 }
 

@@ -99,8 +99,10 @@ struct scale_pods VEC_OF(struct scale_pod);
 
 /* Pods that are of use only together. Those of its pods that wait are helped all or none. */
 struct scale_gang {
-	char *name;  /* "NAMESPACE/NAME" of the run, JobSet, Workload or PodGroup */
-	char *owner; /* what said so: "dlrun", "JobSet", "Kueue", "Volcano", "PodGroup" */
+	char *name; /* "NAMESPACE/NAME" of the run, JobSet, Workload or PodGroup */
+	/* what said so: "dlrun", "JobSet", "Kueue", "Volcano", "PodGroup"; "podAffinity" of pods
+	 * that are of use alone */
+	char *owner;
 	enum {
 		SCALE_ANYWHERE,
 		SCALE_SAME_ZONE,
@@ -195,7 +197,7 @@ struct scale_model {
 	int64_t now_ms;                       /* wall clock: the only time that a planner knows */
 	char *resources[SCALE_RESOURCES_MAX]; /* names; NULL behind the last */
 	struct scale_limits limits;
-	struct scale_shapes shapes; /* no two alike but for their names */
+	struct scale_shapes shapes; /* few are alike but for their names */
 	struct scale_pods pods;
 	struct scale_gangs gangs;
 	struct scale_nodes nodes;

@@ -19,7 +19,6 @@
 enum { SHAPE_TEXT_MAX = 1 << 20, REMARKS_MAX = 50, COUNT_MAX = 1000 * 1000 };
 /* So far ahead of the server's clock a time may be. */
 enum { AHEAD_NOTED_MS = 60 * 1000, AHEAD_CREATED_MS = 24 * 60 * 60 * 1000 };
-#define JOBSET_NAME         "jobset.sigs.k8s.io/jobset-name"
 #define JOBSET_PART         "jobset.sigs.k8s.io/replicatedjob-name"
 #define JOBSET_APART        "alpha.jobset.sigs.k8s.io/exclusive-topology"
 #define CLUSTER_API_MACHINE "cluster.x-k8s.io/machine"
@@ -28,9 +27,9 @@ enum { AHEAD_NOTED_MS = 60 * 1000, AHEAD_CREATED_MS = 24 * 60 * 60 * 1000 };
 #define KUEUE_GATE          "kueue.x-k8s.io/admission"
 #define POD_GROUP           "scheduling.x-k8s.io/pod-group"
 #define VOLCANO_GROUP       "scheduling.k8s.io/group-name"
+#define OBJECTS_NEAR        "podAffinity by " KUBE_LABEL_ZONE
 #define JOB_NAME            "batch.kubernetes.io/job-name"
 #define JOB_NAME_BEFORE     "job-name" /* until 1.27 */
-#define ZONE_LABEL          "topology.kubernetes.io/zone"
 
 static const struct {
 	const char *path;
@@ -93,6 +92,13 @@ struct objects_daemon_set {
 	int32_t shape; /* of one of them */
 };
 
+/* Of a pod of the model as its shape does not say. */
+struct objects_pod {
+	struct podspec_pod of;
+	bool is_leaving;
+	int32_t tie; /* of the podspec */
+};
+
 struct objects {
 	struct scale_model *model;
 	struct podspec podspec;
@@ -102,6 +108,7 @@ struct objects {
 	/* names of Workloads, borrowed from their lists, by that of their Job */
 	struct map admitted;
 	struct map tied; /* groups of Volcano whose pods have to be near each other, by name */
+	struct VEC_OF(struct objects_pod) pods; /* as those of the model */
 	size_t first_node;
 };
 
@@ -350,11 +357,12 @@ static void objects_rooms(struct objects *o, const struct json *list)
 
 /* Shapes. */
 
-/* The number of a shape that is like that one, which is taken. */
-static int32_t objects_shape(struct objects *o, struct scale_shape *take)
+/* The number of a shape that is like that one, which is taken, of pods with the same tie. */
+static int32_t objects_shape(struct objects *o, struct scale_shape *take, int32_t tie)
 {
 	AUTO_BUF struct buf text = buf_with(SHAPE_TEXT_MAX);
 
+	buf_addf(&text, "%" PRId32 " ", tie);
 	scale_shape_text(take, &text);
 	intptr_t known = text.full ? 0 : (intptr_t)map_get(&o->shapes, text.data);
 	if (known) {
@@ -368,30 +376,29 @@ static int32_t objects_shape(struct objects *o, struct scale_shape *take)
 	return (int32_t)o->model->shapes.n - 1;
 }
 
-/* unsupported: a further constraint, or NULL. */
-static int32_t objects_shape_of(struct objects *o, const struct json *metadata,
-	const struct json *spec, const char *unsupported)
+static struct podspec_pod objects_podspec(const struct json *object)
+{
+	const char *kube_namespace = kube_str_at(object, "metadata.namespace");
+
+	return (struct podspec_pod){.kube_namespace = kube_namespace ? kube_namespace : "",
+		.labels = kube_at(object, "metadata.labels"),
+		.spec = json_get(object, "spec")};
+}
+
+/* Add a pod of that spec to the model. unsupported: a further constraint, or NULL. */
+static void objects_add(
+	struct objects *o, struct objects_pod *as, const char *unsupported, struct scale_pod *take)
 {
 	struct scale_shape shape = {0};
 
 	if (unsupported)
 		strv_add(&shape.unsupported, unsupported);
-	podspec_shape(&o->podspec, metadata, spec, &shape);
-	podspec_set_marks(&o->podspec, metadata, &shape);
-	return objects_shape(o, &shape);
-}
-
-/* Of a template, which has no namespace of its own. */
-static int32_t objects_shape_of_template(struct objects *o, const struct json *owner,
-	const struct json *template, const char *unsupported)
-{
-	AUTO_JSON struct json *metadata = json_object();
-	const struct json *labels = kube_at(template, "metadata.labels");
-
-	json_set_str(metadata, "namespace", kube_str_at(owner, "metadata.namespace"));
-	if (labels)
-		json_set(metadata, "labels", json_clone(labels));
-	return objects_shape_of(o, metadata, json_get(template, "spec"), unsupported);
+	as->tie = podspec_shape(&o->podspec, &as->of, &shape);
+	podspec_set_marks(&o->podspec, &as->of, &shape);
+	take->priority = (int32_t)json_get_int(as->of.spec, "priority", 0);
+	take->shape = objects_shape(o, &shape, as->tie);
+	*vec_push(&o->model->pods) = *take;
+	*vec_push(&o->pods) = *as;
 }
 
 /* Gangs. */
@@ -568,11 +575,9 @@ static void objects_pod(struct objects *o, const struct json *object)
 		.count = 1,
 		.node = at,
 		.gang = objects_gang_of(o, object, objects_job_of(object)),
-		.priority = (int32_t)json_get_int(json_get(object, "spec"), "priority", 0),
 		.is_daemon = objects_is_daemon(object)};
-	pod.shape = objects_shape_of(o, json_get(object, "metadata"), json_get(object, "spec"),
-		objects_is_tied(o, object) ? "networkTopology" : NULL);
-	*vec_push(&o->model->pods) = pod;
+	struct objects_pod of = {.of = objects_podspec(object), .is_leaving = is_leaving};
+	objects_add(o, &of, objects_is_tied(o, object) ? "networkTopology" : NULL, &pod);
 	objects_count_daemon(o, object, &pod);
 }
 
@@ -582,10 +587,11 @@ static void objects_find_marks(struct objects *o, const struct json *list)
 	bool all = true;
 
 	for (const struct json *m = kube_first(list, "items"); m; m = json_next(m)) {
+		const struct podspec_pod pod = objects_podspec(m);
 		int32_t at = objects_node_of(o, m);
 		if (!objects_has_ended(m))
-			all &= podspec_find_marks(&o->podspec, json_get(m, "metadata"),
-				json_get(m, "spec"), at < 0 ? NULL : &o->model->nodes.v[at].labels);
+			all &= podspec_find_marks(
+				&o->podspec, &pod, at < 0 ? NULL : &o->model->nodes.v[at].labels);
 	}
 	if (!all)
 		objects_remark(o, mem_strdup("podAntiAffinity of some pods is left out: there is "
@@ -607,10 +613,12 @@ static void objects_add_missing(struct objects *o, const struct json *owner, con
 	struct scale_pod pod = {.name = mem_strdup(name),
 		.count = count < COUNT_MAX ? count : COUNT_MAX,
 		.node = -1,
-		.gang = gang,
-		.priority = (int32_t)json_get_int(json_get(template, "spec"), "priority", 0)};
-	pod.shape = objects_shape_of_template(o, owner, template, unsupported);
-	*vec_push(&o->model->pods) = pod;
+		.gang = gang};
+	struct objects_pod of = {.of = objects_podspec(template)};
+	of.of.kube_namespace = objects_podspec(owner).kube_namespace;
+	if (kube_at(owner, "spec.replicatedJobs"))
+		of.of.jobset = kube_str_at(owner, "metadata.name");
+	objects_add(o, &of, unsupported, &pod);
 }
 
 static bool objects_is_over(const struct json *object)
@@ -731,7 +739,7 @@ static void objects_workload(struct objects *o, const struct json *workload, int
 		set = json_next(set)) {
 		const struct json *template = json_get(set, "template");
 		const char *required = kube_str_at(set, "topologyRequest.required");
-		bool is_zone = str_eq(required, ZONE_LABEL);
+		bool is_zone = scale_is_zone(required);
 		int32_t gang = kube_label(template, KUBE_LABEL_STUDY)
 				       ? -1
 				       : objects_gang(o, name, "Kueue");
@@ -746,7 +754,7 @@ static void objects_workload(struct objects *o, const struct json *workload, int
 
 struct objects_there {
 	int64_t n;
-	struct scale_pod like; /* one of them, its name is borrowed */
+	size_t like; /* one of them */
 };
 
 /* Missing pods of a group are like what is there of it; of a group without pods nothing is
@@ -773,22 +781,27 @@ static void objects_pod_group(struct objects *o, const struct json *group, const
 					  owner, name, min));
 		return;
 	}
-	struct scale_pod pod = all[gang].like;
+	struct scale_pod pod = o->model->pods.v[all[gang].like];
 	pod.name = mem_strdup(name);
 	pod.count = missing;
 	pod.node = -1;
 	*vec_push(&o->model->pods) = pod;
+	struct objects_pod like = o->pods.v[all[gang].like];
+	like.is_leaving = false;
+	*vec_push(&o->pods) = like;
 }
 
 static void objects_pod_groups(struct objects *o, const struct json *list, const char *owner)
 {
 	AUTO_FREE struct objects_there *all = mem_alloc(o->model->gangs.n + 1, sizeof(*all));
 
-	vec_foreach (const struct scale_pod, pod, &o->model->pods)
+	for (size_t i = 0; i < o->model->pods.n; i++) {
+		const struct scale_pod *pod = &o->model->pods.v[i];
 		if (pod->gang >= 0) {
 			all[pod->gang].n += pod->count;
-			all[pod->gang].like = *pod;
+			all[pod->gang].like = i;
 		}
+	}
 	for (const struct json *m = kube_first(list, "items"); m; m = json_next(m))
 		objects_pod_group(o, m, owner, all);
 }
@@ -811,6 +824,99 @@ static void objects_gangs(struct objects *o, const struct json *const lists[OBJE
 					  queued));
 	objects_pod_groups(o, lists[OBJECTS_POD_GROUPS], "PodGroup");
 	objects_pod_groups(o, lists[OBJECTS_VOLCANO], "PodGroup of Volcano");
+}
+
+/* Ties. */
+
+struct objects_tie {
+	int64_t n, waiting; /* pods that it selects */
+	int32_t gang;       /* theirs */
+	size_t entries;     /* those pods without their counts */
+	bool is_broken;     /* more than one gang, or pods that wait and do not have it */
+};
+
+static void objects_see_tied(struct objects_tie *tie, const struct scale_pod *pod, bool has_it)
+{
+	tie->is_broken |= (tie->n && tie->gang != pod->gang) || (pod->node < 0 && !has_it);
+	tie->gang = pod->gang;
+	tie->n += pod->count;
+	tie->waiting += pod->node < 0 ? pod->count : 0;
+	tie->entries++;
+}
+
+/* Sets for each pod the tie that selects it. Two of them are too many. */
+static void objects_see_ties(struct objects *o, struct objects_tie *ties, int32_t *of_pods)
+{
+	for (size_t i = 0; i < o->model->pods.n; i++) {
+		AUTO(scale_pairs_done) struct scale_pairs labels = {0};
+		const struct objects_pod *pod = &o->pods.v[i];
+		of_pods[i] = PODSPEC_UNTIED;
+		podspec_labels(&pod->of, &labels);
+		for (int32_t t = 0; !pod->is_leaving && t < (int32_t)o->podspec.ties.n; t++) {
+			const struct podspec_mark *tie = &o->podspec.ties.v[t];
+			if (!podspec_selects(tie, pod->of.kube_namespace, &labels))
+				continue;
+			objects_see_tied(&ties[t], &o->model->pods.v[i], pod->tie == t);
+			if (of_pods[i] != PODSPEC_UNTIED)
+				ties[t].is_broken = ties[of_pods[i]].is_broken = true;
+			of_pods[i] = t;
+		}
+	}
+}
+
+/* entries: pods of each gang, without their counts. */
+static void objects_tie(
+	struct objects *o, struct objects_tie *tie, const char *text, const size_t *entries)
+{
+	if (tie->gang >= 0 && tie->entries != entries[tie->gang])
+		tie->is_broken = true;
+	if (tie->is_broken || tie->n < 2 || !tie->waiting)
+		return;
+	if (tie->gang < 0) {
+		tie->gang = objects_gang(o, text, "podAffinity");
+		o->model->gangs.v[tie->gang].min = 1;
+	}
+	o->model->gangs.v[tie->gang].same = SCALE_SAME_ZONE;
+}
+
+/* A pod that leaves binds the others of its gang to no zone. */
+static void objects_tie_pod(
+	struct objects *o, size_t i, const struct objects_tie *by, bool is_broken)
+{
+	struct scale_pod *pod = &o->model->pods.v[i];
+	struct strv *unsupported = &o->model->shapes.v[pod->shape].unsupported;
+
+	if (by && !by->is_broken)
+		pod->gang = by->gang;
+	if (o->pods.v[i].is_leaving && pod->gang >= 0 &&
+		o->model->gangs.v[pod->gang].same == SCALE_SAME_ZONE)
+		pod->gang = -1;
+	if (is_broken && strv_find(unsupported, OBJECTS_NEAR) < 0)
+		strv_add(unsupported, OBJECTS_NEAR);
+}
+
+/* A gang that has a tie of its own is in one zone. Pods without a gang that have one become a gang
+ * of which each is of use where others are. What else a tie selects is not planned. */
+static void objects_set_ties(struct objects *o)
+{
+	const struct podspec_marks *all = &o->podspec.ties;
+	AUTO_FREE struct objects_tie *ties = mem_alloc(all->n + 1, sizeof(*ties));
+	AUTO_FREE int32_t *of_pods = mem_alloc(o->model->pods.n + 1, sizeof(*of_pods));
+	AUTO_FREE size_t *entries = mem_alloc(o->model->gangs.n + 1, sizeof(*entries));
+
+	if (!all->n)
+		return;
+	objects_see_ties(o, ties, of_pods);
+	for (size_t i = 0; i < o->model->pods.n; i++)
+		if (o->model->pods.v[i].gang >= 0)
+			entries[o->model->pods.v[i].gang] += !o->pods.v[i].is_leaving;
+	for (size_t t = 0; t < all->n; t++)
+		objects_tie(o, &ties[t], all->v[t].text, entries);
+	for (size_t i = 0; i < o->model->pods.n; i++) {
+		int32_t own = o->pods.v[i].tie;
+		objects_tie_pod(o, i, of_pods[i] == PODSPEC_UNTIED ? NULL : &ties[of_pods[i]],
+			own != PODSPEC_UNTIED && ties[own].is_broken);
+	}
 }
 
 /* Nodes and groups: consequences of the pods. */
@@ -841,8 +947,7 @@ static void objects_idle(struct objects *o)
 static bool objects_is_of_one(const struct scale_group *group, const char *key)
 {
 	return str_eq(key, "kubernetes.io/hostname") || str_ends(key, "/instance-id") ||
-	       (!group->zone && (str_eq(key, ZONE_LABEL) ||
-					str_eq(key, "failure-domain.beta.kubernetes.io/zone")));
+	       (!group->zone && scale_is_zone(key));
 }
 
 static void objects_copy(const struct scale_node *node, struct scale_group *group)
@@ -1002,6 +1107,7 @@ void objects_read(const struct json *const lists[OBJECTS_KINDS], struct scale_mo
 	for (const struct json *m = kube_first(lists[OBJECTS_PODS], "items"); m; m = json_next(m))
 		objects_pod(&o, m);
 	objects_gangs(&o, lists);
+	objects_set_ties(&o);
 	objects_rooms(&o, lists[OBJECTS_NODES]);
 	objects_idle(&o);
 	objects_templates(&o);
@@ -1016,4 +1122,5 @@ void objects_read(const struct json *const lists[OBJECTS_KINDS], struct scale_mo
 	map_done(&o.counted);
 	map_done(&o.daemon_sets);
 	vec_done(&o.of_daemon_sets);
+	vec_done(&o.pods);
 }

@@ -6,6 +6,10 @@
  * A pod waits if it has no node and is not being deleted. Pods of a gang that do not exist yet are
  * added with a count, so that a gang is bought as one. A Workload of Kueue without quota waits for
  * quota, not for nodes: nothing is bought for it, and a remark says so.
+ *
+ * Required affinity by zone to pods like oneself, as InterPodAffinity of kube-scheduler has it: a
+ * gang of which all pods that wait have it and select all of it is in one zone, and so are pods of
+ * no gang, which become one of which each is of use. What it selects else is not supported.
  */
 #ifndef DLRUN_CORE_AUTOSCALE_OBJECTS_H
 #define DLRUN_CORE_AUTOSCALE_OBJECTS_H

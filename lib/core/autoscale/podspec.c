@@ -29,6 +29,9 @@ void podspec_done(struct podspec *p)
 	vec_foreach (struct podspec_mark, mark, &p->marks)
 		podspec_mark_done(mark);
 	vec_done(&p->marks);
+	vec_foreach (struct podspec_mark, tie, &p->ties)
+		podspec_mark_done(tie);
+	vec_done(&p->ties);
 	map_done(&p->claims);
 	map_done(&p->volumes);
 }
@@ -39,6 +42,15 @@ void podspec_pairs(const struct json *object, struct scale_pairs *ret)
 		if (json_key(m) && json_str(m))
 			scale_pairs_add(ret, json_key(m), json_str(m));
 	scale_pairs_sort(ret);
+}
+
+void podspec_labels(const struct podspec_pod *pod, struct scale_pairs *ret)
+{
+	podspec_pairs(pod->labels, ret);
+	if (pod->jobset && !scale_pair(ret, JOBSET_NAME)) {
+		scale_pairs_add(ret, JOBSET_NAME, pod->jobset);
+		scale_pairs_sort(ret);
+	}
 }
 
 /* Amounts. */
@@ -246,7 +258,24 @@ static void podspec_selector(const struct json *selector, struct scale_shape *re
 		*vec_push(&ret->affinity) = all;
 }
 
-/* The mark of a term, which is remembered; NULL: there are too many. */
+/* The one like that mark, which is taken; NULL: there are too many. */
+static const struct podspec_mark *podspec_remember(
+	struct podspec_marks *marks, struct podspec_mark *take)
+{
+	take->text = podspec_mark_text(take);
+	vec_foreach (const struct podspec_mark, known, marks)
+		if (str_eq(known->text, take->text) && str_eq(known->topology, take->topology)) {
+			podspec_mark_done(take);
+			return known;
+		}
+	if (marks->n >= MARKS_MAX) {
+		podspec_mark_done(take);
+		return NULL;
+	}
+	*vec_push(marks) = *take;
+	return &marks->v[marks->n - 1];
+}
+
 static const struct podspec_mark *podspec_add_mark(struct podspec *p, const char *kube_namespace,
 	const struct json *term, const char *topology)
 {
@@ -254,18 +283,7 @@ static const struct podspec_mark *podspec_add_mark(struct podspec *p, const char
 
 	podspec_mark_namespaces(kube_namespace, term, &mark.namespaces);
 	podspec_selector(json_get(term, "labelSelector"), &mark.selector);
-	mark.text = podspec_mark_text(&mark);
-	vec_foreach (const struct podspec_mark, known, &p->marks)
-		if (str_eq(known->text, mark.text) && str_eq(known->topology, topology)) {
-			podspec_mark_done(&mark);
-			return known;
-		}
-	if (p->marks.n >= MARKS_MAX) {
-		podspec_mark_done(&mark);
-		return NULL;
-	}
-	*vec_push(&p->marks) = mark;
-	return &p->marks.v[p->marks.n - 1];
+	return podspec_remember(&p->marks, &mark);
 }
 
 /* By host, and by labels: such a term is a mark. */
@@ -291,8 +309,82 @@ static void podspec_apart(struct podspec *p, const char *kube_namespace, const s
 			strv_addf(&ret->unsupported, PODSPEC_APART, NAME_MAX_SHOWN,
 				podspec_topology(term));
 	}
-	if (kube_first(spec, "affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"))
-		strv_add(&ret->unsupported, "podAffinity");
+}
+
+/* Required affinity. A pod that its own term selects may go anywhere while there is no other that
+ * it selects, and then to where those are. */
+
+bool podspec_selects(const struct podspec_mark *mark, const char *kube_namespace,
+	const struct scale_pairs *labels)
+{
+	const struct scale_taints no_taints = {0};
+	const struct scale_machine pod = {.labels = labels, .taints = &no_taints};
+
+	return (!mark->namespaces.n || strv_find(&mark->namespaces, kube_namespace) >= 0) &&
+	       scale_affinity_holds(&mark->selector.affinity, &pod);
+}
+
+/* The API server has added these to the selector of a pod, and not to that of a template. */
+static void podspec_label_keys(
+	const struct json *keys, const struct scale_pairs *labels, struct scale_shape *selector)
+{
+	for (const struct json *m = json_first(keys); m; m = json_next(m)) {
+		const char *value = json_str(m) ? scale_pair(labels, json_str(m)) : NULL;
+		bool is_known = !value;
+		vec_foreach (const struct scale_term, term, &selector->affinity)
+			vec_foreach (const struct scale_rule, rule, term)
+				is_known |= rule->op == SCALE_IN && str_eq(rule->key, json_str(m));
+		if (is_known)
+			continue;
+		if (!selector->affinity.n)
+			vec_push(&selector->affinity);
+		struct scale_rule *rule = vec_push(selector->affinity.v);
+		*rule = (struct scale_rule){.key = mem_strdup(json_str(m)), .op = SCALE_IN};
+		strv_add(&rule->values, value);
+	}
+}
+
+/* The tie of a term by zone that selects such pods as its own; PODSPEC_UNTIED: it is another. */
+static int32_t podspec_tie(struct podspec *p, const char *kube_namespace, const struct json *term,
+	const struct scale_pairs *labels)
+{
+	struct podspec_mark tie = {0};
+
+	if (!scale_is_zone(podspec_topology(term)) || !json_get(term, "labelSelector") ||
+		json_get(term, "namespaceSelector") || json_get(term, "mismatchLabelKeys"))
+		return PODSPEC_UNTIED;
+	podspec_mark_namespaces(kube_namespace, term, &tie.namespaces);
+	podspec_selector(json_get(term, "labelSelector"), &tie.selector);
+	podspec_label_keys(json_get(term, "matchLabelKeys"), labels, &tie.selector);
+	if (tie.namespaces.n != 1 || !podspec_selects(&tie, kube_namespace, labels)) {
+		podspec_mark_done(&tie);
+		return PODSPEC_UNTIED;
+	}
+	const struct podspec_mark *known = podspec_remember(&p->ties, &tie);
+	return known ? (int32_t)(known - p->ties.v) : PODSPEC_UNTIED;
+}
+
+/* Of several terms each has to be the same tie. */
+static int32_t podspec_near(
+	struct podspec *p, const struct podspec_pod *pod, struct strv *unsupported)
+{
+	const struct json *term = kube_first(
+		pod->spec, "affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution");
+	AUTO(scale_pairs_done) struct scale_pairs labels = {0};
+	int32_t tie = PODSPEC_UNTIED;
+
+	if (term)
+		podspec_labels(pod, &labels);
+	for (const struct json *m = term; m; m = json_next(m)) {
+		int32_t one = podspec_tie(p, pod->kube_namespace, m, &labels);
+		if (one == PODSPEC_UNTIED || (m != term && one != tie)) {
+			strv_addf(unsupported, "podAffinity by %.*s", NAME_MAX_SHOWN,
+				podspec_topology(m));
+			return PODSPEC_UNTIED;
+		}
+		tie = one;
+	}
+	return tie;
 }
 
 void podspec_index(const struct json *objects, struct map *ret)
@@ -391,56 +483,50 @@ static void podspec_others(const struct json *spec, struct strv *unsupported)
 		strv_addf(unsupported, "the scheduler %.*s", NAME_MAX_SHOWN, scheduler);
 }
 
-void podspec_shape(struct podspec *p, const struct json *metadata, const struct json *spec,
-	struct scale_shape *ret)
+int32_t podspec_shape(struct podspec *p, const struct podspec_pod *pod, struct scale_shape *ret)
 {
-	const char *kube_namespace = json_get_str(metadata, "namespace");
+	const struct json *spec = pod->spec;
 
-	kube_namespace = kube_namespace ? kube_namespace : "";
 	podspec_request(p, spec, ret);
 	podspec_pairs(json_get(spec, "nodeSelector"), &ret->selector);
 	podspec_affinity(spec, ret);
 	podspec_tolerations(json_get(spec, "tolerations"), &ret->tolerations, &ret->unsupported);
-	podspec_apart(p, kube_namespace, spec, ret);
-	podspec_volumes(p, kube_namespace, spec, &ret->unsupported);
+	podspec_apart(p, pod->kube_namespace, spec, ret);
+	int32_t tie = podspec_near(p, pod, &ret->unsupported);
+	podspec_volumes(p, pod->kube_namespace, spec, &ret->unsupported);
 	podspec_others(spec, &ret->unsupported);
 	strv_sort(&ret->apart);
+	return tie;
 }
 
-bool podspec_find_marks(struct podspec *p, const struct json *metadata, const struct json *spec,
-	const struct scale_pairs *node)
+bool podspec_find_marks(
+	struct podspec *p, const struct podspec_pod *pod, const struct scale_pairs *node)
 {
-	const char *kube_namespace = json_get_str(metadata, "namespace");
 	bool all = true;
 
-	for (const struct json *term = podspec_anti_affinity(spec); term; term = json_next(term)) {
+	for (const struct json *term = podspec_anti_affinity(pod->spec); term;
+		term = json_next(term)) {
 		const char *topology = podspec_is_mark(term) ? NULL : podspec_topology(term);
 		/* A term without a selector is against no pod; nor is one of which the node is in
 		 * no topology. */
 		if (!json_get(term, "labelSelector") ||
 			(topology && !(node && scale_pair(node, topology))))
 			continue;
-		all &= podspec_add_mark(p, kube_namespace ? kube_namespace : "", term, topology) !=
-		       NULL;
+		all &= podspec_add_mark(p, pod->kube_namespace, term, topology) != NULL;
 	}
 	return all;
 }
 
 void podspec_set_marks(
-	const struct podspec *p, const struct json *metadata, struct scale_shape *ret)
+	const struct podspec *p, const struct podspec_pod *pod, struct scale_shape *ret)
 {
-	const char *kube_namespace = json_get_str(metadata, "namespace");
 	AUTO(scale_pairs_done) struct scale_pairs labels = {0};
-	const struct scale_taints no_taints = {0};
-	const struct scale_machine pod = {.labels = &labels, .taints = &no_taints};
 
 	if (!p->marks.n)
 		return;
-	podspec_pairs(json_get(metadata, "labels"), &labels);
+	podspec_labels(pod, &labels);
 	vec_foreach (const struct podspec_mark, mark, &p->marks) {
-		if ((mark->namespaces.n && strv_find(&mark->namespaces,
-						   kube_namespace ? kube_namespace : "") < 0) ||
-			!scale_affinity_holds(&mark->selector.affinity, &pod))
+		if (!podspec_selects(mark, pod->kube_namespace, &labels))
 			continue;
 		if (!mark->topology) {
 			strv_add(&ret->marks, mark->text);

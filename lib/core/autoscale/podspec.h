@@ -12,7 +12,9 @@
 #include "base/util/map.h"
 #include "core/autoscale/model.h"
 
-/* A term of required anti-affinity: which pods it is against. */
+#define JOBSET_NAME "jobset.sigs.k8s.io/jobset-name"
+
+/* A term of required affinity or anti-affinity: which pods it selects. */
 struct podspec_mark {
 	char *text;     /* of the mark */
 	char *topology; /* the label of nodes that it is by, where it is not the host's; or NULL */
@@ -20,6 +22,7 @@ struct podspec_mark {
 	struct scale_shape selector; /* its affinity has what their labels are */
 };
 struct podspec_marks VEC_OF(struct podspec_mark);
+enum { PODSPEC_UNTIED = -1 };
 
 struct podspec {
 	struct scale_model *model; /* its resources are added to */
@@ -27,21 +30,34 @@ struct podspec {
 	 * them; what is not there is not known. */
 	struct map claims, volumes;
 	struct podspec_marks marks; /* of all pods that were read */
+	/* Affinity of pods to such as themselves: all that one selects have to be in one zone. */
+	struct podspec_marks ties;
 };
 void podspec_done(struct podspec *podspec);
 /* Objects of an array, which are borrowed, by "NAMESPACE/NAME" ("/NAME" of those without one). */
 void podspec_index(const struct json *objects, struct map *ret);
-/* metadata is the pod's, for its namespace and labels. */
-void podspec_shape(struct podspec *podspec, const struct json *metadata, const struct json *spec,
-	struct scale_shape *ret);
+/* A pod, or a template; borrowed. */
+struct podspec_pod {
+	const char *kube_namespace; /* may be "" */
+	const struct json *labels, *spec;
+	const char *jobset; /* the JobSet of a template, which has no label of it; or NULL */
+};
+/* The labels of a pod, in a list that is empty. */
+void podspec_labels(const struct podspec_pod *pod, struct scale_pairs *ret);
+/* Returns the tie of the pod, or PODSPEC_UNTIED. */
+int32_t podspec_shape(
+	struct podspec *podspec, const struct podspec_pod *pod, struct scale_shape *ret);
+/* Whether a mark or tie selects pods with those labels. */
+bool podspec_selects(const struct podspec_mark *mark, const char *kube_namespace,
+	const struct scale_pairs *labels);
 /* Remember what the anti-affinity of a pod is against, before shapes are made of others. node: the
  * labels of its node; NULL: it waits. False: there are too many terms. */
-bool podspec_find_marks(struct podspec *podspec, const struct json *metadata,
-	const struct json *spec, const struct scale_pairs *node);
+bool podspec_find_marks(
+	struct podspec *podspec, const struct podspec_pod *pod, const struct scale_pairs *node);
 /* Marks of such a pod by which those are kept apart from it, by the host; what keeps it apart from
  * pods that run, by something else, is not supported. */
 void podspec_set_marks(
-	const struct podspec *podspec, const struct json *metadata, struct scale_shape *ret);
+	const struct podspec *podspec, const struct podspec_pod *pod, struct scale_shape *ret);
 
 /* As in a snapshot: taints and labels of objects. */
 void podspec_taints(const struct json *taints, struct scale_taints *ret);

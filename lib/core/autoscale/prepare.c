@@ -8,7 +8,6 @@
 #include "core/autoscale/plan_impl.h"
 
 enum { TEXT_MAX = 4 << 20 };
-#define ZONE_LABEL "topology.kubernetes.io/zone"
 
 /* The number of a text, which it gets when it is first asked for. */
 static int32_t prepared_number(struct map *map, const char *text)
@@ -99,7 +98,7 @@ static void prepared_classes(struct scale_prepared *p)
 		const struct scale_node *node = &model->nodes.v[i];
 		p->node_class[i] = prepared_class(p, &keys, &classes,
 			&(struct scale_machine){node->name, &node->labels, &node->taints});
-		const char *zone = scale_pair(&node->labels, ZONE_LABEL);
+		const char *zone = scale_zone(&node->labels);
 		if (!zone && node->group >= 0)
 			zone = model->groups.v[node->group].zone;
 		p->node_zone[i] = zone ? prepared_number(&p->zones, zone) : -1;
@@ -108,7 +107,7 @@ static void prepared_classes(struct scale_prepared *p)
 		const struct scale_group *group = &model->groups.v[i];
 		p->groups[i].machine_class = prepared_class(p, &keys, &classes,
 			&(struct scale_machine){NULL, &group->labels, &group->taints});
-		const char *zone = scale_pair(&group->labels, ZONE_LABEL);
+		const char *zone = scale_zone(&group->labels);
 		zone = zone ? zone : group->zone;
 		p->groups[i].zone = zone ? prepared_number(&p->zones, zone) : -1;
 		p->groups[i].has_gpu = scale_wants_gpu(model, &group->room);

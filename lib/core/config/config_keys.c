@@ -193,6 +193,10 @@ const struct config_key config_keys[] = {
 		"Region of a cluster's nodes, or several: a,b", NULL},
 	{"resources.instance_type", CONFIG_NAMES, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"Instance type of a cluster's nodes, or several: a,b", NULL},
+	{"resources.same", CONFIG_STRING, NULL, NULL, false, CONFIG_BY_PROJECT,
+		"All nodes of a run in one zone of a cluster (zone), or with the same value of a label "
+		"(its key: example.com/rack)",
+		NULL},
 	{"resources.spot", CONFIG_ENUM, NULL, "true false", false, CONFIG_BY_PROJECT,
 		"true: nodes of a cluster that may be taken back at any time; false: no such nodes",
 		NULL},

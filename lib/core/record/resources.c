@@ -7,7 +7,9 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
-enum { CPUS_MAX = 100000, LABEL_MAX = 63 };
+enum { CPUS_MAX = 100000, LABEL_MAX = 63, LABEL_PREFIX_MAX = 253 };
+#define LABEL_LOWER   "abcdefghijklmnopqrstuvwxyz0123456789"
+#define LABEL_ALLOWED LABEL_LOWER "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 
 /*
  * Processors
@@ -73,12 +75,10 @@ static void resources_take_text(const struct config *config, const char *key, ch
 static int resources_take_labels(
 	const struct config *config, const char *key, char **ret, struct err *err)
 {
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				      "0123456789-_.";
 	const char *text = config_str(config, key);
 
 	for (const char *at = text; at && *at; at += *at == ',') {
-		size_t len = strspn(at, allowed);
+		size_t len = strspn(at, LABEL_ALLOWED);
 		if (len == 0 || len > LABEL_MAX || (at[len] && (at[len] != ',' || !at[len + 1]))) {
 			AUTO_FREE char *shown = str_shown(text);
 			err_set(err, E_USAGE, "%s: '%s' is no list of names with commas", key,
@@ -89,6 +89,25 @@ static int resources_take_labels(
 	}
 	resources_take_text(config, key, ret);
 	return 0;
+}
+
+static bool resources_is_end(char c)
+{
+	return c && !strchr("-_.", c);
+}
+
+/* The key of a label (Kubernetes: a name, which may have a DNS name and a slash before it). */
+static bool resources_is_key(const char *text)
+{
+	const char *slash = strchr(text, '/'), *name = slash ? slash + 1 : text;
+	size_t len = strlen(name), prefix = slash ? (size_t)(slash - text) : 0;
+
+	if (slash && (prefix == 0 || prefix > LABEL_PREFIX_MAX ||
+			     strspn(text, LABEL_LOWER "-.") != prefix || !resources_is_end(*text) ||
+			     !resources_is_end(slash[-1])))
+		return false;
+	return len > 0 && len <= LABEL_MAX && strspn(name, LABEL_ALLOWED) == len &&
+	       resources_is_end(*name) && resources_is_end(name[len - 1]);
 }
 
 static void resources_take_size(const struct config *config, const char *key, uint64_t *ret)
@@ -102,7 +121,24 @@ static const char *resources_name_of(const struct config *config, const char *ke
 {
 	if (!config_is_option(config, key))
 		return key;
+	if (str_eq(key, "resources.same"))
+		return "--same";
 	return str_eq(key, "resources.cpus") ? "--cpus" : "--nodes";
+}
+
+static int resources_take_same(const struct config *config, char **ret, struct err *err)
+{
+	static const char key[] = "resources.same";
+	const char *text = config_str(config, key);
+
+	if (!str_empty(text) && !resources_is_key(text)) {
+		AUTO_FREE char *shown = str_shown(text);
+		err_set(err, E_USAGE, "%s: '%s' is neither zone nor the key of a label",
+			resources_name_of(config, key), shown);
+		return config_blame(config, key, err);
+	}
+	resources_take_text(config, key, ret);
+	return 0;
 }
 
 int resources_from_config(const struct config *config, struct resources *ret, struct err *err)
@@ -128,6 +164,8 @@ int resources_from_config(const struct config *config, struct resources *ret, st
 	if (r == 0)
 		r = resources_take_labels(
 			config, "resources.instance_type", &ret->instance_type, err);
+	if (r == 0)
+		r = resources_take_same(config, &ret->same, err);
 	if (r < 0)
 		return r;
 	resources_take_text(config, "queue", &ret->queue);
@@ -165,6 +203,7 @@ void resources_to_json(const struct resources *resources, struct json *object)
 	resources_set_text(object, "gpu_type", resources->gpu_type);
 	resources_set_text(object, "region", resources->region);
 	resources_set_text(object, "instance_type", resources->instance_type);
+	resources_set_text(object, "same", resources->same);
 	if (resources->spot != RESOURCES_SPOT_ANY)
 		json_set_bool(object, "spot", resources->spot == RESOURCES_SPOT);
 	resources_set_text(object, "queue", resources->queue);
@@ -198,6 +237,7 @@ void resources_from_json(const struct json *object, struct resources *ret)
 		.gpu_type = resources_get_text(object, "gpu_type"),
 		.region = resources_get_text(object, "region"),
 		.instance_type = resources_get_text(object, "instance_type"),
+		.same = resources_get_text(object, "same"),
 		.spot = json_kind(json_get(object, "spot")) != JSON_BOOL ? RESOURCES_SPOT_ANY
 			: json_get_bool(object, "spot", false)           ? RESOURCES_SPOT
 									 : RESOURCES_SPOT_NOT,
@@ -213,6 +253,7 @@ void resources_done(struct resources *resources)
 	free(resources->gpu_type);
 	free(resources->region);
 	free(resources->instance_type);
+	free(resources->same);
 	free(resources->queue);
 	free(resources->priority);
 	*resources = (struct resources){0};

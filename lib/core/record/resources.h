@@ -23,6 +23,7 @@ struct resources {
 	char *gpu_type; /* a name of the target's gpu_types */
 	/* Nodes of a cluster: any in a list with commas; whether they may be taken back. */
 	char *region, *instance_type;
+	char *same; /* "zone", or the key of a label: its value is that of the nodes of all ranks */
 	enum { RESOURCES_SPOT_ANY, RESOURCES_SPOT, RESOURCES_SPOT_NOT } spot;
 	char *queue, *priority;
 };

@@ -98,6 +98,7 @@ enum {
 /* Of Jobs and pods of a run with roles, each of which has a Job: the role's name, and the name of
  * the Job that they count as (kube_kind_job). */
 #define KUBE_LABEL_ROLE        "dlrun.io/role"
+#define KUBE_LABEL_ZONE        "topology.kubernetes.io/zone" /* of nodes */
 #define KUBE_LABEL_SPOT        "dlrun/spot" /* of nodes of our autoscaler; a taint, too */
 #define KUBE_LABEL_GANG        "dlrun.io/gang"
 #define KUBE_ANNOTATION_SPEC   "dlrun.io/spec"

@@ -519,6 +519,22 @@ static void job_set_apart(const struct kube_run *run, struct json *spec)
 		job_set_only_nodes(run, spec);
 }
 
+static void job_set_same(const struct kube_run *run, struct json *spec)
+{
+	AUTO_FREE char *attempt = mem_printf("%d", run->attempt);
+
+	if (!run->same || run->nodes < 2 || run->is_warming)
+		return;
+	struct json *terms = json_array(), *term = json_object();
+	struct json *labels = json_sub(json_sub(term, "labelSelector"), "matchLabels");
+	job_set_label(labels, KUBE_LABEL_ATTEMPT, attempt);
+	job_set_label(labels, KUBE_LABEL_RUN, run->run_id);
+	json_set_str(term, "topologyKey", run->same);
+	json_add(terms, term);
+	json_set(json_sub(json_sub(spec, "affinity"), "podAffinity"),
+		"requiredDuringSchedulingIgnoredDuringExecution", terms);
+}
+
 /* Nodes with GPUs are for those who need them. */
 static void set_affinity(const struct kube_run *run, struct json *spec)
 {
@@ -712,6 +728,7 @@ static int job_make_spec(struct job *job, struct json *spec, struct err *err)
 		job_set_choices(run, spec);
 	job_set_place(run, spec);
 	job_set_apart(run, spec);
+	job_set_same(run, spec);
 	json_add(containers, container);
 	json_set(spec, "containers", containers);
 	int r = make_container(job, spec, container, err);

@@ -215,6 +215,7 @@ struct kube_run {
 	/* Where the nodes are and what they are: values of labels, any of which will do, with
 	 * commas between them; NULL: any. */
 	const char *region, *instance_type;
+	const char *same; /* a label of nodes, whose value those of all ranks share; or NULL */
 	/* Nodes that may be taken back at any time: only such, or none. */
 	bool is_spot, is_not_spot;
 	int64_t cpu_milli;

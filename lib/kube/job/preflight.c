@@ -957,7 +957,7 @@ static bool matters(const struct evaluation *evaluation)
 	const struct kube_run *run = evaluation->run;
 
 	return evaluation->question->subject != NODES || run->gpus > 0 || run->memory_bytes > 0 ||
-	       run->cpu_milli > 0;
+	       run->cpu_milli > 0 || run->same;
 }
 
 void kube_preflight_evaluate(const struct kube_run *run, const struct kube_objects *objects,

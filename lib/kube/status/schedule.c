@@ -17,7 +17,7 @@
 enum { COUNT_MAX = 1000 * 1000, GROWTH_REASONS_SHOWN = 2 };
 
 /*
- * Nodes that could take a pod: its selector and required node affinity against labels, tolerations
+ * Nodes that could take a pod: its selector and required affinity against labels, tolerations
  * against taints, requests against what is allocatable and, when all pods are known, free.
  */
 
@@ -129,6 +129,25 @@ static bool node_selector_holds(const struct json *spec, const struct json *node
 	return true;
 }
 
+/* The first term of required affinity to other pods. */
+static const struct json *node_pod_affinity(const struct json *spec)
+{
+	return kube_first(
+		spec, "affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution");
+}
+
+/* A node without that label is near no pod. */
+static bool node_has_topologies(const struct json *spec, const struct json *node)
+{
+	for (const struct json *m = node_pod_affinity(spec); m; m = json_next(m)) {
+		const char *key = json_get_str(m, "topologyKey");
+
+		if (key && !kube_label(node, key))
+			return false;
+	}
+	return true;
+}
+
 static bool node_tolerates(const struct json *toleration, const struct json *taint)
 {
 	const char *key = json_get_str(toleration, "key"),
@@ -193,7 +212,8 @@ static void node_read(const struct json *json, const struct json *spec,
 	node->disk = kube_quantity_of(json_get(has, "ephemeral-storage")) / 1000;
 	if (*want->resource)
 		node->gpus = kube_quantity_of(json_get(has, want->resource)) / 1000;
-	node->matches = node_selector_holds(spec, json) && node_affinity_holds(spec, json);
+	node->matches = node_selector_holds(spec, json) && node_affinity_holds(spec, json) &&
+			node_has_topologies(spec, json);
 	node->right_arch = !arch || !node_arch(json) || str_eq(arch, node_arch(json));
 	node->off = json_get_bool(json_get(json, "spec"), "unschedulable", false) ||
 		    (kube_condition(json, "Ready") && !kube_condition_is(json, "Ready", "True"));
@@ -638,18 +658,20 @@ static void schedule_gpu_words(const struct search *s, const char *free, char ou
 		snprintf(out, 160, "%d %s%s", n, free, s->want.resource);
 }
 
-/* " (a=b, c=d)", or nothing. The caller frees. */
+/* " (a=b, c)", or nothing. The caller frees. */
 static char *selector_text(const struct json *spec)
 {
 	const struct json *selector = json_get(spec, "nodeSelector");
 	AUTO_BUF struct buf out = buf_with(KUBE_SENTENCE_MAX);
 
-	if (!selector || json_kind(selector) != JSON_OBJECT || !json_first(selector))
-		return mem_strdup("");
-	for (const struct json *m = json_first(selector); m; m = json_next(m))
-		buf_addf(&out, "%s%s=%s", out.len ? ", " : "", json_key(m),
-			json_str(m) ? json_str(m) : "");
-	return mem_printf(" (%s)", out.data);
+	if (selector && json_kind(selector) == JSON_OBJECT)
+		for (const struct json *m = json_first(selector); m; m = json_next(m))
+			buf_addf(&out, "%s%s=%s", out.len ? ", " : "", json_key(m),
+				json_str(m) ? json_str(m) : "");
+	for (const struct json *m = node_pod_affinity(spec); m; m = json_next(m))
+		if (json_get_str(m, "topologyKey"))
+			buf_addf(&out, "%s%s", out.len ? ", " : "", json_get_str(m, "topologyKey"));
+	return out.len ? mem_printf(" (%s)", out.data) : mem_strdup("");
 }
 
 /* More than any node has. A cluster that grows may get a larger one. */

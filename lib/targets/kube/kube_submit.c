@@ -438,6 +438,7 @@ static int kube_submit_set_resources(
 	run->shm_bytes = wanted->shm_bytes;
 	run->region = wanted->region;
 	run->instance_type = wanted->instance_type;
+	run->same = str_eq(wanted->same, "zone") ? KUBE_LABEL_ZONE : wanted->same;
 	run->is_spot = wanted->spot == RESOURCES_SPOT;
 	run->is_not_spot = wanted->spot == RESOURCES_SPOT_NOT;
 	run->queue = wanted->queue ? wanted->queue : queue;

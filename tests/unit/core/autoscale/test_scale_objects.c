@@ -160,7 +160,7 @@ static void test_constraints_that_are_not_known(void **state UNUSED)
 			"a request of memory"},
 		{"{'affinity': {'podAffinity': {'requiredDuringSchedulingIgnoredDuringExecution':"
 		 " [{'topologyKey': 'zone'}]}}}",
-			"podAffinity"},
+			"podAffinity by zone"},
 		{"{'affinity': {'podAntiAffinity': {'requiredDuringSchedulingIgnoredDuringExecution':"
 		 " [{'topologyKey': 'zone', 'labelSelector': {'matchLabels': {'app': 'a'}}}]}}}",
 			"podAntiAffinity by zone"},
@@ -775,6 +775,186 @@ static void test_network_topology(void **state UNUSED)
 	}
 }
 
+/* Pods that have to be near each other. */
+
+#define ZONE "topology.kubernetes.io/zone"
+#define NEAR(KEY, TERM)                                                                            \
+	"'affinity': {'podAffinity': {'requiredDuringSchedulingIgnoredDuringExecution':"           \
+	" [{'topologyKey': '" KEY "', " TERM "}]}}"
+#define SELECTS(LABELS) "'labelSelector': {'matchLabels': {" LABELS "}}"
+#define APP             "'app': 'a'"
+#define BY_APP          NEAR(ZONE, SELECTS(APP))
+#define TIED(NAME, LABELS, META, SPEC)                                                             \
+	"{'metadata': {'namespace': 'n', 'name': '" NAME "', 'labels': {" LABELS "}" META          \
+	"}, 'spec': {" SPEC "}}"
+#define PODS(LABELS, SPEC)                                                                         \
+	"'pods': [" TIED("1", LABELS, "", SPEC) ", " TIED("2", LABELS, "", SPEC) "]"
+#define RUN        "'dlrun.io/run-id': 'r', 'dlrun.io/attempt': '2'"
+#define OLD_RUN    "'dlrun.io/run-id': 'r', 'dlrun.io/attempt': '1'"
+#define IN_GROUP   "'scheduling.x-k8s.io/pod-group': 'g'"
+#define ON_N1      ", 'nodeName': 'n1'"
+#define IS_DELETED ", 'deletionTimestamp': '2026-11-27T04:00:00Z'"
+#define JOB_OF_4                                                                                   \
+	"'jobs': [{'metadata': {'namespace': 'n', 'name': 'j', 'labels': {" RUN "}}, 'spec':"      \
+	" {'parallelism': 4, 'template': {'metadata': {'labels': {" RUN ", 'job-name': 'j'}},"     \
+	" 'spec': {" NEAR(ZONE, SELECTS(RUN)) "}}}}]"
+
+static void test_pods_of_one_zone(void **state UNUSED)
+{
+	static const char zone[] = "podAffinity by " ZONE;
+	static const struct {
+		const char *lists;
+		const char *gang; /* all that wait are of it, in one zone; NULL: none is */
+		int64_t waiting, min;
+		const char *unsupported; /* of all that wait; or NULL */
+	} cases[] = {
+		{PODS(APP, BY_APP), "n/app=a", 2, 1, NULL},
+		{PODS(APP, NEAR("failure-domain.beta.kubernetes.io/zone", SELECTS(APP))), "n/app=a",
+			2, 1, NULL},
+		{PODS(APP, NEAR(ZONE, SELECTS(APP) ", 'namespaces': ['n']")), "n/app=a", 2, 1,
+			NULL},
+		{PODS(APP ", 'v': '1'",
+			 NEAR(ZONE, "'labelSelector': {'matchExpressions': [{'key': 'app',"
+				    " 'operator': 'In', 'values': ['a', 'b']}, {'key': 'v',"
+				    " 'operator': 'Exists'}]}")),
+			"n/app In =a|b,v Exists ", 2, 1, NULL},
+		/* As in a template, and as the API server leaves it in a pod. */
+		{"'pods': [" TIED("1", APP ", 'v': '1'", "",
+			 NEAR(ZONE, SELECTS(APP) ", 'matchLabelKeys': ['v', 'w']")) ", " TIED("2",
+			 APP ", 'v': '1'", "",
+			 NEAR(ZONE, "'matchLabelKeys': ['v', 'w'], 'labelSelector': {'matchLabels':"
+				    " {" APP "}, 'matchExpressions': [{'key': 'v', 'operator':"
+				    " 'In', 'values': ['1']}]}")) "]",
+			"n/app=a,v=1", 2, 1, NULL},
+		/* The first of a series may go anywhere. */
+		{"'pods': [" TIED("1", APP, "", BY_APP) "]", NULL, 1, 0, NULL},
+		/* Others, of which one runs, and one is of another namespace. */
+		{"'pods': [" TIED("1", APP, "", BY_APP) ", " TIED("2", APP, "",
+			 "'x': 1" ON_N1) ", {'metadata': {'namespace': 'm', 'name': '3', 'labels':"
+					 " {" APP "}}, 'spec': {'nodeName': 'n1'}}]",
+			"n/app=a", 1, 1, NULL},
+		{PODS(APP, NEAR("kubernetes.io/hostname", SELECTS(APP))), NULL, 2, 0,
+			"podAffinity by kubernetes.io/hostname"},
+		{PODS(APP, NEAR("rack", SELECTS(APP))), NULL, 2, 0, "podAffinity by rack"},
+		{PODS("'app': 'b'", BY_APP), NULL, 2, 0, zone},
+		{PODS(APP, NEAR(ZONE, "'x': 1")), NULL, 2, 0, zone},
+		{PODS(APP, NEAR(ZONE, SELECTS(APP) ", 'namespaces': ['m']")), NULL, 2, 0, zone},
+		{PODS(APP, NEAR(ZONE, SELECTS(APP) ", 'namespaces': ['m', 'n']")), NULL, 2, 0,
+			zone},
+		{PODS(APP, NEAR(ZONE, SELECTS(APP) ", 'namespaceSelector': {}")), NULL, 2, 0, zone},
+		{PODS(APP, NEAR(ZONE, SELECTS(APP) ", 'mismatchLabelKeys': ['v']")), NULL, 2, 0,
+			zone},
+		{PODS(APP, NEAR(ZONE, SELECTS(APP) "}, {'topologyKey': '" ZONE "', " SELECTS(""))),
+			NULL, 2, 0, zone},
+		/* A run: of its Job as much as is not there, without what is left of the attempt before. */
+		{JOB_OF_4 ", 'pods': [" TIED("1", RUN ", 'job-name': 'j'", "",
+			 NEAR(ZONE, SELECTS(RUN)) ON_N1) ", " TIED("2", RUN ", 'job-name': 'j'", "",
+			 NEAR(ZONE, SELECTS(RUN))) ", " TIED("old", OLD_RUN, IS_DELETED,
+			 NEAR(ZONE, SELECTS(OLD_RUN)) ON_N1) "]",
+			"n/r", 3, 0, NULL},
+		/* Pods of a gang that do not have it, or that it does not select, or of two gangs. */
+		{JOB_OF_4 ", 'pods': [" TIED(
+			 "1", RUN ", 'job-name': 'j'", "", "'nodeName': 'n1'") "]",
+			"n/r", 3, 0, NULL},
+		{JOB_OF_4 ", 'pods': [" TIED("1", OLD_RUN, "", "'nodeName': 'n1'") "]", NULL, 4, 0,
+			zone},
+		{"'pods': [" TIED("1", IN_GROUP ", " APP, "", BY_APP) ", " TIED(
+			 "2", APP, "", BY_APP) "]",
+			NULL, 2, 0, zone},
+		{"'podgroups': [{'metadata': {'namespace': 'n', 'name': 'g'}, 'spec':"
+		 " {'minMember': 5}}], " PODS(IN_GROUP ", " APP, BY_APP),
+			"n/g", 5, 5, NULL},
+		{"'jobsets': [{'metadata': {'namespace': 'n', 'name': 's1'}, 'spec':"
+		 " {'replicatedJobs': [{'name': 'w', 'replicas': 2, 'template': {'spec':"
+		 " {'parallelism': 4, 'template': {'spec': {" NEAR(ZONE,
+			 SELECTS("'jobset.sigs.k8s.io/jobset-name': 's1'")) "}}}}}]}}], 'pods': [" TIED("1",
+			 OF_SET("w"), "",
+			 NEAR(ZONE, SELECTS("'jobset.sigs.k8s.io/jobset-name': 's1'")) ON_N1) "]",
+			"n/s1", 7, 0, NULL},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_FREE char *text =
+			mem_printf("{'nodes': [{'metadata': {'name': 'n1'}}], %s}", cases[i].lists);
+		int64_t n = 0;
+
+		read_objects(text, &model);
+		vec_foreach (const struct scale_pod, pod, &model.pods) {
+			const struct strv *said = &model.shapes.v[pod->shape].unsupported;
+			if (pod->node >= 0)
+				continue;
+			n += pod->count;
+			assert_int_equal(said->n, cases[i].unsupported ? 1 : 0);
+			if (said->n)
+				assert_string_equal(said->v[0], cases[i].unsupported);
+		}
+		if (n != cases[i].waiting)
+			print_error("case %zu\n", i);
+		assert_int_equal(n, cases[i].waiting);
+		for (size_t g = 0; g < model.gangs.n; g++)
+			assert_int_equal(model.gangs.v[g].same == SCALE_SAME_ZONE,
+				str_eq(model.gangs.v[g].name, cases[i].gang));
+		if (!cases[i].gang)
+			continue;
+		assert_int_equal(waiting(&model, cases[i].gang), n);
+		assert_int_equal(gang_of(&model, cases[i].gang)->min, cases[i].min);
+	}
+}
+
+/* Two zones, each with room for two of four pods, and machines to buy in one or both. */
+static void test_a_plan_of_one_zone(void **state UNUSED)
+{
+#define ROOM "{'cpu': 2, 'memory': '8Gi', 'pods': 9}"
+#define NODE_OF(NAME, Z)                                                                           \
+	"{'metadata': {'name': '" NAME "', 'labels': {'" ZONE "': '" Z "'}}, 'status':"            \
+	" {'allocatable': " ROOM ", 'conditions': [{'type': 'Ready', 'status': 'True'}]}}"
+#define GROUP_OF(ID, Z, MAX, PRICE)                                                                \
+	"{'id': '" ID "', 'provider': 'p', 'min': 0, 'max': " MAX ", 'desired': 0, 'zone': '" Z    \
+	"', 'price': " PRICE ", 'template': {'room': " ROOM "}}"
+#define CPU_OF_1(MORE)                                                                             \
+	NEAR(ZONE, SELECTS(RUN)) MORE ", 'containers': [{'resources': {'requests': {'cpu': 1}}}]"
+#define RANKS(MORE)                                                                                \
+	TIED("1", RUN, "", CPU_OF_1(MORE))                                                         \
+	", " TIED("2", RUN, "", CPU_OF_1(MORE)) ", " TIED("3", RUN, "", CPU_OF_1("")) ", " TIED(   \
+		"4", RUN, "", CPU_OF_1(""))
+	static const struct {
+		const char *groups, *pods;
+		int64_t helped;
+		const char *bought; /* of a group; NULL: nothing is */
+	} cases[] = {
+		/* Free room for all, but not in one zone. */
+		{"", RANKS(""), 0, NULL},
+		{GROUP_OF("ga", "a", "0", "1"), RANKS(""), 0, NULL},
+		{GROUP_OF("ga", "a", "1", "2") ", " GROUP_OF("gb", "b", "1", "1"), RANKS(""), 4,
+			"gb"},
+		{GROUP_OF("gc", "c", "1", "1"), RANKS(""), 0, NULL},
+		/* Half of it runs in zone a. */
+		{GROUP_OF("ga", "a", "1", "2") ", " GROUP_OF("gb", "b", "1", "1"),
+			RANKS(", 'nodeName': 'na'"), 2, "ga"},
+		{GROUP_OF("gb", "b", "9", "1"), RANKS(", 'nodeName': 'na'"), 0, NULL},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_SCALE_PLAN struct scale_plan plan = {0};
+		AUTO_FREE char *text =
+			mem_printf("{'groups': [%s], 'nodes': [" NODE_OF("na", "a") ", " NODE_OF(
+					   "nb", "b") "], 'pods': [%s]}",
+				cases[i].groups, cases[i].pods);
+
+		read_objects(text, &model);
+		scale_plan_make(&model, &plan);
+		if (plan.helped != cases[i].helped)
+			print_error("case %zu\n", i);
+		assert_int_equal(plan.helped, cases[i].helped);
+		assert_int_equal(plan.actions.n, cases[i].bought ? 1 : 0);
+		if (cases[i].bought)
+			assert_string_equal(
+				model.groups.v[plan.actions.v[0].group].id, cases[i].bought);
+	}
+}
+
 /* What was read is a snapshot that is read again as the same, and planned. */
 static void test_a_snapshot_of_it(void **state UNUSED)
 {
@@ -824,6 +1004,8 @@ int main(void)
 		cmocka_unit_test(test_workloads),
 		cmocka_unit_test(test_pod_groups),
 		cmocka_unit_test(test_network_topology),
+		cmocka_unit_test(test_pods_of_one_zone),
+		cmocka_unit_test(test_a_plan_of_one_zone),
 		cmocka_unit_test(test_a_snapshot_of_it),
 	};
 

@@ -88,6 +88,7 @@ static const struct row {
 	{"resources.gpu_type", CONFIG_BY_PROJECT, "resources: {gpu_type: a}"},
 	{"resources.region", CONFIG_BY_PROJECT, "resources: {region: a}"},
 	{"resources.instance_type", CONFIG_BY_PROJECT, "resources: {instance_type: a}"},
+	{"resources.same", CONFIG_BY_PROJECT, "resources: {same: zone}"},
 	{"resources.spot", CONFIG_BY_PROJECT, "resources: {spot: true}"},
 	{"resources.cpus", CONFIG_BY_PROJECT, "resources: {cpus: 2}"},
 	{"resources.memory", CONFIG_BY_PROJECT, "resources: {memory: 1Gi}"},

@@ -39,6 +39,7 @@ static void test_json(void **state)
 		.gpu_type = "h100",
 		.region = "us-east-1",
 		.instance_type = "p5.48xlarge",
+		.same = "zone",
 		.spot = RESOURCES_SPOT_NOT,
 		.queue = "gpu"};
 
@@ -52,6 +53,7 @@ static void test_json(void **state)
 	assert_string_equal(read.queue, "gpu");
 	assert_string_equal(read.region, "us-east-1");
 	assert_string_equal(read.instance_type, "p5.48xlarge");
+	assert_string_equal(read.same, "zone");
 	assert_int_equal(read.spot, RESOURCES_SPOT_NOT);
 	assert_null(read.priority);
 }

@@ -157,6 +157,7 @@ static void set_nodes(struct sample *sample)
 static void set_jobset(struct sample *sample)
 {
 	set_nodes(sample);
+	sample->run.same = KUBE_LABEL_ZONE;
 	sample->run.jobset = true;
 	sample->run.queue = "gpu";
 }

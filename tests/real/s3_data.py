@@ -456,6 +456,24 @@ def test_a_removal_beside_a_push(w):
         cutter.close()
 
 
+def test_a_version_that_goes_while_a_push_looks(w):
+    """It is not said to be there, but made again."""
+    gone = []
+
+    def spoil(request):
+        if not gone and re.match(rb"GET \S*prefix=\S*(?:@|%40)d-\w+(?:/|%2F)[& ]", request):
+            gone.append(lose(s3, version, ".list"))
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 40, spoil)
+        place(w, s3, cutter.endpoint)
+        w.write("data/set/a", "a")
+        version = push(w, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})["version"]
+        done = push(w)
+        assert gone and [v["version"] for v in versions(w)] == [version] and not done["was_there"], (gone, done)
+        cutter.close()
+
+
 def test_pushes_that_are_killed(w):
     """A version is whole or not there, and what has arrived is not sent again."""
     with S3Server(w.dir) as s3:

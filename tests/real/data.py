@@ -731,6 +731,16 @@ def test_what_a_kill_left_in_a_full_place(w):
         put = script(w, "put", "key", "one", "-", "0", place=place, stdin=subprocess.PIPE)
         put.communicate(packed(("part-key-one/a", b"a" * 2 * MIB)))
         assert put.returncode == 46, put.returncode
+        # Another push gives back what it took, by the tools of busybox, too.
+        tools = w.dir / "tools"
+        tools.mkdir()
+        for tool in ("tar", "head", "dd", "du"):
+            (tools / tool).symlink_to(needs("busybox"))
+        for path in (w.env["PATH"], f"{tools}:{w.env['PATH']}"):
+            put = script(w, "put", "big", "one", "-", "0", place=place, stdin=subprocess.PIPE, env={**w.env, "PATH": path})
+            said = put.communicate(packed(("part-big-one/a", b"a" * 9 * MIB)))[1]
+            assert put.returncode == 49 and b"KiB of other unfinished pushes" in said, (put.returncode, said)
+            assert list(there.glob(".dlrun/part-*")) and not list(there.glob(".dlrun/part-big*"))
         (there / "lost+found").mkdir()
         with open(there / "lost+found/filler", "wb", buffering=0) as filler, contextlib.suppress(OSError):
             while filler.write(b"x" * 4096):

@@ -267,8 +267,9 @@ store_drop() {
 	store_remove "part-$1-"*
 }
 
+# By dd, which names the error everywhere.
 store_has_room() {
-	store_said=$({ head -c 65536 /dev/zero >"$store_part.room"; } 2>&1)
+	store_said=$(dd if=/dev/zero of="$store_part.room" bs=65536 count=1 2>&1)
 	rm -f "$store_part.room"
 	case $store_said in
 	*'No space'* | *uota*) return 1 ;;

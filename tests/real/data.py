@@ -5,6 +5,7 @@
 DLRUN_DATA_KILLS: how many pushes are killed (12; 100 in DLRUN_TESTS=all); DLRUN_DATA_MIB: of the large file (64).
 """
 
+import contextlib
 import hashlib
 import random
 import time
@@ -193,8 +194,9 @@ def script_text():
 
 def script(w, *words, **more):
     """The script of versions by itself, at the place."""
-    return subprocess.Popen(["sh", "-c", script_text(), "dlrun", words[0], str(w.dir / "place"), *words[1:]], env=w.env,
-                            stderr=subprocess.PIPE, stdout=subprocess.PIPE, **more)
+    place = more.pop("place", str(w.dir / "place"))
+    return subprocess.Popen(["sh", "-c", script_text(), "dlrun", words[0], place, *words[1:]],
+                            **{"env": w.env, "stderr": subprocess.PIPE, "stdout": subprocess.PIPE, **more})
 
 
 def packed(*members):
@@ -290,7 +292,7 @@ def test_a_removal_beside_a_push_of_the_same_version(w):
         if key == "second":
             # Between the steps of a removal.
             stop, env = stops_at(w, "mv", ID)
-            rm = subprocess.Popen(["sh", "-c", script_text(), "dlrun", "rm", str(place), ID], env=env)
+            rm = script(w, "rm", ID, env=env)
             wait_for(lambda: (stop / "at").exists(), "the list's end", 30)
         put.communicate(stream)
         assert put.returncode == 0 and (place / ".dlrun" / ID / "b").exists(), put.returncode
@@ -312,6 +314,39 @@ def test_a_removal_of_all_beside_a_push(w):
     (stop / "go").touch()
     # It begins again.
     assert child.wait() == 0
+    check(w, place)
+
+
+def test_a_removal_of_all_takes_what_it_has_seen(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    w.write("data/set/a", "a")
+    first = push(w)["version"]
+    stop, env = stops_at(w, "rm", "-f")
+    child = subprocess.Popen([w.dlrun, "data", "rm", "data/set"], cwd=w.tree, env=env, stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: (stop / "at").exists(), "the removal", 30)
+    w.write("data/set/b", "b")
+    second = push(w)["version"]
+    (stop / "go").touch()
+    said = child.communicate()[0]
+    assert child.returncode == 0 and said == f"removed data/set@{first}\n", said
+    left = sorted(p.name for p in (place / ".dlrun").iterdir())
+    assert left == sorted(["current", second, f"{second}.list"]), left
+    check(w, place)
+
+
+def test_a_version_that_goes_while_a_push_looks(w):
+    w.repo({".gitignore": "data/\n"})
+    place = here(w)
+    w.write("data/set/a", "a")
+    version = push(w)["version"]
+    # It has seen that version, and builds on it or takes it.
+    stop, env = stops_at(w, "head", "-n")
+    child = subprocess.Popen([w.dlrun, "data", "push", "data/set"], cwd=w.tree, env=env, stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: (stop / "at").exists(), "the look", 30)
+    w.ok("data", "rm", f"data/set@{version}")
+    (stop / "go").touch()
+    assert version in child.communicate()[0] and child.returncode == 0, child.returncode
     check(w, place)
 
 
@@ -450,7 +485,7 @@ def test_another_user_goes_on_with_the_place(w):
     assert script(w, "rm", ID, **other).wait() == 0 and not (theirs / ID).exists()
     put("key", second, ("sub/d", b"d"), entries=4)
     assert not list(theirs.glob(".gone*")) and (theirs / "current/sub/d").exists()
-    assert script(w, "rm", **other).wait() == 0 and not list(theirs.glob("*.list"))
+    assert script(w, "rm", "all", second, ID, **other).wait() == 0 and not list(theirs.glob("*.list"))
     put("key", "-", ("sub/b", b"b"), entries=2)
     assert sorted(p.name for p in theirs.iterdir()) == ["current", ID, f"{ID}.list"]
 
@@ -482,7 +517,7 @@ def test_a_version_that_was_changed_is_replaced_or_gone(w):
             break
         said = script(w, "begin", "other", "two").communicate()[0]
         assert (f"unchanged {ID}".encode() in said) == (version.exists() and (version / "b").read_bytes() == b"b"), (killed, said)
-        script(w, "rm").communicate()
+        script(w, "rm", "all", ID).communicate()
     assert killed > 4 and (version / "b").read_bytes() == b"b", killed
 
 
@@ -645,16 +680,77 @@ def test_a_file_that_goes_away_is_no_lost_connection(w):
     assert child.returncode == 1 and "was cut" not in said and "data/set/c" in said, said
 
 
-def test_a_place_without_room_says_so(w):
+@contextlib.contextmanager
+def small_place(w, size):
+    """A place with room for so much, by the path that it has from here."""
+    (w.dir / "place").mkdir()
+    inside = f"mount -t tmpfs -o size={size} none {w.dir}/place && echo && exec cat"
+    holder = subprocess.Popen([needs("unshare"), "--mount", "--map-root-user", "sh", "-c", inside], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout.readline()
+    yield Path(f"/proc/{holder.pid}/root{w.dir}/place")
+    holder.communicate()
+
+
+def test_a_full_place_gets_its_room_back(w):
     w.repo({".gitignore": "data/\n"})
-    place = here(w)
-    for number in range(20):
-        w.write(f"data/set/{number}", os.urandom(MIB))
-    place.mkdir()
-    inside = f'mount -t tmpfs -o size=4m none {place} && exec "$@"'
-    done = subprocess.run([needs("unshare"), "--mount", "--map-root-user", "sh", "-c", inside, "sh", w.dlrun, "data", "push", "data/set"],
-                          cwd=w.tree, env=w.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60)
-    assert done.returncode == 1 and "[data.place]" in done.stderr and "No space left on device" in done.stderr, done.stderr
+    with small_place(w, "6m") as place:
+        here(w, {"local": {"kind": "local", "data": {"data/set": str(place)}}})
+        large(w, "data/set/first", MIB)
+        first = push(w)["version"]
+        whole = sorted(["current", first, f"{first}.list"])
+        for number in range(9):
+            large(w, f"data/set/more/{number}", MIB, seed=f"{number} ")
+        w.refused("data", "push", "data/set", id="data.place", rc=1, says=["is full", "No space left on device", "data rm data/set@VERSION"])
+        assert sorted(p.name for p in (place / ".dlrun").iterdir()) == whole
+        shutil.rmtree(w.tree / "data/set/more")
+        assert push(w)["was_there"]
+        # What another push has left is not its own to remove: it is said.
+        large(w, "data/set/second", 2 * MIB, seed="second")
+        tools = w.dir / "tools"
+        tools.mkdir()
+        (tools / "sync").write_text("#!/bin/sh\nkill -9 $PPID\n")
+        (tools / "sync").chmod(0o755)
+        assert w.run("data", "push", "data/set", env={"PATH": f"{tools}:{w.env['PATH']}"}).rc == 1
+        large(w, "other/third", 4 * MIB, seed="third")
+        w.refused("data", "push", "data/set", "--from", "other", id="data.place", rc=1, says=["is full", "KiB of other unfinished pushes"])
+        assert list(place.glob(".dlrun/part-*/second"))
+        # It goes with the next push of that directory.
+        (w.tree / "data/set/second").unlink()
+        assert push(w)["was_there"]
+        assert sorted(p.name for p in (place / ".dlrun").iterdir()) == whole
+        large(w, "data/set/fourth", 3 * MIB, seed="fourth")
+        push(w)
+        assert content(place / ".dlrun/current") == content(w.tree / "data/set")
+
+
+def test_what_a_kill_left_in_a_full_place(w):
+    """There is no room to look at it."""
+    with small_place(w, "6m") as there:
+        place = str(there)
+        script(w, "begin", "key", "one", place=place).communicate()
+        put = script(w, "put", "key", "one", "-", "0", place=place, stdin=subprocess.PIPE)
+        put.communicate(packed(("part-key-one/a", b"a" * 2 * MIB)))
+        assert put.returncode == 46, put.returncode
+        # Another push gives back what it took, by the tools of busybox, too.
+        tools = w.dir / "tools"
+        tools.mkdir()
+        for tool in ("tar", "head", "dd", "du"):
+            (tools / tool).symlink_to(needs("busybox"))
+        for path in (w.env["PATH"], f"{tools}:{w.env['PATH']}"):
+            put = script(w, "put", "big", "one", "-", "0", place=place, stdin=subprocess.PIPE, env={**w.env, "PATH": path})
+            said = put.communicate(packed(("part-big-one/a", b"a" * 9 * MIB)))[1]
+            assert put.returncode == 49 and b"KiB of other unfinished pushes" in said, (put.returncode, said)
+            assert list(there.glob(".dlrun/part-*")) and not list(there.glob(".dlrun/part-big*"))
+        (there / "lost+found").mkdir()
+        with open(there / "lost+found/filler", "wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while filler.write(b"x" * 4096):
+                pass
+        begin = script(w, "begin", "key", "two", place=place)
+        assert begin.communicate()[0] == b"" and begin.returncode == 0, begin.returncode
+        assert not list(there.glob(".dlrun/part-*"))
+        put = script(w, "put", "key", "two", "-", "0", place=place, stdin=subprocess.PIPE)
+        put.communicate(packed(("part-key-two/b", b"b"), *ending("part-key-two", 1)))
+        assert put.returncode == 0 and (there / ".dlrun/current/b").exists(), put.returncode
 
 
 def test_a_place_without_hard_links(w):

@@ -299,9 +299,10 @@ def test_a_push_that_ends_beside_a_removal(w):
             s3.signed("PUT", f"sets/set@{version}.push-other", {})
             w.ok("data", "rm", name)
             assert ended == [version] * n, ended
-            assert keys(s3) == ([other] if n == 3 else []), keys(s3)
+            # A removal of all takes what it has seen: there was no such version yet.
+            assert n == 1 or keys(s3) == ([other] if n == 3 else []), keys(s3)
             if n < 3:
-                push(w, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})
+                assert push(w, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})["was_there"] == (n == 1)
         cutter.close()
 
 
@@ -452,6 +453,24 @@ def test_a_removal_beside_a_push(w):
         assert push(w)["files_sent"] == 3
         w.ok("data", "rm", "data/set")
         assert keys(s3) == [other], keys(s3)
+        cutter.close()
+
+
+def test_a_version_that_goes_while_a_push_looks(w):
+    """It is not said to be there, but made again."""
+    gone = []
+
+    def spoil(request):
+        if not gone and re.match(rb"GET \S*prefix=\S*(?:@|%40)d-\w+(?:/|%2F)[& ]", request):
+            gone.append(lose(s3, version, ".list"))
+
+    with S3Server(w.dir) as s3:
+        cutter = Cutter(s3, 1 << 40, spoil)
+        place(w, s3, cutter.endpoint)
+        w.write("data/set/a", "a")
+        version = push(w, env={"AWS_ENDPOINT_URL_S3": s3.endpoint})["version"]
+        done = push(w)
+        assert gone and [v["version"] for v in versions(w)] == [version] and not done["was_there"], (gone, done)
         cutter.close()
 
 

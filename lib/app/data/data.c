@@ -32,7 +32,8 @@ enum {
 	DATA_REFRESH_MS = 10000,
 	DATA_SAID_MAX = 64 << 10,
 	DATA_SHOWN = 4,
-	DATA_PIPE = 1 << 20, /* a chunk is hashed while the one before it is taken out */
+	DATA_REMOVED_AT_ONCE = 256, /* versions, by one command */
+	DATA_PIPE = 1 << 20,        /* a chunk is hashed while the one before it is taken out */
 };
 
 void data_pushed_done(struct data_pushed *pushed)
@@ -530,9 +531,13 @@ static int data_take(struct data_push *push, const struct data_there *there, str
 	}
 	if (r < 0)
 		return r;
+	/* An unfinished push of something else may have left what only takes room. */
+	if (r == 0 && !n && *bundle->part->base)
+		r = data_tell(push, "drop", push->key, err);
+	/* The version may have been removed while files were read here, even the current one. */
+	bool is_seen = data_place_is_bucket(&push->place, 0) && str_eq(there->current, bundle->id);
 	if (r == 0 && !n)
-		return str_eq(there->current, bundle->id) ? 0
-							  : data_tell(push, "use", bundle->id, err);
+		return is_seen ? 0 : data_tell(push, "use", bundle->id, err);
 	r = data_check_unused(&push->place, 0, there, (size_t)at, (size_t)at + 1, err);
 	bundle->may_replace = true;
 	return r < 0 ? r : data_put(push, bundle, err);
@@ -590,7 +595,8 @@ static int data_push_once(struct data_push *push, struct err *err)
 	return r;
 }
 
-/* A connection that is cut is opened again. */
+/* A connection that is cut is opened again. A version that was removed meanwhile (E_DATA_VERSION)
+ * is not counted on the next time. */
 static int data_push_host(struct data_push *push, struct err *err)
 {
 	push->way = DATA_SHARES;
@@ -600,7 +606,8 @@ static int data_push_host(struct data_push *push, struct err *err)
 		int r = data_push_once(push, &error);
 		if (r == 0)
 			return 0;
-		if (r < 0 && (error.code != ERR_NET || tries == DATA_TRIES))
+		bool is_passing = error.code == ERR_NET || error.id == E_DATA_VERSION;
+		if (r < 0 && (!is_passing || tries == DATA_TRIES))
 			return err_move(err, &error);
 		if (push->options->note) {
 			AUTO_FREE char *text = mem_printf("%s; %s",
@@ -824,7 +831,6 @@ static int data_remove_one(struct data_place *place, size_t i, const char *id,
 	struct data_versions *ret, struct err *err)
 {
 	AUTO(data_there_done) struct data_there there = {0};
-	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf out = buf_with(DATA_SAID_MAX);
 	size_t at = 0;
 
@@ -835,12 +841,20 @@ static int data_remove_one(struct data_place *place, size_t i, const char *id,
 		return err->id == E_DATA_VERSION ? data_remove_rest(place, i, id, err) : r;
 	size_t first = id ? at : 0, end = id ? at + 1 : there.ids.n;
 	r = data_check_unused(place, i, &there, first, end, err);
-	data_words(&words, "rm", id ? there.ids.v[at] : NULL);
-	if (r == 0)
-		r = data_place_do(place, i, &words, &out, err);
+	do {
+		AUTO_STRV struct strv words = {0};
+		size_t last =
+			end - first < DATA_REMOVED_AT_ONCE ? end : first + DATA_REMOVED_AT_ONCE;
+		data_words(&words, "rm", id ? NULL : "all");
+		for (size_t k = first; k < last; k++)
+			strv_add(&words, there.ids.v[k]);
+		if (r == 0)
+			r = data_place_do(place, i, &words, &out, err);
+		for (; first < last; first++)
+			if (r == 0)
+				data_add_version(place, i, &there, first, ret);
+	} while (r == 0 && first < end);
 	ret->has_rest |= out.len > 0;
-	for (size_t k = first; r == 0 && k < end; k++)
-		data_add_version(place, i, &there, k, ret);
 	return r;
 }
 

@@ -60,7 +60,7 @@ int data_list(struct session *session, const struct data_options *options,
 struct json *data_versions_json(const struct data_versions *versions);
 
 /* id: "d-" and the beginning of a version's name; NULL: all versions of the path, and what is left
- * of transfers. *ret: those that were removed. */
+ * of transfers. *ret: those that were removed; what is pushed meanwhile stays. */
 int data_remove(struct session *session, const struct data_options *options, const char *id,
 	struct data_versions *ret, struct err *err);
 

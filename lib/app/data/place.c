@@ -272,6 +272,13 @@ int data_place_fail(
 	case DATA_CUT:
 		err_set(err, E_NODE_LOST, "the connection with %s was cut in the middle", name);
 		break;
+	case DATA_FULL:
+		err_set(err, E_DATA_PLACE, "%s of %s is full: what this push had sent is removed",
+			dir, name);
+		err_hint(err,
+			"dlrun data ls -t %s   # data rm %s@VERSION makes room; without @VERSION all goes, unfinished pushes too",
+			name, path);
+		break;
 	default:
 		err_set(err, E_DATA_PLACE, "%s of %s could not be changed (status %d)", dir, name,
 			status);

@@ -28,6 +28,7 @@ enum data_status {
 	DATA_CUT = 46,        /* the stream ended early */
 	DATA_FAILED = 47,     /* a tool failed; stderr: why */
 	DATA_REPLACES = 48,   /* a version that was changed, and that a run may read */
+	DATA_FULL = 49,       /* there is no room; what was sent is removed; stderr: why */
 };
 
 struct place_bucket;

@@ -405,7 +405,22 @@ static int bucket_use(const struct data_place *place, const struct s3_address *a
  * Removal
  */
 
+struct bucket_removal {
+	const char *id;  /* or NULL: what is left of pushes, too */
+	struct strv ids; /* the versions */
+	struct strv kept;
+	char *mark;
+};
+
+static void bucket_removal_done(struct bucket_removal *removal)
+{
+	strv_done(&removal->ids);
+	strv_done(&removal->kept);
+	free(removal->mark);
+}
+
 struct bucket_emptying {
+	const struct strv *kept;
 	struct s3_objects objects;
 	size_t n_deleted;
 };
@@ -418,7 +433,7 @@ static int bucket_start_delete(
 	const char *name = key + strlen(batch->address.key) + 1;
 	AUTO_FREE char *id = mem_strndup(name, strcspn(name, "/"));
 
-	if (!version_id_is(id))
+	if (!version_id_is(id) || strv_find(emptying->kept, id) >= 0)
 		return 1;
 	emptying->n_deleted++;
 	slot->call = s3_delete(batch->s3, batch->address.bucket, key, bucket_on_done, slot);
@@ -446,11 +461,11 @@ static int bucket_check_mark(const struct data_place *place, const struct s3_add
 
 /* Objects of versions behind the prefix; returns 1 if there were any. */
 static int bucket_empty(const struct data_place *place, const struct s3_address *address,
-	const char *prefix, const char *mark, struct err *err)
+	const char *prefix, const struct bucket_removal *removal, struct err *err)
 {
 	for (size_t n_deleted = 0;;) {
 		AUTO_ERR struct err error = {0};
-		struct bucket_emptying emptying = {0};
+		struct bucket_emptying emptying = {.kept = &removal->kept};
 		struct bucket_one list = {.key = prefix, .objects = &emptying.objects};
 		struct bucket_batch batch = {
 			.address = *address, .start = bucket_start_delete, .ctx = &emptying};
@@ -458,7 +473,7 @@ static int bucket_empty(const struct data_place *place, const struct s3_address 
 		int listed = bucket_do(place, address, &list, &error), r = 0;
 		size_t n = listed == 0 || error.id == E_DATA_LIMIT ? emptying.objects.n : 0;
 		while (r == 0 && batch.n < n) {
-			r = bucket_check_mark(place, address, mark, err);
+			r = bucket_check_mark(place, address, removal->mark, err);
 			batch.n = n - batch.n < BUCKET_DELETED_AT_ONCE
 					  ? n
 					  : batch.n + BUCKET_DELETED_AT_ONCE;
@@ -491,19 +506,19 @@ static int bucket_remove_list(const struct data_place *place, const struct s3_ad
 	return bucket_delete(place, address, key, err);
 }
 
-/* Another version becomes current where id is the current one: the newest of the others. */
+/* Another version becomes current where one of these is: the newest of the others. */
 static int bucket_use_next(const struct data_place *place, const struct s3_address *address,
-	const struct bucket_versions *versions, const char *id, struct err *err)
+	const struct bucket_versions *versions, const struct strv *ids, struct err *err)
 {
 	AUTO_FREE char *current = mem_printf("%s@current", address->key);
 	const char *next = NULL;
 
-	for (size_t i = versions->list.n; id && i-- > 0;)
-		if (!str_eq(versions->list.v[i].id, id))
+	for (size_t i = versions->list.n; i-- > 0;)
+		if (strv_find(ids, versions->list.v[i].id) < 0)
 			next = versions->list.v[i].id;
 	if (!next)
 		return bucket_delete(place, address, current, err);
-	return str_eq(versions->current, id) ? bucket_use(place, address, next, err) : 0;
+	return strv_find(ids, versions->current) < 0 ? 0 : bucket_use(place, address, next, err);
 }
 
 static bool bucket_is_newer(const struct s3_object *one, const struct s3_object *other)
@@ -536,20 +551,24 @@ static int bucket_stop_others(const struct data_place *place, const struct s3_ad
 	return r < 0 ? r : n;
 }
 
-/* The version, or all (id: NULL), are none then. Returns how many there were, with those of pushes
- * and removals under way. *ret_begun: a list may be gone. */
+/* The versions are none then. Returns how many there were, with pushes and removals under way.
+ * *ret_begun: a list may be gone. */
 static int bucket_unmake(const struct data_place *place, const struct s3_address *address,
-	const char *id, const char *mark, bool *ret_begun, struct err *err)
+	struct bucket_removal *removal, bool *ret_begun, struct err *err)
 {
 	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
-	int n = bucket_stop_others(place, address, id, mark, err);
+	int n = bucket_stop_others(place, address, removal->id, removal->mark, err);
 
-	/* A push that has ended in between has a list now. */
+	/* A push that has ended in between has a list now, and keeps what it has said. */
 	int r = n < 0 ? n : bucket_find(place, address, &versions, err);
 	if (r == 0)
-		r = bucket_use_next(place, address, &versions, id, err);
+		r = bucket_use_next(place, address, &versions, &removal->ids, err);
 	vec_foreach (struct bucket_version, version, &versions.list) {
-		if (r < 0 || (id && !str_eq(version->id, id)))
+		if (strv_find(&removal->ids, version->id) < 0) {
+			strv_add(&removal->kept, version->id);
+			continue;
+		}
+		if (r < 0)
 			continue;
 		r = bucket_remove_list(place, address, version->id, err);
 		*ret_begun |= r == 0 || err->id != E_S3_DENIED;
@@ -584,10 +603,10 @@ static void bucket_take_back(
 
 /* Returns what bucket_unmake does. A login that may not delete leaves no mark. */
 static int bucket_mark(const struct data_place *place, const struct s3_address *address,
-	const char *id, const char *mark, struct err *err)
+	struct bucket_removal *removal, struct err *err)
 {
-	AUTO_FREE char *none = mem_printf("%s-", mark); /* no object has this key */
-	struct bucket_one begin = {.key = mark, .text = "", .len = 0};
+	AUTO_FREE char *none = mem_printf("%s-", removal->mark); /* no object has this key */
+	struct bucket_one begin = {.key = removal->mark, .text = "", .len = 0};
 	bool has_begun = false;
 
 	int n = bucket_delete(place, address, none, err);
@@ -595,32 +614,37 @@ static int bucket_mark(const struct data_place *place, const struct s3_address *
 		return n;
 	n = bucket_do(place, address, &begin, err);
 	if (n == 0)
-		n = bucket_unmake(place, address, id, mark, &has_begun, err);
+		n = bucket_unmake(place, address, removal, &has_begun, err);
 	if (n < 0 && !has_begun)
-		bucket_take_back(place, address, mark);
+		bucket_take_back(place, address, removal->mark);
 	return n;
 }
 
-/* id: NULL: all of them, and what is left of transfers. */
+/* words as for the script: rm ID, or rm all ID... */
 static int bucket_remove(const struct data_place *place, const struct s3_address *address,
-	const char *id, struct err *err)
+	const struct strv *words, struct err *err)
 {
-	AUTO_FREE char *prefix =
-		id ? mem_printf("%s@%s/", address->key, id) : mem_printf("%s@d-", address->key);
+	AUTO(bucket_removal_done) struct bucket_removal removal = {0};
+	bool is_all = str_eq(words->v[1], "all");
 	uint8_t bytes[BUCKET_TOKEN_BYTES];
 	char token[2 * BUCKET_TOKEN_BYTES + 1];
 
+	for (size_t i = is_all ? 2 : 1; i < words->n; i++)
+		strv_add(&removal.ids, words->v[i]);
+	const char *id = removal.id = is_all ? NULL : words->v[1];
 	random_bytes(bytes, sizeof(bytes));
 	hex_encode(bytes, sizeof(bytes), token);
-	AUTO_FREE char *mark = mem_printf(
+	AUTO_FREE char *prefix =
+		id ? mem_printf("%s@%s/", address->key, id) : mem_printf("%s@d-", address->key);
+	removal.mark = mem_printf(
 		"%s@%s%s" BUCKET_REMOVAL "%s", address->key, id ? id : "", id ? "." : "", token);
-	int n = bucket_mark(place, address, id, mark, err);
-	int r = n < 0 ? n : bucket_empty(place, address, prefix, mark, err);
+	int n = bucket_mark(place, address, &removal, err);
+	int r = n < 0 ? n : bucket_empty(place, address, prefix, &removal, err);
 	bool is_none = id && !n && !r;
 	if (r >= 0)
-		r = bucket_check_mark(place, address, mark, err);
+		r = bucket_check_mark(place, address, removal.mark, err);
 	if (r == 0)
-		r = bucket_delete(place, address, mark, err);
+		r = bucket_delete(place, address, removal.mark, err);
 	return r < 0 ? r : is_none ? DATA_NO_VERSION : 0;
 }
 
@@ -640,7 +664,7 @@ int place_bucket_run(struct data_place *place, size_t i, const struct strv *word
 	if (str_eq(verb, "use"))
 		return bucket_use(place, &address, word, err);
 	if (str_eq(verb, "rm"))
-		return bucket_remove(place, &address, word, err);
+		return bucket_remove(place, &address, words, err);
 	if (!str_eq(verb, "show"))
 		return 0;
 	AUTO_FREE char *key = mem_printf("%s@%s.list", address.key, word);
@@ -1070,6 +1094,7 @@ static int bucket_end(const struct bucket_push *push, const char *mark, struct e
 	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
 	const struct data_place *place = push->place;
 	const char *id = push->put->id;
+	AUTO_STRV struct strv own = {0};
 	AUTO_ERR struct err error = {0};
 
 	if (bucket_look_for_mark(push, mark, &versions, &error) == 0) {
@@ -1079,22 +1104,29 @@ static int bucket_end(const struct bucket_push *push, const char *mark, struct e
 	}
 	if (error.id != E_DATA_PLACE)
 		return err_move(err, &error);
-	int r = bucket_use_next(place, push->address, &versions, id, err);
+	strv_add(&own, id);
+	int r = bucket_use_next(place, push->address, &versions, &own, err);
 	if (r == 0)
 		r = bucket_remove_list(place, push->address, id, err);
 	return r < 0 ? r : err_move(err, &error);
 }
 
-/* 1: all of it is there. */
+/* 1: all of it is there, and was a version behind that. */
 static int bucket_look(
 	struct bucket_push *push, const char *prefix, const char *mark, struct err *err)
 {
+	AUTO(bucket_versions_done) struct bucket_versions versions = {0};
 	int r = 0;
 
 	if (push->put->is_known) {
 		r = bucket_plan(push, prefix, err);
-		if (r < 0 || (!push->small.n && !push->large.n))
-			return r < 0 ? r : 1;
+		if (r == 0 && !push->small.n && !push->large.n)
+			r = bucket_find(push->place, push->address, &versions, err);
+		vec_foreach (struct bucket_version, version, &versions.list)
+			if (str_eq(version->id, push->put->id))
+				return r < 0 ? r : 1;
+		if (r < 0)
+			return r;
 		bucket_plan_forget(push);
 		push->total = push->put->n_sent = 0;
 	}

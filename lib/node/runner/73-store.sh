@@ -40,7 +40,7 @@ store_make() {
 	for store_file in "$store_place"/* "$store_place"/.[!.]*; do
 		[ -e "$store_file" ] || [ -L "$store_file" ] || continue
 		case ${store_file##*/} in
-		lost+found | .snapshot | .dlrun | .dlrun-gone-*) ;;
+		lost+found | .snapshot | .dlrun) ;;
 		*)
 			printf '%s\n' "${store_file##*/}" >&2
 			exit 41
@@ -75,7 +75,7 @@ store_mend() {
 			mv "$store_id" ".gone-$store_id-$$"
 		fi
 	done
-	for store_file in .gone-* ../.dlrun-gone-*; do
+	for store_file in .gone-*; do
 		[ ! -e "$store_file" ] || store_remove "$store_file"
 	done
 	# Transfers that nobody has gone on with.
@@ -105,15 +105,16 @@ store_remove() {
 # Lines: current ID, version ID SUMMARY. The newest comes first.
 store_versions() {
 	store_current=$(readlink current) && [ -f "$store_current.list" ] && printf 'current %s\n' "$store_current"
-	for store_file in $(ls -t); do
-		case $store_file in
-		d-*.list) ;;
-		*) continue ;;
-		esac
+	for store_id in $(store_ids); do
 		store_line=
-		read -r store_line <"$store_file"
-		printf 'version %s %s\n' "${store_file%.list}" "$store_line"
+		read -r store_line <"$store_id.list"
+		printf 'version %s %s\n' "$store_id" "$store_line"
 	done
+}
+
+# The newest first.
+store_ids() {
+	ls -t | sed -n 's/^\(d-[0-9a-f]*\)\.list$/\1/p'
 }
 
 store_list() {
@@ -130,18 +131,25 @@ store_begin() {
 	store_enter
 	store_mend
 	store_versions
-	store_base=$(ls -t | sed -n 's/^\(d-[0-9a-f]*\)\.list$/\1/p' | head -n 1)
+	store_base=$(store_ids | head -n 1)
 	[ -z "$store_base" ] || [ "$(store_doubtful "$store_base")" ] || printf 'unchanged %s\n' "$store_base"
 	store_part=part-$1-$2
+	# What cannot be gone on with, as where there is no room for the notes about it, is only in the way.
+	(store_take_all "$1") || store_drop "$1" || exit 47
+	[ -d "$store_part" ] && read -r store_base <"$store_part.base" || return 0
+	store_say "$store_base" "$store_part"
+}
+
+# KEY
+store_take_all() {
 	for store_file in "part-$1-"*.base; do
 		store_take "${store_file%.base}"
 	done
-	[ -d "$store_part" ] && read -r store_base <"$store_part.base" || return 0
+	[ -d "$store_part" ] || return 0
 	[ -f "$store_part.gone" ] || : >"$store_part.gone"
-	store_names "$store_part" -type d -print0 >"$store_part.dirs"
-	store_names "$store_part" ! -type f ! -type d -print0 >"$store_part.other"
-	store_names "$store_part" -type f -links 1 -print0 >"$store_part.files"
-	store_say "$store_base" "$store_part"
+	store_names "$store_part" -type d -print0 >"$store_part.dirs" &&
+		store_names "$store_part" ! -type f ! -type d -print0 >"$store_part.other" &&
+		store_names "$store_part" -type f -links 1 -print0 >"$store_part.files"
 }
 
 # DIR TEST...
@@ -259,11 +267,41 @@ store_drop() {
 	store_remove "part-$1-"*
 }
 
-# KEY TOKEN BASE BLOCKS: stdin is so many blocks of names to be removed, each with a NUL behind it, then a tar.
+# By dd, which names the error everywhere.
+store_has_room() {
+	store_said=$(dd if=/dev/zero of="$store_part.room" bs=65536 count=1 2>&1)
+	rm -f "$store_part.room"
+	case $store_said in
+	*'No space'* | *uota*) return 1 ;;
+	esac
+}
+
+# KEY TOKEN BASE BLOCKS: stdin is so many blocks of names to be removed, each with a NUL behind it, then a tar. Where there
+# is no room for it, what has come of it is removed: nobody could go on there. A tool may also fail since it was taken over
+# or removed meanwhile.
 store_put() {
+	store_make
 	store_enter
-	store_part=part-$1-$2 store_in=part-$1-$2.in
-	mkdir "$store_in" && : >"$store_in/own" || exit 47
+	store_part=part-$1-$2 store_in=part-$1-$2.in store_status=47 store_begun=
+	if mkdir "$store_in" && true >"$store_in/own"; then
+		store_begun=1 store_status=0
+		(store_receive "$@") || store_status=$?
+	fi
+	if [ "$store_status" -eq 47 ]; then
+		if ! store_has_room; then
+			store_status=49
+		elif [ "$store_begun" ] && [ ! -f "$store_in/own" ]; then
+			store_status=46
+		fi
+	fi
+	# Without its base it is what tar has made anew.
+	[ "$store_status" -ne 49 ] && [ -f "$store_part.base" ] || store_remove "$store_part" "$store_part".*
+	[ "$store_status" -ne 49 ] || du -skc part-* 2>/dev/null |
+		sed -n '$s/^\([1-9][0-9]*\)[[:blank:]].*/No space left on device; \1 KiB of other unfinished pushes are there/p' >&2
+	exit "$store_status"
+}
+
+store_receive() {
 	[ -d "$store_part" ] || store_part_make "$3"
 	store_open "$store_part"
 	if [ "$4" -gt 0 ]; then
@@ -275,7 +313,7 @@ store_put() {
 	[ -f "$store_in/own" ] || exit 46
 	if [ ! -f "$store_in/do" ]; then
 		# The stream was cut, or what came of it has no room here.
-		head -c 65536 /dev/zero >"$store_in/room" || exit 47
+		store_has_room || exit 47
 		exit 46
 	fi
 	[ -z "${store_cut-}" ] || exit 47
@@ -292,7 +330,10 @@ store_part_make() {
 			store_remove "$store_part.new"
 			cp -a "$1" "$store_part.new"
 		}
-	fi || exit 47
+	fi || {
+		[ "$1" = - ] || [ -f "$1.list" ] || exit 44
+		exit 47
+	}
 	printf '%s\n' "$1" >"$store_part.base" && touch "$store_part.new" && mv "$store_part.new" "$store_part" ||
 		exit 47
 }
@@ -346,6 +387,7 @@ store_commit() {
 		# A removal meanwhile either finds the list, or has taken away before what is looked for here.
 		[ -d "$1" ] && [ -f "$store_in/own" ] || {
 			rm -f "$1.list"
+			store_settle
 			exit 46
 		}
 	fi
@@ -354,27 +396,42 @@ store_commit() {
 	store_remove "$store_part" "$store_part".* .gone-* 2>/dev/null || :
 }
 
-# ID: the newest of the others becomes the one that programs get. Without it: all that is there. Prints something where
-# files of another user remain.
+# ID...: if programs get one of these, or none, they get the newest of the others. Fails if there is no other.
+store_settle() {
+	store_current=$(readlink current)
+	case " $* " in
+	*" $store_current "*) ;;
+	*) [ ! -f "$store_current.list" ] || return 0 ;;
+	esac
+	store_next=$(store_ids | grep -vxF "$(printf '%s\n' "$@")" | head -n 1)
+	[ "$store_next" ] && (store_use "$store_next")
+}
+
+# ID, or "all" ID...: these are versions no more. With "all" what is left of pushes goes, too, and those under way begin again;
+# what one of them has made since the caller looked stays. Prints something where files of another user remain.
 store_rm() {
 	store_enter
-	if [ $# -eq 0 ]; then
+	store_all=
+	if [ "$1" = all ]; then
+		shift
+		store_all=1
 		rm -f part-*.in/own || exit 47
-		rm -f current d-*.list .d-*.list && cd .. || exit 47
-		# Away at once: a push that begins now has a directory of its own.
-		store_gone=.dlrun-gone-$$
-		mv .dlrun "$store_gone" 2>/dev/null || store_gone=.dlrun
-		store_remove "$store_gone" && return
-		[ -d .dlrun ] || mv "$store_gone" .dlrun 2>/dev/null
-		echo rest
-		return
+		rm -f .d-*.list
+		for store_file in part-*; do
+			[ ! -e "$store_file" ] || mv "$store_file" ".gone-$$-$store_file" || echo rest
+		done
+	elif [ ! -f "$1.list" ]; then
+		exit 44
 	fi
-	[ -f "$1.list" ] || exit 44
-	if [ "$(readlink current)" = "$1" ]; then
-		store_next=$(ls -t | sed -n "/^$1/d; s/^\(d-[0-9a-f]*\)\.list$/\1/p" | head -n 1)
-		if [ "$store_next" ]; then store_use "$store_next"; else rm -f current; fi
-	fi
-	rm -f "$1.list" || exit 47
-	mv "$1" ".gone-$1-$$" && rm -f "$1.list" && { store_remove ".gone-$1-$$" || echo rest; }
-	[ ! -d "$1" ] || exit 47
+	store_settle "$@" || rm -f current
+	for store_id; do
+		rm -f "$store_id.list" || exit 47
+		[ ! -d "$store_id" ] || { mv "$store_id" ".gone-$$-$store_id" && rm -f "$store_id.list"; }
+		[ ! -d "$store_id" ] || exit 47
+	done
+	store_remove ".gone-$$-"* || echo rest
+	[ -z "$store_all" ] || store_mend
+	# A push may have made the first one meanwhile.
+	store_settle || :
+	[ -z "$store_all" ] || { cd .. && rmdir .dlrun 2>/dev/null; } || :
 }

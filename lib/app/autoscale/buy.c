@@ -329,7 +329,7 @@ static int buy_undo(struct turn *turn, struct err *err)
 	map_done(&nodes);
 	if (r < 0 || !asks.n)
 		return r;
-	if (!lease_is_held(autoscaler->lease))
+	if (!turn_holds_lease(turn))
 		return turn_may_act(turn, err);
 	ERR_TRY(turn_asks_run(turn, &asks, PROVIDER_MS, err));
 	vec_foreach (const struct turn_ask, ask, &asks)
@@ -337,11 +337,25 @@ static int buy_undo(struct turn *turn, struct err *err)
 	return 0;
 }
 
+/* The loop stands still meanwhile, and nothing renews the Lease. */
+static int buy_plan(struct turn *turn, struct err *err)
+{
+	const struct autoscaler *autoscaler = turn->autoscaler;
+	int64_t begun_ms = clock_ms();
+
+	scale_plan_done(turn->plan);
+	scale_plan_make(turn->model, turn->plan);
+	if (clock_ms() - begun_ms < LEASE_RENEW_MS ||
+		lease_renew(autoscaler->lease, autoscaler->options.interrupted, err) == 0)
+		return 0;
+	return err_prefix(err, "nothing is done by a plan that took %" PRId64 " s",
+		(clock_ms() - begun_ms) / 1000);
+}
+
 int turn_buy(struct turn *turn, struct err *err)
 {
 	for (int round = 0; round < TURN_ROUNDS_MAX; round++) {
-		scale_plan_done(turn->plan);
-		scale_plan_make(turn->model, turn->plan);
+		ERR_TRY(buy_plan(turn, err));
 		turn->has_failed = false;
 		ERR_TRY(buy_uncordon(turn, err));
 		ERR_TRY(buy_grow(turn, err));

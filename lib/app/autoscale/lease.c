@@ -22,7 +22,8 @@ struct lease {
 	struct json *object; /* as it was seen last; NULL: there is none */
 	int64_t changed_ms;  /* clock_ms() when it was first seen like that */
 	int64_t changes;     /* that were seen */
-	int64_t sent_ms;     /* clock_ms() of the newest write */
+	int64_t term;
+	int64_t sent_ms; /* clock_ms() of the newest write */
 	int64_t held_until_ms;
 	struct err error; /* of the newest request */
 };
@@ -112,6 +113,7 @@ static void lease_write(struct lease *lease, const char *holder, kube_done_fn *d
 		.done = done,
 		.ctx = lease};
 	lease->sent_ms = clock_ms();
+	lease->term += is_new || is_taken;
 	if (done)
 		lease->call = kube_start(lease->client, &request);
 	else
@@ -188,6 +190,33 @@ void lease_free(struct lease *lease)
 bool lease_is_held(const struct lease *lease)
 {
 	return clock_ms() < lease->held_until_ms;
+}
+
+int64_t lease_term(const struct lease *lease)
+{
+	return lease->term;
+}
+
+int lease_renew(struct lease *lease, const volatile int *interrupted, struct err *err)
+{
+	int64_t begun_ms = clock_ms(), term = lease->term;
+
+	for (;;) {
+		bool is_other = lease->object && !lease_is_of(lease, lease->holder);
+		if (is_other || lease->term != term)
+			return err_set(err, E_SCALE_LEASE,
+				"another autoscaler had the Lease " LEASE_NAME " meanwhile");
+		if (lease->held_until_ms >= begun_ms + LEASE_HELD_MS)
+			return 0;
+		if (clock_ms() - begun_ms > LEASE_TRY_MS)
+			return err_set(err, E_SCALE_LEASE,
+				"the Lease " LEASE_NAME " could not be renewed: %s",
+				err_is_set(&lease->error) ? lease->error.message : "no response");
+		if (!lease->call && !err_is_set(&lease->error))
+			lease_again(lease, 0);
+		ERR_TRY(loop_pause(
+			kube_client_loop(lease->client), LEASE_LOOK_MS, interrupted, err));
+	}
 }
 
 /* Errors that do not pass soon, or at all. */

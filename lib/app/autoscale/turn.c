@@ -178,6 +178,7 @@ int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,
 	ERR_TRY(lease_wait(autoscaler->lease, options->patience_ms, options->interrupted,
 		options->note, options->ctx, err));
 	turn.begun_ms = clock_ms();
+	turn.term = lease_term(autoscaler->lease);
 	ERR_TRY(state_store_read(&autoscaler->store, err));
 	ERR_TRY(autoscaler_collect(options, model, err));
 	turn.looked_ms = clock_ms();

@@ -3,8 +3,9 @@
  * The autoscaler of a cluster, turn by turn: look, plan, act. Without `apply` it only looks and
  * plans.
  *
- * A turn acts while the Lease is held and what it saw is younger than TURN_FRESH_MS, and asks
- * before each act. Before a provider is asked to grow, the grow stands in the state (publish.h);
+ * A turn acts while the Lease is held, without a break since it began, and what it saw is younger
+ * than TURN_FRESH_MS, and asks before each act; after a plan that took long, the Lease is renewed
+ * first. Before a provider is asked to grow, the grow stands in the state (publish.h);
  * when it fails at once, the same pods are planned again without that group, in the same turn, and
  * machines that no gang is complete with any more are given back. Nothing is evicted: a node that
  * runs more than daemons stays. Work that a process left unfinished is found by the next one in the

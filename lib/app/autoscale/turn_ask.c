@@ -11,9 +11,16 @@ enum { ASK_AHEAD_MS = 2000 };
 /* So long what was seen of nodes that go is good enough: later a pod may run there. */
 enum { ASK_LOOKED_MS = 10 * 1000 };
 
+bool turn_holds_lease(const struct turn *turn)
+{
+	const struct lease *lease = turn->autoscaler->lease;
+
+	return lease_is_held(lease) && lease_term(lease) == turn->term;
+}
+
 int turn_may_act(const struct turn *turn, struct err *err)
 {
-	if (!lease_is_held(turn->autoscaler->lease))
+	if (!turn_holds_lease(turn))
 		return err_set(err, E_SCALE_LEASE, "the lease was lost in the middle of a turn");
 	if (clock_ms() - turn->begun_ms > TURN_FRESH_MS)
 		return err_set(err, E_SCALE_LEASE, "the turn took over %d s; starting over",

@@ -25,13 +25,16 @@ struct turn {
 	struct scale_model *model;
 	struct scale_plan *plan;
 	int64_t begun_ms, looked_ms; /* clock_ms() before it looked, and after that */
+	int64_t term;                /* of the Lease, when it began */
 	/* Of each group: whether a grow of this turn may have had an effect that is not known. */
 	bool *is_unknown;
 	bool has_failed; /* a purchase of this round */
 };
 
-/* Whether this turn still may act: it holds the Lease, and what it saw is fresh. E_SCALE_LEASE
- * otherwise. */
+/* Whether it holds the Lease, and nobody else has had it since the turn began. */
+bool turn_holds_lease(const struct turn *turn);
+/* Whether this turn still may act: it holds the Lease like that, and what it saw is fresh.
+ * E_SCALE_LEASE otherwise. */
 int turn_may_act(const struct turn *turn, struct err *err);
 void turn_tell(const struct turn *turn, const struct turn_event *event);
 /* Do to the nodes of the plan's actions of that kind. Errors of single ones are in acts, in the

@@ -77,8 +77,8 @@ static bool order_is_single(const struct scale_turns *turns, size_t i)
 void packing_turns(const struct scale_prepared *p, enum scale_order order, struct scale_turns *ret)
 {
 	vec_foreach (const struct scale_unit, unit, &p->units)
-		*vec_push(ret) = (struct scale_turn){unit,
-			packing_wants_gpu(p, &p->lots.v[unit->lot]), order_size(p, unit, order)};
+		*vec_push(ret) =
+			(struct scale_turn){unit, unit->wants_gpu, order_size(p, unit, order)};
 	vec_sort(ret, order_by_turn);
 }
 

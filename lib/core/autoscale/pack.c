@@ -25,7 +25,8 @@ static int32_t pack_add_pool(struct scale_packing *k, enum scale_supply supply, 
 		.group = group,
 		.machine_class = machine_class,
 		.zone = zone,
-		.n_resources = k->prepared->n_resources};
+		.n_resources = k->prepared->n_resources,
+		.scale = k->prepared->scale};
 	*vec_push(&k->groups[group + 1].pools) = number;
 	*vec_push(&k->zones[zone + 1].pools) = number;
 	return number;
@@ -177,20 +178,26 @@ void packing_take(struct scale_packing *k, size_t pool, size_t at, int32_t lot_i
 	k->helped += count;
 }
 
+static void pack_want(const struct scale_packing *k, int32_t lot, struct scale_want *ret)
+{
+	const struct scale_prepared *p = k->prepared;
+
+	pool_want(&p->model->shapes.v[p->lots.v[lot].shape].request, p->scale, p->n_resources, ret);
+}
+
 /* Place pods of a lot on machines of one pool, from a machine on. What is placed. */
-static int64_t pack_fill(
-	struct scale_packing *k, size_t pool_index, size_t from, int32_t lot, int64_t want)
+static int64_t pack_fill(struct scale_packing *k, size_t pool_index, size_t from, int32_t lot,
+	const struct scale_want *one, int64_t want)
 {
 	const struct scale_prepared *p = k->prepared;
 	int32_t shape = p->lots.v[lot].shape;
-	const struct scale_amounts *request = &p->model->shapes.v[shape].request;
 	const struct scale_marks *marks = &p->marks[shape], *apart = &p->apart[shape];
 	bool is_alone = p->has_marks && pack_meet(marks, apart);
 	int64_t placed = 0;
 
 	while (placed < want) {
 		struct scale_pool *pool = &k->pools.v[pool_index];
-		ptrdiff_t at = pool_find(pool, request, from);
+		ptrdiff_t at = pool_find(pool, one, from);
 		if (at < 0)
 			break;
 		const struct scale_bin *bin = &pool->bins.v[at];
@@ -198,7 +205,7 @@ static int64_t pack_fill(
 		if (p->has_marks &&
 			(pack_meet(&bin->marks, apart) || pack_meet(&bin->apart, marks)))
 			continue;
-		int64_t n = pool_count(pool, (size_t)at, request, want - placed);
+		int64_t n = pool_count(pool, (size_t)at, one->request, want - placed);
 		if (is_alone && n > 1)
 			n = 1;
 		packing_take(k, pool_index, (size_t)at, lot, n);
@@ -245,13 +252,15 @@ static int64_t pack_on_present(
 	const struct scale_place *place = pack_place(k, where);
 	int32_t shape = k->prepared->lots.v[lot].shape;
 	size_t n = place ? place->pools.n : k->pools.n;
+	struct scale_want one;
 	int64_t placed = 0;
 
+	pack_want(k, lot, &one);
 	for (size_t i = 0; i < n && placed < want; i++) {
 		size_t at = place ? (size_t)place->pools.v[i] : i;
 		const struct scale_pool *pool = &k->pools.v[at];
 		if (pool->bins.n && prepared_allows(k->prepared, shape, pool->machine_class))
-			placed += pack_fill(k, at, 0, lot, want - placed);
+			placed += pack_fill(k, at, 0, lot, &one, want - placed);
 	}
 	return placed;
 }
@@ -337,12 +346,6 @@ static bool pack_has_other(const struct scale_packing *k, int32_t shape)
 	return *known;
 }
 
-bool packing_wants_gpu(const struct scale_prepared *p, const struct scale_lot *lot)
-{
-	return lot->gang >= 0 ? p->gang_has_gpu[lot->gang]
-			      : scale_wants_gpu(p->model, &p->model->shapes.v[lot->shape].request);
-}
-
 /* Whether the machines of a group, bought or not, are for pods of a lot. */
 static enum scale_denial pack_judge_machines(
 	const struct scale_packing *k, const struct scale_lot *lot, size_t g)
@@ -350,14 +353,14 @@ static enum scale_denial pack_judge_machines(
 	const struct scale_prepared *p = k->prepared;
 	const struct scale_group *group = &p->model->groups.v[g];
 	const struct scale_shape *shape = &p->model->shapes.v[lot->shape];
-	bool wants_gpu = packing_wants_gpu(p, lot);
 
 	if (!group->has_template)
 		return SCALE_DENIED_TEMPLATE;
 	if (!prepared_allows(k->prepared, lot->shape, p->groups[g].machine_class) ||
 		!scale_holds(p->model, shape, &group->room, NULL))
 		return SCALE_DENIED_FIT;
-	if (p->groups[g].has_gpu && !wants_gpu && pack_has_other(k, lot->shape))
+	if (p->groups[g].has_gpu && !p->units.v[lot->unit].wants_gpu &&
+		pack_has_other(k, lot->shape))
 		return SCALE_DENIED_GPU;
 	return SCALE_GRANTED;
 }
@@ -375,7 +378,7 @@ enum scale_denial packing_fits(const struct scale_packing *k, const struct scale
 
 	if (!p->fits)
 		return pack_judge(k, lot, g);
-	size_t row = 2 * (size_t)lot->shape + packing_wants_gpu(p, lot);
+	size_t row = 2 * (size_t)lot->shape + p->units.v[lot->unit].wants_gpu;
 	unsigned char *known = &p->fits[row * p->model->groups.n + g];
 	if (!*known)
 		*known = (unsigned char)(pack_judge(k, lot, g) + 1);
@@ -467,7 +470,7 @@ static struct pack_offer pack_choose(
 				groups.v[i]->weight > p->model->groups.v[best.group].weight;
 		if (is_heavy && (best.is_coming || !k->n_coming))
 			break;
-		if (!pack_gives(k, &p->lots.v[lot], g))
+		if (!packing_allowance(k, g, 1, &denial) || !pack_gives(k, &p->lots.v[lot], g))
 			continue;
 		pack_offer(k, lot, want, g, &offer);
 		offer.is_coming = k->coming[g] > 0;
@@ -514,6 +517,7 @@ size_t packing_buy(struct scale_packing *k, size_t g, int64_t *n, size_t *ret_bi
 			like->machine_class, like->zone);
 	*ret_bin = k->pools.v[*pool].bins.n;
 	*vec_push(&k->purchases) = (struct scale_purchase){(int32_t)g, *n, is_coming};
+	k->n_purchased++;
 	pack_count_bought(k, g, *n, is_coming);
 	for (int64_t i = 0; i < *n; i++)
 		pack_add_bin(k, *pool, &k->prepared->model->groups.v[g].room);
@@ -530,7 +534,9 @@ static int64_t pack_on_new(
 		if (!offer.machines)
 			break;
 		size_t from, pool = packing_buy(k, offer.group, &offer.machines, &from);
-		placed += pack_fill(k, pool, from, lot, want - placed);
+		struct scale_want one;
+		pack_want(k, lot, &one);
+		placed += pack_fill(k, pool, from, lot, &one, want - placed);
 	}
 	return placed;
 }
@@ -765,12 +771,9 @@ bool packing_is_open(const struct scale_packing *k, const struct scale_unit *uni
 {
 	int64_t left = 0;
 
-	for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++) {
+	for (size_t i = unit->lot; i < unit->lot + unit->n_lots; i++)
 		left += k->left[i];
-		if (k->prepared->model->shapes.v[k->prepared->lots.v[i].shape].unsupported.n)
-			return false;
-	}
-	return left > 0;
+	return left > 0 && !unit->is_unsupported;
 }
 
 /* The place of so many of a gang as are of use at once; of those that run already, it is known. */
@@ -791,11 +794,18 @@ static bool pack_gang(
 	return p->gang_running[unit->gang] > 0;
 }
 
+/* Equal numbers: nothing has happened that may help a unit. Pods of one shape find room only on
+ * machines that were bought since; a gang that is packed in another way may need less. */
+static size_t pack_moment(const struct scale_packing *k, const struct scale_unit *unit)
+{
+	return 1 + (unit->gang < 0 ? k->n_purchased : k->entries.n);
+}
+
 void packing_unit(struct scale_packing *k, const struct scale_unit *unit)
 {
 	struct scale_progress *progress = &k->progress[unit - k->prepared->units.v];
 
-	if (!packing_is_open(k, unit) || progress->failed_at == k->entries.n + 1)
+	if (progress->failed_at == pack_moment(k, unit) || !packing_is_open(k, unit))
 		return;
 	if (unit->gang < 0) {
 		progress->is_there = true;
@@ -807,7 +817,7 @@ void packing_unit(struct scale_packing *k, const struct scale_unit *unit)
 	for (size_t i = unit->lot; progress->is_there && i < unit->lot + unit->n_lots; i++)
 		pack_lot(k, i, k->left[i], &progress->where);
 	if (packing_is_open(k, unit))
-		progress->failed_at = k->entries.n + 1;
+		progress->failed_at = pack_moment(k, unit);
 }
 
 void packing_start(struct scale_prepared *p, enum scale_buying buying, struct scale_packing *ret)

@@ -118,26 +118,27 @@ static char *plan_why_too_few(const struct scale_packing *k, const struct plan_l
 		why, have, need);
 }
 
-static void plan_reasons_of(const struct scale_packing *k, const struct plan_left *left,
-	bool gang_is_unsupported, struct scale_plan *plan)
+static void plan_reasons_of(
+	const struct scale_packing *k, const struct plan_left *left, struct scale_plan *plan)
 {
 	const struct scale_model *model = k->prepared->model;
 	const struct scale_lot *lot = left->lot;
 	const struct scale_shape *shape = &model->shapes.v[lot->shape];
+	bool is_other_unsupported = k->prepared->units.v[lot->unit].is_unsupported;
 
 	for (size_t i = 0; i < shape->unsupported.n; i++)
 		plan_give_reason(
 			plan, left, -1, mem_printf("not supported: %s", shape->unsupported.v[i]));
 	if (shape->unsupported.n)
 		return;
-	if (gang_is_unsupported)
+	if (is_other_unsupported)
 		plan_give_reason(plan, left, -1,
 			mem_strdup("another pod of the gang has a constraint that is not "
 				   "supported"));
 	else if (!model->groups.n)
 		plan_give_reason(plan, left, -1,
 			mem_strdup("no node has room, and there are no groups to buy from"));
-	for (size_t i = 0; !gang_is_unsupported && i < model->groups.n; i++) {
+	for (size_t i = 0; !is_other_unsupported && i < model->groups.n; i++) {
 		size_t g = (size_t)(k->prepared->ranked[i] - model->groups.v);
 		enum scale_denial denial = packing_fits(k, lot, g);
 		plan_give_reason(plan, left, (int32_t)g,
@@ -174,18 +175,12 @@ static void plan_find_left(const struct scale_packing *k, struct plan_lefts *ret
 
 void plan_reasons(const struct scale_packing *k, struct scale_plan *plan)
 {
-	const struct scale_prepared *p = k->prepared;
-	AUTO_FREE bool *is_unsupported = mem_alloc(p->model->gangs.n + 1, sizeof(bool));
 	struct plan_lefts lefts = {0};
 
-	vec_foreach (const struct scale_lot, lot, &p->lots)
-		if (lot->gang >= 0 && p->model->shapes.v[lot->shape].unsupported.n)
-			is_unsupported[lot->gang] = true;
 	plan_find_left(k, &lefts);
 	vec_foreach (const struct plan_left, left, &lefts) {
-		bool gang = left->lot->gang >= 0 && is_unsupported[left->lot->gang];
 		if (plan->reasons.n < PLAN_REASONS_MAX)
-			plan_reasons_of(k, left, gang, plan);
+			plan_reasons_of(k, left, plan);
 		else
 			plan_give_reason(plan, left, -1, mem_strdup("there are too many reasons"));
 	}

@@ -19,7 +19,7 @@ enum { PLAN_MACHINES_MAX = 100 * 1000, PLAN_REASONS_MAX = 1000 * 1000, PLAN_FITS
 
 /* Pods of one shape and gang that wait: entries [at, at + n) of waiting. */
 struct scale_lot {
-	int32_t shape, gang;
+	int32_t shape, gang, unit;
 	int64_t count;
 	size_t at, n;
 };
@@ -37,7 +37,8 @@ struct scale_unit {
 	int32_t priority, gang;
 	size_t lot, n_lots;
 	int64_t count;
-	int64_t at_once; /* so many are placed or none; 0: each is of use alone */
+	int64_t at_once;                /* so many are placed or none; 0: each is of use alone */
+	bool wants_gpu, is_unsupported; /* some of its pods */
 };
 struct scale_units VEC_OF(struct scale_unit);
 
@@ -63,11 +64,12 @@ struct scale_group_list VEC_OF(const struct scale_group *);
 struct scale_prepared {
 	const struct scale_model *model;
 	int n_resources;
-	struct scale_amounts largest; /* of all machines, at least 1 */
-	struct scale_amounts *free;   /* of each node */
-	bool *is_leaving;             /* the node's machine stops */
-	bool *is_booting;             /* it lacks resources that its group's machines have */
-	bool *is_busy;                /* more than daemons run on the node */
+	struct scale_amounts largest;      /* of all machines, at least 1 */
+	double scale[SCALE_RESOURCES_MAX]; /* as in scale_pool */
+	struct scale_amounts *free;        /* of each node */
+	bool *is_leaving;                  /* the node's machine stops */
+	bool *is_booting;                  /* it lacks resources that its group's machines have */
+	bool *is_busy;                     /* more than daemons run on the node */
 	int32_t *node_class, *node_zone;
 	int32_t *shape_signature; /* shapes alike but for their requests have the same */
 	struct scale_supply_of_group *groups;
@@ -77,8 +79,7 @@ struct scale_prepared {
 	struct scale_group_list *in_zone;  /* of no zone, then of each, in the same order */
 	bool has_singles;                  /* pods that wait without a gang */
 	struct scale_machines VEC_OF(struct scale_machine) classes;
-	size_t n_signatures;
-	signed char *allows; /* [signature][class]; -1: not known yet */
+	signed char *allows; /* [signature][class]; -1: not known yet; NULL: too many */
 	unsigned char *fits; /* [shape and whether its gang has GPUs][group]: a denial and 1; 0: not
 			      * known yet; NULL: too many */
 	signed char *has_other; /* of each shape: groups without GPUs that hold it; -1: not known */
@@ -91,9 +92,8 @@ struct scale_prepared {
 	struct map instances;            /* ids of machines that are nodes */
 	int32_t *gang_zone, *gang_group; /* where members run; -1: none do */
 	int64_t *gang_running;
-	bool *gang_has_gpu; /* one of its pods that wait asks for one */
-	int64_t total;      /* machines of all groups */
-	double price;       /* of them */
+	int64_t total; /* machines of all groups */
+	double price;  /* of them */
 };
 void prepared_make(const struct scale_model *model, struct scale_prepared *ret);
 void prepared_done(struct scale_prepared *prepared);
@@ -133,7 +133,7 @@ struct scale_where {
 struct scale_progress {
 	bool is_there; /* so many as are of use at once have their place */
 	struct scale_where where;
-	size_t failed_at; /* entries and 1 when it was last tried without success; 0: it was not */
+	size_t failed_at; /* when it was last tried without success; 0: it was not */
 };
 
 enum scale_order {
@@ -177,6 +177,7 @@ struct scale_packing {
 	struct scale_progress *progress; /* of each unit */
 	struct scale_entries entries;
 	struct scale_purchases VEC_OF(struct scale_purchase) purchases;
+	size_t n_purchased;                 /* with those that were undone */
 	struct scale_place *zones, *groups; /* of none, then of each */
 	int64_t helped, n_bought;
 	int64_t pattern_steps; /* of the search for patterns */
@@ -190,8 +191,6 @@ void packing_done(struct scale_packing *packing);
 /* Of a packing: the nodes that exist, without pods that wait. */
 void packing_start(
 	struct scale_prepared *prepared, enum scale_buying buying, struct scale_packing *ret);
-/* Whether the pods of a lot, or others of their gang, ask for GPUs. */
-bool packing_wants_gpu(const struct scale_prepared *prepared, const struct scale_lot *lot);
 /* Whether pods of a unit are left that may be placed. */
 bool packing_is_open(const struct scale_packing *packing, const struct scale_unit *unit);
 /* Place as much of a unit as is of use; and pods of a lot on what exists, or was bought. */

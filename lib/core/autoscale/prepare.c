@@ -93,7 +93,6 @@ static void prepared_classes(struct scale_prepared *p)
 		scale_constraints_text(&model->shapes.v[i], &text);
 		p->shape_signature[i] = prepared_number(&signatures, text.data);
 	}
-	p->n_signatures = signatures.n;
 	for (size_t i = 0; i < model->nodes.n; i++) {
 		const struct scale_node *node = &model->nodes.v[i];
 		p->node_class[i] = prepared_class(p, &keys, &classes,
@@ -112,9 +111,11 @@ static void prepared_classes(struct scale_prepared *p)
 		p->groups[i].zone = zone ? prepared_number(&p->zones, zone) : -1;
 		p->groups[i].has_gpu = scale_wants_gpu(model, &group->room);
 	}
-	size_t n = p->n_signatures * p->classes.n;
-	p->allows = mem_alloc(n + 1, 1);
-	memset(p->allows, -1, n + 1);
+	size_t n = signatures.n * p->classes.n + 1;
+	if (n <= PLAN_FITS_MAX) {
+		p->allows = mem_alloc(n, 1);
+		memset(p->allows, -1, n);
+	}
 	map_done(&keys);
 	map_done(&signatures);
 	map_done(&classes);
@@ -123,11 +124,12 @@ static void prepared_classes(struct scale_prepared *p)
 bool prepared_allows(struct scale_prepared *p, int32_t shape, int32_t machine_class)
 {
 	size_t at = (size_t)p->shape_signature[shape] * p->classes.n + (size_t)machine_class;
+	signed char unknown = -1, *known = p->allows ? &p->allows[at] : &unknown;
 
-	if (p->allows[at] < 0)
-		p->allows[at] = scale_allows(
+	if (*known < 0)
+		*known = scale_allows(
 			&p->model->shapes.v[shape], &p->classes.v[machine_class], NULL);
-	return p->allows[at];
+	return *known;
 }
 
 static void prepared_marks(struct scale_prepared *p)
@@ -325,14 +327,19 @@ static void prepared_lots(struct scale_prepared *p)
 			*vec_push(&p->lots) =
 				(struct scale_lot){.shape = pod->shape, .gang = pod->gang, .at = i};
 			prepared_add_unit(p, waiting, p->lots.n - 1);
+			p->lots.v[p->lots.n - 1].unit = (int32_t)p->units.n - 1;
 		}
-		if (pod->gang >= 0 && scale_wants_gpu(model, &model->shapes.v[pod->shape].request))
-			p->gang_has_gpu[pod->gang] = true;
 		before = waiting;
 		struct scale_lot *lot = &p->lots.v[p->lots.n - 1];
 		lot->count += pod->count;
 		lot->n++;
 		p->units.v[p->units.n - 1].count += pod->count;
+	}
+	vec_foreach (const struct scale_lot, lot, &p->lots) {
+		struct scale_unit *unit = &p->units.v[lot->unit];
+		const struct scale_shape *shape = &model->shapes.v[lot->shape];
+		unit->wants_gpu = unit->wants_gpu || scale_wants_gpu(model, &shape->request);
+		unit->is_unsupported = unit->is_unsupported || shape->unsupported.n;
 	}
 }
 
@@ -378,7 +385,6 @@ void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
 	p->apart = mem_alloc(n_shapes, sizeof(*p->apart));
 	p->gang_zone = mem_alloc(n_gangs, sizeof(*p->gang_zone));
 	p->gang_group = mem_alloc(n_gangs, sizeof(*p->gang_group));
-	p->gang_has_gpu = mem_alloc(n_gangs, sizeof(*p->gang_has_gpu));
 	p->gang_running = mem_alloc(n_gangs, sizeof(*p->gang_running));
 	for (size_t i = 0; i < model->gangs.n; i++)
 		p->gang_zone[i] = p->gang_group[i] = -1;
@@ -399,6 +405,8 @@ void prepared_make(const struct scale_model *model, struct scale_prepared *ret)
 			if (model->groups.v[i].room.of[r] > p->largest.of[r])
 				p->largest.of[r] = model->groups.v[i].room.of[r];
 	}
+	for (int r = 0; r < p->n_resources; r++)
+		p->scale[r] = POOL_WHOLE / (double)p->largest.of[r];
 	qsort(p->ranked, model->groups.n, sizeof(*p->ranked), prepared_rank);
 	vec_foreach (const struct scale_pod, pod, &model->pods)
 		if (pod->node >= 0)
@@ -441,7 +449,6 @@ void prepared_done(struct scale_prepared *p)
 	free(p->gang_zone);
 	free(p->gang_group);
 	free(p->gang_running);
-	free(p->gang_has_gpu);
 	vec_done(&p->classes);
 	vec_done(&p->waiting);
 	vec_done(&p->lots);

@@ -46,7 +46,7 @@ enum {
 	SCALE_PODS_LIMIT = 200 * 1000, /* entries; with counts 10^7 pods */
 	SCALE_NODES_LIMIT = 20 * 1000,
 	SCALE_GROUPS_LIMIT = 2000,
-	SCALE_SHAPES_LIMIT = 20 * 1000,
+	SCALE_SHAPES_LIMIT = SCALE_PODS_LIMIT,
 	/* Of values: limits (times in seconds), prices of an hour, machines of a group, weights. */
 	SCALE_LIMIT_MAX = INT32_MAX,
 	SCALE_PRICE_MAX = 1000 * 1000 * 1000,

@@ -180,7 +180,7 @@ COUNTS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 MESON = {"passed": r"^Ok:\s+(\d+)", "failed": r"^(?:Fail|Timeout|Unexpected Pass):\s+(\d+)", "skipped": r"^Skipped:\s+(\d+)"}
 SKIPPED = re.compile(r"^(?:skipped:? .*| *\d+/\d+ .* SKIP .*)$")
 NOT_RUN = re.compile(r"^(?:skipped:? .*|left to --all: .*| *\d+/\d+ .* SKIP .*)$", re.M)
-TOOK = re.compile(r"^took: (\S+) ([\d.]+) s$", re.M)
+TOOK = re.compile(r"^took: (\S+) ([\d.]+) s, ([\d.]+) s of CPU$", re.M)
 
 
 def verdict(status, text):
@@ -201,7 +201,7 @@ class Outcome:
     counts: tuple
     seconds: float
     cpu_s: float
-    tests: list  # (seconds, name)
+    tests: list  # (seconds, of CPU or None where that is not told, name)
     told: list = field(default_factory=list)  # Lines of what failed or was skipped.
 
 
@@ -295,8 +295,8 @@ def times_of_tests(step, text):
         base = "again" if "again" in step.argv else "testlog"
         log = Path(step.argv[3]) / f"meson-logs/{base}.json"
         rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-        return [(row["duration"], f"{row['name'].split(' / ')[-1]} ({step.name})") for row in rows]
-    return [(float(seconds), f"{name} ({step.name})") for name, seconds in TOOK.findall(text)]
+        return [(row["duration"], None, f"{row['name'].split(' / ')[-1]} ({step.name})") for row in rows]
+    return [(float(seconds), float(cpu_s), f"{name} ({step.name})") for name, seconds, cpu_s in TOOK.findall(text)]
 
 
 def failed_alone(step, number):
@@ -469,15 +469,30 @@ def get_tools(chosen):
             os.environ["CRANE"] = done.stdout.strip()
 
 
-def close(outcomes, once, passed_alone):
+def machine_cpu_s():
+    """Seconds of CPU that the machine has computed since its start; 0 where the kernel does not tell."""
+    try:
+        user, nice, system, _, _, *interrupts = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:8])
+    except OSError:
+        return 0
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+
+
+def show_times(outcomes, machine_s):
+    """Of a step: what it and its descendants have computed, without those that outlived their parents."""
     print("\nseconds  of CPU  step")
     for outcome in sorted(outcomes, key=lambda o: -o.seconds):
         print(f"{outcome.seconds:7.0f} {outcome.cpu_s:7.0f}  {outcome.step.name}")
-    slowest = sorted((test for o in outcomes for test in o.tests), reverse=True)[:SLOWEST]
-    if slowest:
-        print("\nthe slowest tests")
-    for seconds, name in slowest:
-        print(f"{seconds:7.1f}  {name}")
+    of_steps = sum(outcome.cpu_s for outcome in outcomes)
+    print(f"        {of_steps:7.0f}  of all steps" + f"; of the machine meanwhile {machine_s:.0f}" * bool(machine_s))
+    tests = [test for o in outcomes for test in o.tests]
+    for at, title in ((0, "the slowest tests"), (1, "the tests with the most CPU")):
+        print(f"\n{title}")
+        for seconds, cpu_s, name in sorted((t for t in tests if t[at] is not None), key=lambda t: -t[at])[:SLOWEST]:
+            print(f"{seconds:7.1f} {'' if cpu_s is None else f'{cpu_s:.1f}':>7}  {name}")
+
+
+def close(outcomes, once, passed_alone):
     passed, failed, skipped = (sum(column) for column in zip(*(o.counts for o in outcomes)))
     for outcome in outcomes:
         if outcome.told:
@@ -525,13 +540,14 @@ def main():
         print(f"left to --all: {', '.join(left)}" if left else "", flush=True)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: children.end_all())
-    begin = time.monotonic()
+    begin, began_machine = time.monotonic(), machine_cpu_s()
     get_tools(chosen)
     outcomes = Schedule(needed(chosen), chosen, expected).run()
     passed_alone = []
     once = 0 if children.is_over else run_again([(o.step, o.counts[1]) for o in outcomes if o.counts[1]], passed_alone)
     keep_times(outcomes)
     print(f"\n{time.monotonic() - begin:.0f} s in all")
+    show_times(outcomes, machine_cpu_s() - began_machine)
     return close(outcomes, once, passed_alone)
 
 

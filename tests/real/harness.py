@@ -73,6 +73,28 @@ def needs(program):
     return found
 
 
+class _Counted(subprocess.Popen):
+    """Adds what a child has computed, with those that it waited for, to the thread that waits for it."""
+    waited = threading.local()
+
+    def _try_wait(self, flags):
+        try:
+            pid, status, use = os.wait4(self.pid, flags)
+        except ChildProcessError:
+            return self.pid, 0
+        if pid:
+            self.waited.cpu_s = getattr(self.waited, "cpu_s", 0.0) + use.ru_utime + use.ru_stime
+        return pid, status
+
+
+subprocess.Popen = _Counted
+
+
+def cpu_s():
+    """Seconds of CPU of this thread and of the children that it has waited for; what outlives its parent is not among them."""
+    return time.thread_time() + getattr(_Counted.waited, "cpu_s", 0.0)
+
+
 class Result:
     def __init__(self, rc, out, err):
         self.rc, self.out_bytes, self.err_bytes = rc, out, err
@@ -476,15 +498,17 @@ class Running:
     def __init__(self, name, function):
         self.name, self.function = name, function
         self.world = self.thread = self.began = self.told = None
-        self.stood = ""
+        self.stood, self.cpu_s = "", 0.0
 
     def run(self, dlrun):
         """(verdict, text)"""
-        self.thread, self.began = threading.get_ident(), running_time()
+        self.thread, self.began, before = threading.get_ident(), running_time(), cpu_s()
         try:
             return self._judge(dlrun)
         except TimeUp:  # It may come a moment after the test's own end.
             return "failed", self.stood
+        finally:
+            self.cpu_s = cpu_s() - before
 
     def _judge(self, dlrun):
         try:
@@ -605,7 +629,7 @@ def run_tests(dlrun, tests):
         if verdict != "passed":
             print(f"{verdict}: {test.name}: {text}", flush=True)
         if test.began is not None:
-            print(f"took: {test.name} {running_time() - test.began:.2f} s", flush=True)
+            print(f"took: {test.name} {running_time() - test.began:.2f} s, {test.cpu_s:.2f} s of CPU", flush=True)
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=(os.cpu_count() or 2) + 1)
     pending = {pool.submit(test.run, dlrun): test for test in tests}
     ended = threading.Event()

@@ -105,7 +105,7 @@ def test_the_cluster_starts_all_roles_anew(w):
     with site(w, **roles(wait_for=3)) as s:
         run = s.submit("--retries", "1")
         wait_for(lambda: states(w.show(run)) == ["running"] * 3, "all ranks", 90)
-        w.ok("exec", run, "--rank", "2", "--", "sh", "-c", "kill -9 -- -1 2>/dev/null; pkill -9 -f act.py; true")
+        w.run("exec", run, "--rank", "2", "--", "sh", "-c", "kill -9 -- -1 2>/dev/null; pkill -9 -f act.py; true")
         s.cluster.wait(lambda: jobsets(s)[0]["status"].get("restarts") == 1, "a restart", 90)
         wait_for(lambda: states(w.show(run)) == ["running"] * 3, "all ranks again", 90)
         assert [r["attempt"] for r in w.show(run)["ranks"]] == [2, 2, 2]

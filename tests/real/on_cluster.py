@@ -52,12 +52,10 @@ class Turns:
 
     def work(self, _):
         try:
-            begin, of_files = cpu_s(), 0.0
             with Cluster(nodes=2) as cluster:
                 while file := self.next():
-                    of_files += self.run(file, cluster)
-                print(f"{cluster.memory() >> 20} MiB of memory at the end", flush=True)
-            print(f"{cpu_s() - begin - of_files:.0f} s of CPU of the cluster and its pods", flush=True)
+                    self.run(file, cluster)
+                print(f"a cluster: {cluster.cpu_s():.0f} s of CPU, its pods included; {cluster.memory() >> 20} MiB of memory at the end", flush=True)
         except Missing as reason:
             self.missing.add(str(reason))
         except Exception:  # The other one goes on with what is left.
@@ -67,7 +65,6 @@ class Turns:
                 self.failures.append("failed: a cluster")
 
     def run(self, file, cluster):
-        """Seconds of CPU of the file's tests."""
         begin, began_cpu, name = time.monotonic(), cpu_s(), os.path.basename(file)
         child = subprocess.Popen([sys.executable, file, self.dlrun, *self.names], env={**os.environ, STATE: f"{cluster.dir}/state.json"},
                                  text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -96,7 +93,6 @@ class Turns:
                 self.seconds[name] = round(seconds)
             self.counts.append(counts)
             self.failures += failures
-        return computed
 
 
 def read_times():

@@ -12,11 +12,11 @@ import os
 import re
 import threading
 
-from harness import in_time, main, wait_for
+from harness import ALL, in_time, main, wait_for
 from pushsite import FaultProxy, Site, ended, outcome
 
 FIRST_BYTES = 4096
-STRIDE = 1 if os.environ.get("DLRUN_CUTS") == "all" else 29
+STRIDE = 1 if os.environ.get("DLRUN_CUTS") == "all" else 29 if ALL else 61
 LANES = 6
 GIVEN_S = 10
 

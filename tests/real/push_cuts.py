@@ -222,7 +222,7 @@ def test_upload_in_pieces_is_lost_again_and_again(w):
         last = site.registry.rule(lambda request: request.line.startswith("PUT ") and not request.length, 503, nth=1)
         pieces = site.registry.rule(r"^PATCH ", lambda request: 503 if last.fired else None)
         site.registry.rule(r"^GET \S+/blobs/uploads/", lambda request: 404 if last.fired else None)
-        done = site.push("--image", "scratch", timeout_s=30)
+        done = site.push("--image", "scratch", timeout_s=120)
         assert outcome(done) == "registry.answer" and pieces.fired, (done, site.seen())
 
 

@@ -6,9 +6,10 @@ differ in how much of their time they wait. The clusters' step has a track of it
     tests/run [--no-install] [--all] [NAME…]     NAME: only the steps whose names contain it, and only what they need is built
     tests/run --list                             the steps, what each needs, and how many seconds it is expected to take
 
-Without --all the analyzers look at the rooms that changed (tests/rooms.py says against what; at all rooms in CI), the build for
-other systems is one by clang, whose unit tests are those of what asks the system, and some tests of a matrix are left out; the
-log says which. --all runs everything everywhere. tests/quick is for the time between two edits.
+Without --all the analyzers look at the rooms that changed (tests/rooms.py says against what; in CI since ten commits before, and at a
+seventh of the others), the build for other systems is one by clang, whose unit tests are those of what asks the system, and what
+others show as well is left out: shells, parts of a matrix, tests whose faults a test that is named beside them shows (left_to_all in
+tests/real/harness.py); the log says which. --all runs everything everywhere: once a week. tests/quick is for the time between two edits.
 
 A step's verdicts are its closing line "N passed, N failed, N skipped" or meson's summary; a step
 without one counts as a single test by its exit status (77: skipped). The last line is the sum in that form, after a table of the
@@ -62,9 +63,10 @@ class Build:
 
 BUILDS = {
     "release": Build("build release"),
-    "dev": Build("build dev (gcc, ASan, UBSan, werror)", ("--native-file", "build-dev.ini")),
-    # Between two runs of --all it stands for both below.
-    "other": Build("build portable (clang, werror)", ("-Dos=portable", "-Dwerror=true", "-Dwarning_level=2"), "clang"),
+    # Of what debuggers want, the lines of a report are enough.
+    "dev": Build("build dev (gcc, ASan, UBSan, werror)", ("--native-file", "build-dev.ini", "-Dc_args=-g1")),
+    # Between two runs of --all it stands for both below; clang warns without optimizing.
+    "other": Build("build portable (clang, werror)", ("-Dos=portable", "-Dwerror=true", "-Dwarning_level=2", "-Doptimization=0"), "clang"),
     "portable": Build("build portable", ("-Dos=portable",)),
     "clang": Build("build clang (werror)", ("-Dwerror=true", "-Dwarning_level=2"), "clang"),
 }
@@ -133,7 +135,7 @@ def units(build, names=()):
 
 def checks(whole):
     # A clone in CI does not know where its branch began: its last commit may be one of many.
-    some = [] if whole or os.environ.get("CI") else ["--changed"]
+    some = [] if whole else ["--recent" if os.environ.get("CI") else "--changed"]
     yield Step("check structure", python("tests/check/structure.py"))
     yield Step("check symbols", python("tests/check/symbols.py", OUT / "release"), {"release": ("dlrun",)})
     yield Step("check notes", python("tests/check/notes.py", OUT / "release/dlrun"), {"release": ("dlrun",)})

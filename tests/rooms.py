@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 UNIT = "tests/unit/"
+RECENT, TURNS = 10, 7  # Of recent_rooms().
 
 
 def git(root, *argv):
@@ -60,17 +61,17 @@ def base_commit(root=ROOT):
     return found[0] if found else None
 
 
-def changed_files(root=ROOT):
-    """Paths that differ from base_commit() in the working tree, new ones too; None where all may have changed."""
-    base = base_commit(root)
+def changed_files(root=ROOT, base=None):
+    """Paths that differ from the base, else from base_commit(), in the working tree, new ones too; None where all may have changed."""
+    base = base or base_commit(root)
     listed = git(root, "diff", "--name-only", "--no-renames", base, "--") if base else None
     new = git(root, "ls-files", "-o", "--exclude-standard")
     return None if listed is None or new is None else sorted(set(listed + new))
 
 
-def changed_rooms(root=ROOT):
+def changed_rooms(root=ROOT, base=None):
     """The rooms with a changed file, and those that include a header of one which changed; all where that is not known."""
-    changed, known = changed_files(root), folders(sources(root))
+    changed, known = changed_files(root, base), folders(sources(root))
     if changed is None:
         return sorted(known)
     found = {room_of(f, known) for f in changed} - {None}
@@ -79,6 +80,21 @@ def changed_rooms(root=ROOT):
         found |= {room for room, files in rooms(root).items()
                   if any(headers & set(includes(Path(root) / f)) for f in files)}
     return sorted(found)
+
+
+def recent_rooms(root=ROOT):
+    """For a clone that does not know where its branch began: changed_rooms() since the tenth commit before, and of the others a seventh,
+    which is another one on each day, by the date of the commit. All where the clone has no such history."""
+    base, date = git(root, "rev-parse", "-q", "--verify", f"HEAD~{RECENT}"), git(root, "log", "-1", "--format=%ct")
+    if not base:
+        return sorted(folders(sources(root)))
+    turn = int(date[0]) // 86400 % TURNS
+    return sorted({*changed_rooms(root, base[0]), *list(rooms(root))[turn::TURNS]})
+
+
+def wanted_rooms(words):
+    """What a check that is called with these words is to look at."""
+    return recent_rooms() if "--recent" in words else changed_rooms() if "--changed" in words else list(rooms())
 
 
 def includes(path):

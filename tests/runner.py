@@ -6,9 +6,10 @@ differ in how much of their time they wait. The clusters' step has a track of it
     tests/run [--no-install] [--all] [NAME…]     NAME: only the steps whose names contain it, and only what they need is built
     tests/run --list                             the steps, what each needs, and how many seconds it is expected to take
 
-Without --all the analyzers look at the rooms that changed (tests/rooms.py says against what; at all rooms in CI), the build for
-other systems is one by clang, whose unit tests are those of what asks the system, and some tests of a matrix are left out; the
-log says which. --all runs everything everywhere. tests/quick is for the time between two edits.
+Without --all the analyzers look at the rooms that changed (tests/rooms.py says against what; in CI since ten commits before, and at a
+seventh of the others), the build for other systems is one by clang, whose unit tests are those of what asks the system, and what
+others show as well is left out: shells, parts of a matrix, tests whose faults a test that is named beside them shows (left_to_all in
+tests/real/harness.py); the log says which. --all runs everything everywhere: once a week. tests/quick is for the time between two edits.
 
 A step's verdicts are its closing line "N passed, N failed, N skipped" or meson's summary; a step
 without one counts as a single test by its exit status (77: skipped). The last line is the sum in that form, after a table of the
@@ -62,9 +63,10 @@ class Build:
 
 BUILDS = {
     "release": Build("build release"),
-    "dev": Build("build dev (gcc, ASan, UBSan, werror)", ("--native-file", "build-dev.ini")),
-    # Between two runs of --all it stands for both below.
-    "other": Build("build portable (clang, werror)", ("-Dos=portable", "-Dwerror=true", "-Dwarning_level=2"), "clang"),
+    # Of what debuggers want, the lines of a report are enough.
+    "dev": Build("build dev (gcc, ASan, UBSan, werror)", ("--native-file", "build-dev.ini", "-Dc_args=-g1")),
+    # Between two runs of --all it stands for both below; clang warns without optimizing.
+    "other": Build("build portable (clang, werror)", ("-Dos=portable", "-Dwerror=true", "-Dwarning_level=2", "-Doptimization=0"), "clang"),
     "portable": Build("build portable", ("-Dos=portable",)),
     "clang": Build("build clang (werror)", ("-Dwerror=true", "-Dwarning_level=2"), "clang"),
 }
@@ -133,7 +135,7 @@ def units(build, names=()):
 
 def checks(whole):
     # A clone in CI does not know where its branch began: its last commit may be one of many.
-    some = [] if whole or os.environ.get("CI") else ["--changed"]
+    some = [] if whole else ["--recent" if os.environ.get("CI") else "--changed"]
     yield Step("check structure", python("tests/check/structure.py"))
     yield Step("check symbols", python("tests/check/symbols.py", OUT / "release"), {"release": ("dlrun",)})
     yield Step("check notes", python("tests/check/notes.py", OUT / "release/dlrun"), {"release": ("dlrun",)})
@@ -180,7 +182,7 @@ COUNTS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 MESON = {"passed": r"^Ok:\s+(\d+)", "failed": r"^(?:Fail|Timeout|Unexpected Pass):\s+(\d+)", "skipped": r"^Skipped:\s+(\d+)"}
 SKIPPED = re.compile(r"^(?:skipped:? .*| *\d+/\d+ .* SKIP .*)$")
 NOT_RUN = re.compile(r"^(?:skipped:? .*|left to --all: .*| *\d+/\d+ .* SKIP .*)$", re.M)
-TOOK = re.compile(r"^took: (\S+) ([\d.]+) s$", re.M)
+TOOK = re.compile(r"^took: (\S+) ([\d.]+) s, ([\d.]+) s of CPU$", re.M)
 
 
 def verdict(status, text):
@@ -201,7 +203,7 @@ class Outcome:
     counts: tuple
     seconds: float
     cpu_s: float
-    tests: list  # (seconds, name)
+    tests: list  # (seconds, of CPU or None where that is not told, name)
     told: list = field(default_factory=list)  # Lines of what failed or was skipped.
 
 
@@ -295,8 +297,8 @@ def times_of_tests(step, text):
         base = "again" if "again" in step.argv else "testlog"
         log = Path(step.argv[3]) / f"meson-logs/{base}.json"
         rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-        return [(row["duration"], f"{row['name'].split(' / ')[-1]} ({step.name})") for row in rows]
-    return [(float(seconds), f"{name} ({step.name})") for name, seconds in TOOK.findall(text)]
+        return [(row["duration"], None, f"{row['name'].split(' / ')[-1]} ({step.name})") for row in rows]
+    return [(float(seconds), float(cpu_s), f"{name} ({step.name})") for name, seconds, cpu_s in TOOK.findall(text)]
 
 
 def failed_alone(step, number):
@@ -469,15 +471,30 @@ def get_tools(chosen):
             os.environ["CRANE"] = done.stdout.strip()
 
 
-def close(outcomes, once, passed_alone):
+def machine_cpu_s():
+    """Seconds of CPU that the machine has computed since its start; 0 where the kernel does not tell."""
+    try:
+        user, nice, system, _, _, *interrupts = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:8])
+    except OSError:
+        return 0
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+
+
+def show_times(outcomes, machine_s):
+    """Of a step: what it and its descendants have computed, without those that outlived their parents."""
     print("\nseconds  of CPU  step")
     for outcome in sorted(outcomes, key=lambda o: -o.seconds):
         print(f"{outcome.seconds:7.0f} {outcome.cpu_s:7.0f}  {outcome.step.name}")
-    slowest = sorted((test for o in outcomes for test in o.tests), reverse=True)[:SLOWEST]
-    if slowest:
-        print("\nthe slowest tests")
-    for seconds, name in slowest:
-        print(f"{seconds:7.1f}  {name}")
+    of_steps = sum(outcome.cpu_s for outcome in outcomes)
+    print(f"        {of_steps:7.0f}  of all steps" + f"; of the machine meanwhile {machine_s:.0f}" * bool(machine_s))
+    tests = [test for o in outcomes for test in o.tests]
+    for at, title in ((0, "the slowest tests"), (1, "the tests with the most CPU")):
+        print(f"\n{title}")
+        for seconds, cpu_s, name in sorted((t for t in tests if t[at] is not None), key=lambda t: -t[at])[:SLOWEST]:
+            print(f"{seconds:7.1f} {'' if cpu_s is None else f'{cpu_s:.1f}':>7}  {name}")
+
+
+def close(outcomes, once, passed_alone):
     passed, failed, skipped = (sum(column) for column in zip(*(o.counts for o in outcomes)))
     for outcome in outcomes:
         if outcome.told:
@@ -525,13 +542,14 @@ def main():
         print(f"left to --all: {', '.join(left)}" if left else "", flush=True)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: children.end_all())
-    begin = time.monotonic()
+    begin, began_machine = time.monotonic(), machine_cpu_s()
     get_tools(chosen)
     outcomes = Schedule(needed(chosen), chosen, expected).run()
     passed_alone = []
     once = 0 if children.is_over else run_again([(o.step, o.counts[1]) for o in outcomes if o.counts[1]], passed_alone)
     keep_times(outcomes)
     print(f"\n{time.monotonic() - begin:.0f} s in all")
+    show_times(outcomes, machine_cpu_s() - began_machine)
     return close(outcomes, once, passed_alone)
 
 

@@ -135,6 +135,7 @@ class Cluster:
 
     def __init__(self, nodes=1, kubelet=None, attach=None):
         self.process = None
+        self.is_disturbed = False  # A part was told to stop or to start anew; the fakes of kwok are nothing that others use.
         self.users_lock = threading.Lock()
         if attach:
             self.load(Path(attach).parent)
@@ -199,6 +200,7 @@ class Cluster:
     # --- its parts: etcd, apiserver, controller-manager, scheduler, containerd-N, kubelet-N, coredns, registry, kwok, router
 
     def tell(self, **command):
+        self.is_disturbed |= command.get("part") not in (None, "kwok")
         with socket.socket(socket.AF_UNIX) as line, line.makefile("rw") as lines:
             line.settimeout(STEP_S)
             line.connect(f"{self.dir}/control")
@@ -248,6 +250,7 @@ class Cluster:
             if part.startswith(("kubelet-", "controller-manager", "scheduler", "coredns", "kwok")):
                 (self.start if state["status"] is not None else self.restart)(part)
         self.wait(self.healthy, "a cluster as at its start", SETTLE_S)
+        self.is_disturbed = False
 
     def healthy(self):
         """Nodes are ready and names are resolved."""
@@ -282,6 +285,14 @@ class Cluster:
         """That of a part's process as the machine sees it."""
         inner = self.parts()[part]["pid"]
         return next(p for p in self.processes() if f"NSpid:\t{p}\t{inner}\n" in Path(f"/proc/{p}/status").read_text())
+
+    def cpu_s(self):
+        """Seconds of CPU of all that runs in the cluster, and of what ended in it and was waited for."""
+        ticks = 0
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def memory(self):
         """Bytes, shared pages counted once."""
@@ -429,7 +440,7 @@ class Cluster:
     @contextlib.contextmanager
     def namespace(self, *users, role="admin", labels=None, alone=False):
         """A new one in which the users have the ClusterRole; `alone`: no other test has one meanwhile, as this one stops
-        parts of the cluster, which all start anew at the end. Tests use a cluster that they share only from within one."""
+        parts of the cluster, which all start anew at the end if any was, or counts what it is asked. Tests use a cluster that they share only from within one."""
         name = f"t-{secrets.token_hex(4)}"
         with open(self.dir / "alone.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
@@ -440,7 +451,7 @@ class Cluster:
             try:
                 yield name
             finally:
-                if alone:
+                if alone and self.is_disturbed:
                     self.settle()
                 self.delete("Namespace", name)
 

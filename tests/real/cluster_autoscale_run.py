@@ -534,6 +534,7 @@ def test_a_region_of_aws_without_capacity(w):
     without_capacity(w)
 
 
+@left_to_all("test_a_region_of_aws_without_capacity; autoscale_aws")
 def test_a_zone_of_aws_without_capacity(w):
     """A group of one zone says at once that it has none."""
     without_capacity(w, "us-east-1a")

@@ -330,6 +330,7 @@ TWO_TAKE = """until [ $(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | 
 echo two wait; sleep 4; sh setup.sh"""
 
 
+@left_to_all("test_an_interrupt_leaves_nothing; test_who_makes_it_is_killed_and_the_next_goes_on")
 def test_an_interrupt_of_one_leaves_it_to_the_other(w):
     with place(w, keys={"setup": {**SLOW["setup"], "run": TWO_TAKE}}) as s:
         first, second = started(w), started(w)
@@ -464,6 +465,7 @@ def lock(w, version):
     uv("lock", "-q", cwd=w.tree)
 
 
+@left_to_all("test_an_environment_is_made_once_and_found; conda: test_lock_files")
 def test_a_lock_file_of_uv(w):
     keys = {"environment": {"lock": "uv.lock"}, "limits": {"file": "200M", "size": "500M"},
             "env": {"PATH": "/dlrun/src/tools:/usr/local/bin:/usr/bin:/bin", "LD_LIBRARY_PATH": "/dlrun/src/tools"}}

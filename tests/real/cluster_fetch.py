@@ -162,6 +162,7 @@ def test_results_that_ended_with_the_pod_are_an_error(w):
         assert not (w.tree / run).exists()
 
 
+@left_to_all("cluster_results: test_ranks_have_places_of_their_own, test_cancel_takes_what_the_end_writes")
 def test_ranks_have_directories(w):
     with site(w, results={"emptyDir": True}) as s:
         run = s.submit("-N", "2", "--grace", "1s", "--", "sh", "-c", "echo $NODE_RANK > $DLRUN_OUTPUT_DIR/f; echo written; sleep 600")

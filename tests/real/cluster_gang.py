@@ -142,6 +142,7 @@ def taken_away(w, take, reasons, retries, rank, follow):
         assert "which is not counted" in err and "retry 1" not in err, err
 
 
+@left_to_all("test_an_evicted_pod_with_retries_is_not_counted")
 def test_an_evicted_pod_is_not_counted(w):
     taken_away(w, evict, ("Evicted",), 0, 1, True)
 
@@ -154,10 +155,12 @@ def test_a_deleted_pod_is_not_counted(w):
     taken_away(w, delete, ("Deleted",), 0, 0, True)
 
 
+@left_to_all("test_a_deleted_pod_is_not_counted")
 def test_a_deleted_pod_with_retries_is_not_counted(w):
     taken_away(w, delete, ("Deleted",), 1, 1, False)
 
 
+@left_to_all("test_a_deleted_pod_is_not_counted")
 def test_a_pod_deleted_at_once_is_not_counted(w):
     taken_away(w, delete_now, ("Deleted",), 0, 1, False)
 

@@ -314,6 +314,8 @@ def test_a_study_without_a_registry(w):
         assert [w.ok("logs", run).out for run in runs] == [f"ran-{run}\n" for run in runs]
 
 
+@left_to_all("test_a_sender_is_killed_anywhere, test_a_study_whose_push_is_cut_is_killed; "
+             "held: test_a_sender_of_a_study_is_killed_anywhere")
 def test_a_sender_of_a_study_is_killed_anywhere(w):
     """One Job of it, each member once, also where one is cancelled while that is not known."""
     needs("strace")

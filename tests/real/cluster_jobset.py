@@ -150,6 +150,7 @@ def test_who_follows_sees_all_attempts(w):
         assert len(w.show()["attempts"]) == 1 and len(jobsets(s)) == 1
 
 
+@left_to_all("test_it_begins_again_with_nobody_there; cluster_gang: test_who_waits_starts_them_anew_until_none_are_left")
 def test_retries_are_used_up(w):
     with jobset_site(w) as s:
         run = s.submit(*words(until=9, retries=1))
@@ -178,6 +179,7 @@ def test_a_cancel_leaves_nothing(w):
         s.cluster.wait(lambda: not left(), "the end of all objects")
 
 
+@left_to_all("cluster_gang: test_a_time_limit_is_not_repeated")
 def test_a_time_limit_is_not_repeated(w):
     with jobset_site(w) as s:
         run = s.submit("-N", "2", "--retries", "3", "--grace", "1s", "--timeout", "3s", "--", "sleep", "600")

@@ -211,6 +211,7 @@ def test_who_sends_is_killed_and_a_pod_is_replaced(w):
         wait_for(lambda: not feeders(run), "the end of the process that sends", 30)
 
 
+@left_to_all("test_the_connection_is_cut_again_and_again; cluster_fetch: test_a_cut_is_made_up_for")
 def test_the_api_server_is_restarted_in_the_middle(w):
     """DLRUN_TESTS=all: of 400 MB. What a pod has by then does not come again."""
     with site(w, registry="none", alone=True) as s:
@@ -262,6 +263,7 @@ def test_the_connection_is_cut_again_and_again(w):
         print(f"15 MiB, cut {cuts} times after {CUT_KIB} KiB: {time.monotonic() - begin:.1f} s from submit to the end", flush=True)
 
 
+@left_to_all("test_a_large_tree_is_streamed_to_all_ranks")
 def test_many_ranks_get_it(w):
     with site(w, registry="none") as s:
         fill_large(w, 1, 0)
@@ -420,6 +422,7 @@ def test_a_restart_without_its_code_is_refused(w):
         assert len(s.jobs()) == 1
 
 
+@left_to_all("test_a_study_has_it_once; test_a_large_tree_is_streamed_to_all_ranks")
 def test_a_study_of_gangs_is_streamed(w):
     """Each member has a Job of its own, and who sends its code."""
     with site(w, registry="none") as s:

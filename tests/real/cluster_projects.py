@@ -65,11 +65,13 @@ def goes_on_without_storage(w, end, *command):
         check_resumed(w, run)
 
 
+@left_to_all("test_lightning_goes_on_in_a_pod; cluster_results: test_without_storage_a_restart_carries_them")
 def test_lightning_goes_on_without_storage(w):
     """What cancel has taken goes along with the restart."""
     goes_on_without_storage(w, "cancelled", "cancel", "RUN")
 
 
+@left_to_all("test_lightning_goes_on_in_a_pod; cluster_results: test_without_storage_they_wait_for_a_fetch")
 def test_lightning_that_was_killed_goes_on_without_storage(w):
     """The restart takes what the pod holds back."""
     goes_on_without_storage(w, "failed", "exec", "RUN", "--", "pkill", "-9", "-f", "^python train.py")
@@ -82,6 +84,7 @@ def test_torchrun_in_two_pods(w):
         check_sum(w, w.run("submit", "-f", "-t", "pods", "-N", "2", "--", "torchrun", "reduce.py", timeout=600), 2)
 
 
+@left_to_all("test_torchrun_in_two_pods; projects: test_launcher_on_two_hosts")
 def test_launcher_in_two_pods(w):
     with pods(w) as k:
         configure(w, k)

@@ -73,7 +73,7 @@ SLOW = "sleep 8; exit {}"
 
 def test_without_logs_the_run_is_followed_to_its_end(w):
     with limited(w, pods_log="*") as s:
-        for code in (0, 7, 143):
+        for code in (7, 143):
             got = ends_with(w, code, ["pods/log", "dlrun init --rbac"], "--", "sh", "-c", SLOW.format(code))
             assert got.err.count("goes on, but its output cannot be shown") == 1, got
         ends_with(w, 0, ["goes on, but"], "-N", "2", "--", "sh", "-c", SLOW.format(0))
@@ -128,9 +128,8 @@ def test_without_events_it_says_less(w):
 
 def test_without_exec_the_results_stay_and_the_code_is_the_programs(w):
     with limited(w, target={}, pods_exec="*") as s:
-        for code in (0, 7):
-            got = ends_with(w, code, ["cannot be taken", "pods/exec"], "--", "sh", "-c", f"echo x > $DLRUN_OUTPUT_DIR/f; exit {code}")
-            assert "Role" in got.err, got
+        got = ends_with(w, 0, ["cannot be taken", "pods/exec"], "--", "sh", "-c", "echo x > $DLRUN_OUTPUT_DIR/f")
+        assert "Role" in got.err, got
         run = s.submit("--", "sh", "-c", "echo x > $DLRUN_OUTPUT_DIR/f; exit 3")
         assert w.run("wait", run, timeout=90).rc == 3
         got = w.run("fetch", run)

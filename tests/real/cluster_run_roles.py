@@ -105,7 +105,7 @@ def test_the_cluster_starts_all_roles_anew(w):
     with site(w, **roles(wait_for=3)) as s:
         run = s.submit("--retries", "1")
         wait_for(lambda: states(w.show(run)) == ["running"] * 3, "all ranks", 90)
-        w.ok("exec", run, "--rank", "2", "--", "sh", "-c", "kill -9 -- -1 2>/dev/null; pkill -9 -f act.py; true")
+        w.run("exec", run, "--rank", "2", "--", "sh", "-c", "kill -9 -- -1 2>/dev/null; pkill -9 -f act.py; true")
         s.cluster.wait(lambda: jobsets(s)[0]["status"].get("restarts") == 1, "a restart", 90)
         wait_for(lambda: states(w.show(run)) == ["running"] * 3, "all ranks again", 90)
         assert [r["attempt"] for r in w.show(run)["ranks"]] == [2, 2, 2]
@@ -140,6 +140,7 @@ def test_without_jobset_the_run_ends_with_its_learner(w):
         s.cluster.wait(lambda: not any(p["status"]["phase"] == "Running" for p in pods_of(s, run["id"])), "the end of the actors", 60)
 
 
+@left_to_all("test_a_role_that_fails; test_without_jobset_the_run_ends_with_its_learner")
 def test_without_jobset_a_role_fails(w):
     with without_jobset(w, linger="4s", **roles(wait_for=3, fails="1")) as s:
         run = s.submit()
@@ -165,6 +166,7 @@ print(os.environ["DLRUN_ROLE"], "rank", dist.get_rank(), "of", dist.get_world_si
 """
 
 
+@left_to_all("test_the_run_ends_with_its_learner; cluster_projects: test_torchrun_in_two_pods; roles: test_torchrun_in_each_role")
 def test_torchrun_in_each_of_two_roles(w):
     with jobset_site(w, a_site=lambda w: plain_site(w, base="machine", files={})) as s:
         roles_of_two = {name: {"nodes": 2, "command": ["torchrun", "group.py"]} for name in ("red", "blue")}
@@ -179,6 +181,7 @@ def test_torchrun_in_each_of_two_roles(w):
         assert states(w.show()) == ["succeeded"] * 4, w.show()
 
 
+@left_to_all("test_the_run_ends_with_its_learner; roles and ssh_run_roles: test_learner_and_actors")
 def test_the_example(w):
     """CartPole as somebody wrote it who knows nothing of dlrun."""
     with jobset_site(w, a_site=lambda w: plain_site(w, base="machine", files={})) as s:

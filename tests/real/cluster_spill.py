@@ -193,6 +193,7 @@ def test_once_when_both_have_room(w):
         print(f"spill: {began}", flush=True)
 
 
+@left_to_all("test_once_when_both_have_room")
 def test_once_when_a_node_comes(w):
     """Its pod waits for a label of a node, which comes at any moment of the move."""
     label = "tests/spill"

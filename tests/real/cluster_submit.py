@@ -151,6 +151,7 @@ def test_an_end_that_is_told_is_what_the_job_says_later(w):
     cases = [(["--", "true"], 0, "Complete", 1), (["--", "sh", "-c", "exit 3"], 3, "Failed", 1), (["--", "no-such-program"], 127, "Failed", 1),
              (["--retries", "1", "--", "sh", "-c", "test $DLRUN_ATTEMPT = 2"], 0, "Complete", 2),
              (["--retries", "1", "--", "sh", "-c", "exit 4"], 4, "Failed", 2), (["-N", "2", "--", "true"], 0, "Complete", 2)]
+    cases = cases if ALL else [cases[1], cases[3], cases[5]]
     with site(w, results={"emptyDir": True}) as s:
         for words, code, condition, pods in cases:
             done = w.run("submit", "-f", "--json", *words, timeout=120)
@@ -368,6 +369,7 @@ def test_waiting_watches(w):
         assert "watch" in asked and asked.count("list") < 40, asked  # asking three times a second would be a hundred
 
 
+@left_to_all('cluster_projects; the step "example digits"')
 def test_digits_are_learnt_in_the_cluster(w):
     example = Path(__file__).resolve().parents[2] / "examples/digits"
     files = {f"digits/{p.name}": p.read_bytes() for p in example.iterdir() if p.is_file()}

@@ -22,7 +22,7 @@ from registries import Certs, FaultProxy
 
 from apiproxy import ApiProxy
 
-RUNS = int(os.environ.get("DLRUN_SPILLS", "200" if ALL else "20"))
+RUNS = int(os.environ.get("DLRUN_SPILLS", "200" if ALL else "12"))
 BATCH = 5
 STOPS = 12 if ALL else 3
 # Senders that are killed or lose answers, for each batch.
@@ -118,6 +118,8 @@ def stop_in(proxy, cluster, exchanges):
     return thread
 
 
+@left_to_all("cluster_place: test_full_and_refusing_and_free, test_one_stops_in_the_middle; "
+             "cluster_spill: test_once_when_both_have_room")
 def test_one_is_full_one_refuses_one_stops(w):
     """The fourth gets it, though the third had answered; and one that stops too late has it alone."""
     other = second()

@@ -20,7 +20,7 @@ import time
 import traceback
 
 from cluster import STATE, Cluster
-from harness import Missing
+from harness import Missing, cpu_s
 from pypi import CACHE
 
 CLUSTERS = 2
@@ -55,7 +55,7 @@ class Turns:
             with Cluster(nodes=2) as cluster:
                 while file := self.next():
                     self.run(file, cluster)
-                print(f"{cluster.memory() >> 20} MiB of memory at the end", flush=True)
+                print(f"a cluster: {cluster.cpu_s():.0f} s of CPU, its pods included; {cluster.memory() >> 20} MiB of memory at the end", flush=True)
         except Missing as reason:
             self.missing.add(str(reason))
         except Exception:  # The other one goes on with what is left.
@@ -65,7 +65,7 @@ class Turns:
                 self.failures.append("failed: a cluster")
 
     def run(self, file, cluster):
-        begin, name = time.monotonic(), os.path.basename(file)
+        begin, began_cpu, name = time.monotonic(), cpu_s(), os.path.basename(file)
         child = subprocess.Popen([sys.executable, file, self.dlrun, *self.names], env={**os.environ, STATE: f"{cluster.dir}/state.json"},
                                  text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.children.add(child)
@@ -87,8 +87,8 @@ class Turns:
             for part in broken:
                 cluster.start(part)
         with self.lock:
-            seconds = time.monotonic() - begin
-            print(f"{name}: {seconds:.0f} s\n{said}", flush=True)
+            seconds, computed = time.monotonic() - begin, cpu_s() - began_cpu
+            print(f"{name}: {seconds:.0f} s, {computed:.0f} s of CPU\n{said}", flush=True)
             if not self.names:
                 self.seconds[name] = round(seconds)
             self.counts.append(counts)

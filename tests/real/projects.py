@@ -259,6 +259,7 @@ print(json.dumps([(e.wall_time, e.step, e.value) for e in events.Scalars("val_lo
 """
 
 
+@left_to_all("sweep")
 def test_losers_among_torch_runs_are_stopped(w):
     """--stop decides by the files of torch's own writer as a reference does by what TensorBoard reads in them."""
     here(w)
@@ -318,6 +319,7 @@ def run_on_host(name):
     return test
 
 
+@left_to_all("test_lightning_goes_on_here; cluster_projects: test_lightning_goes_on_in_a_pod")
 def test_lightning_goes_on_on_a_host(w):
     project(w, "resume")
     with SshSite(w) as s:
@@ -356,6 +358,7 @@ def test_torchrun_here(w):
     assert {(there / f"rank{r}.txt").read_text() for r in range(2)} == {"3.0"}
 
 
+@left_to_all("test_launcher_on_two_hosts; ssh_run_roles: test_torchrun_in_two_roles; cluster_projects: test_torchrun_in_two_pods")
 def test_torchrun_on_two_hosts(w):
     project(w, "torchrun")
     with SshSite(w) as s:

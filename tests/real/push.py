@@ -292,6 +292,7 @@ def accepted(w, make, **more):
             assert runtime.run(edited.reference, "/bin/cat", "pkg0/m0.py") == "edited"
 
 
+@left_to_all("test_docker_registry_with_tokens")
 def test_docker_registry(w):
     accepted(w, plain)
 

@@ -19,14 +19,13 @@ enum { NOW_MS = 1000 * 1000 * 1000 };
 
 static struct run *make_run(const char *members)
 {
-	static const char *const form =
-		"{\"schema\":\"dlrun/run/v1\",\"id\":\"a-22222\",\"state\":\"failed\"%s%s}";
 	AUTO_BUF struct buf text;
 	struct json *doc = NULL;
 	struct run *run = NULL;
 
 	buf_init(&text, 1 << 20);
-	buf_addf(&text, form, *members ? "," : "", members);
+	buf_addf(&text, "{\"schema\":\"dlrun/run/v1\",\"id\":\"a-22222\",\"state\":\"failed\"%s%s}",
+		*members ? "," : "", members);
 	assert_int_equal(json_parse(text.data, text.len, 1 << 20, "test", &doc, NULL), 0);
 	assert_int_equal(run_from_json(doc, NULL, &run, NULL), 0);
 	return run;

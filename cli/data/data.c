@@ -65,6 +65,15 @@ static void data_note_unlisted(struct app *app, const struct config *config, con
 	app_note(app, "runs do not see it yet: data: [%s] is not in dlrun.yaml", shown);
 }
 
+static void data_note_sub_path(struct app *app, const struct data_pushed *pushed)
+{
+	if (!pushed->sub_path)
+		return;
+	AUTO_FREE char *sub_path = ui_clean(pushed->sub_path), *path = ui_clean(pushed->path);
+	app_note(app, "runs see it where data: of target %s says %s: {..., sub_path: %s}",
+		pushed->target, path, sub_path);
+}
+
 static int data_run_push(
 	struct app *app, const struct data_options *options, const struct config *config)
 {
@@ -77,6 +86,7 @@ static int data_run_push(
 		return app_fail(app, &err);
 	r = data_print_pushed(app, &pushed);
 	data_note_unlisted(app, config, pushed.path);
+	data_note_sub_path(app, &pushed);
 	return r;
 }
 

@@ -67,6 +67,10 @@ def test_a_claim_gets_versions(w):
         w.ok("exec", run, "--", "sh", "-c", "touch $DLRUN_OUTPUT_DIR/go")
         assert s.ended(run)["state"] == "succeeded" and s.output(run) == "one", s.why(run)
         assert w.show(run)["data"] == {"data/set": second["version"]} and third["version"] != second["version"], w.show(run)["data"]
+        # Runs would see the directory of the versions.
+        s.configure(data={"data/set": {"pvc": "sets", "sub_path": "deep/set"}})
+        again = w.ok("data", "push", "data/set", timeout=300)
+        assert "{..., sub_path: deep/set/.dlrun/current}" in again.err, again.err
 
 
 def test_a_push_into_a_claim_goes_on(w):

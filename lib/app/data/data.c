@@ -40,6 +40,7 @@ void data_pushed_done(struct data_pushed *pushed)
 {
 	free(pushed->target);
 	free(pushed->path);
+	free(pushed->sub_path);
 	strv_done(&pushed->changed);
 	*pushed = (struct data_pushed){0};
 }
@@ -640,6 +641,7 @@ int data_push(struct session *session, const struct data_options *options, struc
 		return r;
 	ret->target = mem_strdup(push.place.target->name);
 	ret->path = mem_strdup(push.place.paths.v[0]);
+	ret->sub_path = TAKE(push.place.sub_path);
 	ret->was_there = true;
 	for (; r == 0 && push.place.host < data_place_hosts(&push.place); push.place.host++)
 		r = data_push_host(&push, err);

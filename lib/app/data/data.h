@@ -28,6 +28,7 @@ struct data_options {
 
 struct data_pushed {
 	char *target, *path;
+	char *sub_path; /* that data: of the target needs, so that runs see it; or NULL */
 	char id[VERSION_ID_SIZE];
 	bool was_there;                   /* on all hosts: nothing was sent */
 	size_t n_hosts;                   /* that it was sent to */

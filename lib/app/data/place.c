@@ -54,7 +54,7 @@ static char *place_of_address(const char *address)
 }
 
 /* The volume with the place in it, to be written to. */
-static void place_add_volume(const struct json *data, struct strv *froms)
+static void place_add_volume(struct data_place *place, const struct json *data, struct strv *froms)
 {
 	AUTO_JSON struct json *volume = json_clone(data);
 	const char *sub_path = json_get_str(data, "sub_path");
@@ -68,6 +68,10 @@ static void place_add_volume(const struct json *data, struct strv *froms)
 		json_remove(volume, "sub_path");
 	json_print(volume, &from);
 	strv_add(froms, from.data);
+	free(TAKE(place->sub_path));
+	if (str_eq(base, sub_path ? sub_path : ""))
+		place->sub_path = mem_printf("%s%s" PLACE_OURS "current", base,
+			*base && !str_ends(base, "/") ? "/" : "");
 }
 
 /* Whether it has one: what is sent for each run has none. */
@@ -88,7 +92,7 @@ static bool place_add(struct data_place *place, const char *path, const struct j
 		strv_add_take(&place->dirs, place_of_version(text));
 		return true;
 	}
-	place_add_volume(data, froms);
+	place_add_volume(place, data, froms);
 	strv_addf(&place->dirs, "%s/%s", workdir, path);
 	return true;
 }
@@ -156,6 +160,7 @@ void data_place_done(struct data_place *place)
 		place_bucket_close(place->bucket);
 	strv_done(&place->paths);
 	strv_done(&place->dirs);
+	free(place->sub_path);
 	target_free(place->target);
 	*place = (struct data_place){0};
 }

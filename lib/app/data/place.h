@@ -40,6 +40,7 @@ struct data_place {
 	const volatile int *interrupted;
 	struct strv paths; /* of data:, that the target has places for */
 	struct strv dirs;  /* of each: as the script is told */
+	char *sub_path;    /* that runs need where a volume names no version; or NULL */
 	size_t host;       /* of the target's */
 	struct place_pod *pod;
 	struct place_bucket *bucket; /* NULL: not opened yet */

@@ -60,8 +60,8 @@
 	X(E_DATA_PLACE, "data cannot be kept there, or cannot be removed", \
 	  "`dlrun data push` keeps versions in the directory or volume that the target's `data:` names. It wants to write " \
 	  "there, and a place that has nothing but versions: files that others have put there are not touched. What was " \
-	  "sent before the failure does not travel again. A version that a run of yours reads is not removed before that has " \
-	  "ended.") \
+	  "sent before the failure does not travel again, unless there was no room for all of it: then it is removed. A " \
+	  "version that a run of yours reads is not removed before that has ended.") \
 	X(E_DATA_VERSION, "there is no such version of the data", \
 	  "`dlrun data ls` shows what a target has. The name of a version may be cut short where that is unique.") \
 	/* the snapshot */ \

@@ -489,8 +489,9 @@ def show_times(outcomes, machine_s):
     print(f"        {of_steps:7.0f}  of all steps" + f"; of the machine meanwhile {machine_s:.0f}" * bool(machine_s))
     tests = [test for o in outcomes for test in o.tests]
     for at, title in ((0, "the slowest tests"), (1, "the tests with the most CPU")):
-        print(f"\n{title}")
-        for seconds, cpu_s, name in sorted((t for t in tests if t[at] is not None), key=lambda t: -t[at])[:SLOWEST]:
+        rows = sorted((t for t in tests if t[at] is not None), key=lambda t: -t[at])[:SLOWEST]
+        print(f"\n{title}" * bool(rows))
+        for seconds, cpu_s, name in rows:
             print(f"{seconds:7.1f} {'' if cpu_s is None else f'{cpu_s:.1f}':>7}  {name}")
 
 

@@ -26,6 +26,7 @@ enum {
 	POD_SUBMIT_MS = 60000,
 	POD_STATE_MS = 20000,
 	POD_REMOVE_MS = 20000,
+	POD_TEXTS_MAX = 20,
 	POD_POLL_MS = 300,
 	POD_BEGIN_MS = 15 * 60 * 1000,
 	POD_LIFE_MS = 24 * 60 * 60 * 1000,
@@ -140,7 +141,7 @@ static int place_pod_wait(struct data_place *place, void (*note)(void *ctx, cons
 	void *ctx, struct err *err)
 {
 	int64_t end_ms = clock_ms() + POD_BEGIN_MS;
-	AUTO_FREE char *said = NULL;
+	AUTO_STRV struct strv said = {0}; /* each text once: a cluster says two in turn */
 
 	for (;;) {
 		AUTO(target_status_done) struct target_status status = {0};
@@ -154,9 +155,9 @@ static int place_pod_wait(struct data_place *place, void (*note)(void *ctx, cons
 		if (clock_ms() > end_ms)
 			return err_set(err, E_TARGET_SILENT,
 				"the pod with the volumes has not begun: %s", text);
-		if (note && status.text && !str_eq(said, text)) {
+		if (note && status.text && said.n < POD_TEXTS_MAX && strv_find(&said, text) < 0) {
 			note(ctx, text);
-			REPLACE(said, mem_strdup(text));
+			strv_add(&said, text);
 		}
 		r = loop_pause(place->target->loop, POD_POLL_MS, place->interrupted, err);
 		if (r < 0)

@@ -14,8 +14,9 @@ import time
 
 from data import content, fill, large, old, push
 from harness import *  # noqa: F403
+from certs import Certs
 from s3 import Cutter, Reader
-from s3site import S3Server
+from s3site import RcloneServer, S3Server
 
 KILLS = int(os.environ.get("DLRUN_DATA_KILLS", 100 if os.environ.get("DLRUN_TESTS") == "all" else 20))
 MIB = 1 << 20
@@ -472,6 +473,18 @@ def test_a_version_that_goes_while_a_push_looks(w):
         done = push(w)
         assert gone and [v["version"] for v in versions(w)] == [version] and not done["was_there"], (gone, done)
         cutter.close()
+
+
+def test_a_server_of_an_own_issuer(w):
+    certs = Certs(w.dir / "certs")
+    with RcloneServer(w.dir, certs.pair()) as s3:
+        address = place(w, s3)
+        w.write("data/set/a", "1")
+        refused = w.run("data", "push", "data/set")
+        assert refused.rc == 3 and "trying again" not in refused.err and "unable to get local issuer certificate" in refused.err, refused
+        w.env["AWS_CA_BUNDLE"] = str(certs.ca)
+        push(w)
+        check(w, s3, "pod", address)
 
 
 def test_pushes_that_are_killed(w):

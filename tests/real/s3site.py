@@ -103,15 +103,17 @@ class S3Server:
 class RcloneServer(S3Server):
     """Buckets are directories below `top`, objects files in them."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, pair=None):
+        """pair: files of a certificate and its key: https."""
         self.port, self.top, self.secret = free_port(), directory / "rclone-s3", "rclone-canary-secret"
         self.address, self.log = f"127.0.0.1:{self.port}", directory / f"rclone-{self.port}.log"
-        self.endpoint = f"http://{self.address}"
+        self.endpoint = f"http{'s' if pair else ''}://{self.address}"
         (self.top / self.bucket).mkdir(parents=True)
         self.env = {"AWS_ENDPOINT_URL_S3": self.endpoint, "AWS_ACCESS_KEY_ID": "RCLONEKEY", "AWS_SECRET_ACCESS_KEY": self.secret,
                     "AWS_EC2_METADATA_DISABLED": "true"}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen([go_tool("rclone"), "serve", "s3", "--config", "/dev/null", "--addr", self.address,
+                                             *(("--cert", pair[0], "--key", pair[1]) if pair else ()),
                                              "--auth-key", f"RCLONEKEY,{self.secret}", self.top], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         wait_for(lambda: self.process.poll() is not None or listens(self.port), "rclone", 60)
         if self.process.poll() is not None:

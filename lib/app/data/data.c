@@ -607,7 +607,8 @@ static int data_push_host(struct data_push *push, struct err *err)
 		int r = data_push_once(push, &error);
 		if (r == 0)
 			return 0;
-		bool is_passing = error.code == ERR_NET || error.id == E_DATA_VERSION;
+		bool is_passing = (error.code == ERR_NET && error.id != E_HTTP_TLS) ||
+				  error.id == E_DATA_VERSION;
 		if (r < 0 && (!is_passing || tries == DATA_TRIES))
 			return err_move(err, &error);
 		if (push->options->note) {

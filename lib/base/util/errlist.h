@@ -211,7 +211,8 @@
 	  "Connecting, a pause within an exchange, and a whole command have limits; the message says which.") \
 	X(E_HTTP_TLS, "the certificate of the server is not accepted", \
 	  "The name in it is another one, it has expired, or its issuer is not known here. `ca:` of the " \
-	  "registry in the configuration, or SSL_CERT_FILE, names a file with issuers.") \
+	  "registry in the configuration, SSL_CERT_FILE, or AWS_CA_BUNDLE for S3 names a file with " \
+	  "issuers.") \
 	X(E_HTTP_URL, "a URL is not valid", \
 	  "Only http and https URLs without a user name are used.") \
 	X(E_HTTP_ZONE, "a server points into a network that it has no business with", \

@@ -179,7 +179,7 @@ class Bucket:
             raise Failed("the endpoint %s is not a URL" % base, "endpoint")
         more, make = {}, http.client.HTTPConnection
         if whole.scheme == "https":
-            Bucket.secure = Bucket.secure or ssl.create_default_context()
+            Bucket.secure = Bucket.secure or ssl.create_default_context(cafile=os.environ.get("AWS_CA_BUNDLE") or None)
             more, make = {"context": Bucket.secure}, http.client.HTTPSConnection
         proxy = urllib.request.getproxies().get(whole.scheme)
         if not proxy or urllib.request.proxy_bypass(whole.hostname):

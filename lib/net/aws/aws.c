@@ -393,6 +393,7 @@ static int aws_call_with_keys(void *ctx, const struct s3_keys *keys, unsigned ge
 		.headers = &headers,
 		.authorization = authorization,
 		.body = {.data = call->form, .size = strlen(call->form)},
+		.tls = &call->aws->profile.tls,
 		.max_body = AWS_BODY_MAX,
 		.fresh = call->request.is_once,
 		.done = aws_call_on_response,

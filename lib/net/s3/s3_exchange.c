@@ -206,6 +206,7 @@ static int s3_exchange_with_keys(void *ctx, const struct s3_keys *keys, unsigned
 		.headers = &headers,
 		.authorization = authorization,
 		.body = x->body,
+		.tls = &x->s3->profile.tls,
 		.max_body = S3_BODY_MAX,
 		.data = x->data ? s3_exchange_on_data : NULL,
 		.done = s3_exchange_on_response,

@@ -187,6 +187,7 @@ static int s3_login_send(struct s3_login *login, const struct http_request *requ
 	if (r < 0)
 		return r;
 	own.url = &url;
+	own.tls = &login->profile->tls;
 	own.max_body = S3_LOGIN_BODY_MAX;
 	own.deadline_ms = clock_deadline(limit_ms);
 	own.ctx = login;

@@ -204,6 +204,9 @@ int s3_profile_read(const char *const *env, struct s3_profile *ret, struct err *
 		s3_profile_endpoint(env, &profile, "AWS_ENDPOINT_URL_S3", "s3.endpoint_url");
 	profile.sts =
 		s3_profile_endpoint(env, &profile, "AWS_ENDPOINT_URL_STS", "sts.endpoint_url");
+	profile.tls.ca_file = env_get(env, "AWS_CA_BUNDLE");
+	if (str_empty(profile.tls.ca_file))
+		profile.tls.ca_file = s3_profile_get(&profile, "ca_bundle");
 	*ret = profile;
 	return 0;
 }

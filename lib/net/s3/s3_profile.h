@@ -11,6 +11,7 @@
 
 #include "base/util/err.h"
 #include "base/util/vec.h"
+#include "net/http/http.h"
 
 enum { S3_FILE_MAX = 1 << 20, S3_PROFILE_KEYS_MAX = 200 };
 
@@ -24,6 +25,8 @@ struct s3_profile {
 	char *region;
 	char *endpoint; /* an URL, or NULL: of AWS */
 	char *sts;      /* the same for web identities */
+	/* With the issuers that AWS_CA_BUNDLE or ca_bundle names, for all these; or all zero. */
+	struct http_tls tls;
 	/* Of the profile, secrets among them; of ~/.aws/credentials, then of ~/.aws/config. */
 	struct strv settings;
 	struct strv files; /* that were read, for messages */

@@ -71,8 +71,7 @@ struct podlog {
 	bool got_new;            /* bytes were delivered by it */
 	bool in_line;            /* the last of them was no LF */
 	int64_t stream_ms;       /* it was begun */
-	int64_t heard_ms;        /* the last byte of it, or check of its silence */
-	int64_t data_ms;         /* the last byte of it, or its begin */
+	int64_t heard_ms;        /* the last byte of it */
 	unsigned empty_try;      /* of it, that found the log empty; 0: none */
 	int64_t begun_ms;        /* the first of all streams */
 	int64_t ended_ms;        /* the container, as far as is known; 0: it runs */
@@ -367,7 +366,7 @@ static int podlog_on_stream_data(void *ctx, const void *data, size_t len, struct
 		return 1;
 	podlog->has_read = true;
 	podlog_note_first(podlog);
-	podlog->heard_ms = podlog->data_ms = clock_ms();
+	podlog->heard_ms = clock_ms();
 	podlog->watch_ms = 0;
 	podlog->behind_ms = 0;
 	podlog->n_heard += len;
@@ -563,7 +562,7 @@ static void podlog_start_stream(struct podlog *podlog)
 	podlog->got_new = false;
 	podlog->empty_try = 0;
 	podlog->has_peeked = false;
-	podlog->heard_ms = podlog->data_ms = podlog->stream_ms = clock_ms();
+	podlog->heard_ms = podlog->stream_ms = clock_ms();
 	podlog->watch_ms = 0;
 	podlog->behind_ms = 0;
 	trace_note(TRACE_KUBE, "log %s: stream since %s", podlog->path,
@@ -645,10 +644,10 @@ static void podlog_on_tail(struct podlog *podlog, const struct buf *text)
 		return;
 	if (podlog_lines_is_behind(podlog->lines, text->data, text->len))
 		podlog->behind_ms = clock_ms();
-	/* A stream that does not follow ends by itself, and a slow node may take long to begin or
-	 * to continue it: cut again and again, it would never bring anything. */
+	/* A stream that does not follow ends by itself, and a slow node may take long to begin it:
+	 * cut again and again, it would never bring anything. */
 	else if (podlog->finishing &&
-		 (podlog->follows || (clock_ms() >= podlog->data_ms + WATCH_MAX_MS &&
+		 (podlog->follows || (clock_ms() >= podlog->stream_ms + WATCH_MAX_MS &&
 					     podlog->n_slow++ < DRAINS_MAX)))
 		podlog_cut(podlog);
 }
@@ -726,7 +725,7 @@ static bool podlog_leave_sleep(struct podlog *podlog)
 static bool podlog_take_turns(struct podlog *podlog, int64_t now_ms)
 {
 	if (kube_waits_for_turn(podlog->stream)) {
-		podlog->heard_ms = podlog->data_ms = podlog->stream_ms = now_ms;
+		podlog->heard_ms = podlog->stream_ms = now_ms;
 		return true;
 	}
 	if (!podlog->follows || !kube_is_to_give_way(podlog->stream))

@@ -62,9 +62,14 @@ def nowhere(w, values, but=()):
     for base, _, names in os.walk(w.dir):
         for name in names:
             path = Path(base, name)
-            if path in but or not stat.S_ISREG(path.lstat().st_mode):
+            try:
+                # What is made ahead behind a command has temporary files.
+                data = path.read_bytes() if path not in but and stat.S_ISREG(path.lstat().st_mode) else None
+            except FileNotFoundError:
                 continue
-            for data in opened(path.read_bytes()):
+            if data is None:
+                continue
+            for data in opened(data):
                 bad += [(str(path), v) for v in seen_in(data, values)]
             bad += [(str(path), v) for v in seen_in(os.fsencode(path), values)]
     objects = w.git("cat-file", "--batch-all-objects", "--batch", check=False).out_bytes

@@ -935,9 +935,12 @@ static void objects_idle(struct objects *o)
 			node->idle_since_ms = 0;
 		else if (!node->idle_since_ms)
 			node->idle_since_ms = o->model->now_ms;
-		/* By a clock that stepped back: at least as long as nothing has run there. */
-		if (node->silent_ms > o->model->now_ms)
+		/* By a clock that stepped back: at least as long as nothing has run there. Clocks
+		 * that are a little apart are none that did. */
+		if (node->silent_ms > o->model->now_ms + AHEAD_NOTED_MS)
 			node->silent_ms = node->idle_since_ms;
+		else if (node->silent_ms > o->model->now_ms)
+			node->silent_ms = o->model->now_ms;
 		bool is_ours = node->group >= 0 && !o->model->groups.v[node->group].refused;
 		node->is_unmarked = is_ours && (node->is_unmarked || is_noted == is_busy[i]);
 	}

@@ -385,6 +385,31 @@ static void test_nodes_by_a_clock_that_stepped(void **state UNUSED)
 	assert_int_equal(node->created_ms, 0);
 }
 
+/* A node that has been idle for long is not silent for as long where the clock of the API server is two
+ * seconds ahead. */
+static void test_a_node_that_is_silent_by_a_clock_ahead(void **state UNUSED)
+{
+	static const struct {
+		const char *since;
+		int64_t silent_ms;
+	} rows[] = {
+		{"2026-11-27T05:00:02Z", NOW},
+		{"2026-11-27T05:00:59Z", NOW},
+		{"2026-11-27T05:02:00Z", NOW - 5 * 3600 * INT64_C(1000)},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_FREE char *text = mem_printf(
+			"{'nodes': [{'metadata': {'name': 'n', 'annotations': {'dlrun/idle-since':"
+			" '2026-11-27T00:00:00Z'}}, 'status': {'conditions': [{'type': 'Ready',"
+			" 'status': 'Unknown', 'lastTransitionTime': '%s'}]}}]}",
+			rows[i].since);
+		read_objects(text, &model);
+		assert_int_equal(model.nodes.v[0].silent_ms, rows[i].silent_ms);
+	}
+}
+
 /* A machine and its node are one also where they have each other's name, or the annotation of Cluster
  * API. */
 static void test_ids_of_nodes(void **state UNUSED)
@@ -993,6 +1018,7 @@ int main(void)
 		cmocka_unit_test(test_pods_share_shapes),
 		cmocka_unit_test(test_nodes),
 		cmocka_unit_test(test_nodes_by_a_clock_that_stepped),
+		cmocka_unit_test(test_a_node_that_is_silent_by_a_clock_ahead),
 		cmocka_unit_test(test_ids_of_nodes),
 		cmocka_unit_test(test_a_node_without_provider_id),
 		cmocka_unit_test(test_a_group_is_like_its_nodes),

@@ -119,6 +119,19 @@ static const char *scale_effect(const struct scale_taint *taint)
 	return taint->effect == SCALE_NO_EXECUTE ? "NoExecute" : "NoSchedule";
 }
 
+/* term: the first, which does not hold. */
+static char *scale_why_affinity(const struct scale_term *term, const struct scale_machine *machine)
+{
+	vec_foreach (const struct scale_rule, rule, term)
+		if (!scale_rule_holds(rule, machine))
+			return rule->op == SCALE_EXISTS
+				       ? mem_printf("it has no label %s", rule->key)
+				       : mem_printf("its labels are not those of the node affinity "
+						    "(%s)",
+						 rule->key);
+	return mem_strdup("its labels are not those of the node affinity (a term without rules)");
+}
+
 bool scale_allows(
 	const struct scale_shape *shape, const struct scale_machine *machine, char **ret_why)
 {
@@ -132,11 +145,8 @@ bool scale_allows(
 				    : mem_printf("it has no label %s (%s is asked for)", want->key,
 					      want->value);
 	}
-	if (!why && !scale_affinity_holds(&shape->affinity, machine)) {
-		const struct scale_term *term = &shape->affinity.v[0];
-		why = mem_printf("its labels are not those of the node affinity (%s)",
-			term->n ? term->v[0].key : "a term without rules");
-	}
+	if (!why && !scale_affinity_holds(&shape->affinity, machine))
+		why = scale_why_affinity(&shape->affinity.v[0], machine);
 	vec_foreach (const struct scale_taint, taint, machine->taints)
 		if (!why && !scale_tolerates(shape, taint))
 			why = mem_printf("its taint %s%s%s:%s is not tolerated", taint->key,

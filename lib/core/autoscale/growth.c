@@ -9,6 +9,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/autoscale/fit.h"
 #include "core/autoscale/podspec.h"
 #include "core/autoscale/snapshot.h"
 #include "kube/status/object.h"
@@ -499,17 +500,38 @@ static bool growth_is_better(const struct growth *growth, size_t a, size_t b)
 	return may != may_other ? may : price >= 0 && (other < 0 || price < other);
 }
 
+/* Pods of a run are bound to each other only: any group that is in a zone may be in theirs. Takes
+ * such terms from the rest of a spec. */
+static void growth_take_zones(const struct json *spec, struct json *rest, struct strv *ret_keys)
+{
+	const struct json *term = kube_first(
+		spec, "affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution");
+	struct json *others = json_array();
+
+	for (; term; term = json_next(term)) {
+		const char *key = json_get_str(term, "topologyKey");
+		if (key && scale_is_zone(key))
+			strv_add(ret_keys, key);
+		else
+			json_add(others, json_clone(term));
+	}
+	json_set(json_sub(json_sub(rest, "affinity"), "podAffinity"),
+		"requiredDuringSchedulingIgnoredDuringExecution", others);
+}
+
 static void growth_shape(struct growth *growth, const struct json *spec, struct scale_shape *ret)
 {
 	struct podspec podspec = {.model = &growth->model};
 	AUTO_JSON struct json *rest = json_clone(spec);
+	AUTO_STRV struct strv zones = {0};
 	const struct podspec_pod pod = {.kube_namespace = "", .spec = rest};
 
-	/* Where its claims are bound is not known here, and most are for any node. Pods of a run
-	 * are bound to each other only: any group may be in their zone. */
+	/* Where its claims are bound is not known here, and most are for any node. */
 	json_remove(rest, "volumes");
-	json_remove(json_sub(rest, "affinity"), "podAffinity");
+	growth_take_zones(spec, rest, &zones);
 	podspec_shape(&podspec, &pod, ret);
+	for (size_t i = 0; i < zones.n; i++)
+		podspec_needs_label(ret, zones.v[i]);
 	podspec_done(&podspec);
 }
 

@@ -27,7 +27,6 @@ enum { AHEAD_NOTED_MS = 60 * 1000, AHEAD_CREATED_MS = 24 * 60 * 60 * 1000 };
 #define KUEUE_GATE          "kueue.x-k8s.io/admission"
 #define POD_GROUP           "scheduling.x-k8s.io/pod-group"
 #define VOLCANO_GROUP       "scheduling.k8s.io/group-name"
-#define OBJECTS_NEAR        "podAffinity by " KUBE_LABEL_ZONE
 #define JOB_NAME            "batch.kubernetes.io/job-name"
 #define JOB_NAME_BEFORE     "job-name" /* until 1.27 */
 
@@ -832,11 +831,23 @@ struct objects_tie {
 	int64_t n, waiting; /* pods that it selects */
 	int32_t gang;       /* theirs */
 	size_t entries;     /* those pods without their counts */
+	int32_t next;       /* the number, from 1, of the next one with that key; 0: the last */
+	const char *zone;   /* where they run; or NULL */
+	bool is_apart;      /* not in one */
 	bool is_broken;     /* more than one gang, or pods that wait and do not have it */
 };
 
-static void objects_see_tied(struct objects_tie *tie, const struct scale_pod *pod, bool has_it)
+static void objects_see_tied(struct objects *o, struct objects_tie *ties, int32_t t,
+	const struct scale_pod *pod, bool has_it)
 {
+	struct objects_tie *tie = &ties[t];
+
+	if (pod->node >= 0) {
+		const char *zone = scale_pair(
+			&o->model->nodes.v[pod->node].labels, o->podspec.ties.v[t].topology);
+		tie->is_apart |= !zone || (tie->zone && !str_eq(tie->zone, zone));
+		tie->zone = zone;
+	}
 	tie->is_broken |= (tie->n && tie->gang != pod->gang) || (pod->node < 0 && !has_it);
 	tie->gang = pod->gang;
 	tie->n += pod->count;
@@ -844,24 +855,85 @@ static void objects_see_tied(struct objects_tie *tie, const struct scale_pod *po
 	tie->entries++;
 }
 
-/* Sets for each pod the tie that selects it. Two of them are too many. */
+/* The labels that a tie selects, as keys of an index. */
+static void objects_tie_keys(const struct podspec_mark *tie, struct strv *ret)
+{
+	vec_foreach (const struct scale_term, term, &tie->selector.affinity)
+		vec_foreach (const struct scale_rule, rule, term)
+			if (podspec_is_pair(rule))
+				strv_addf(ret, "%s/%s=%s", tie->namespaces.v[0], rule->key,
+					rule->values.v[0]);
+}
+
+/* ret: the number, from 1, of the first tie at each key: that which the fewest ties select, or the
+ * namespace of those without any. */
+static void objects_index_ties(
+	const struct podspec_marks *all, struct objects_tie *ties, struct map *ret)
+{
+	struct map known = {0}; /* so many ties select a key */
+
+	vec_foreach (const struct podspec_mark, tie, all) {
+		AUTO_STRV struct strv keys = {0};
+		objects_tie_keys(tie, &keys);
+		for (size_t i = 0; i < keys.n; i++)
+			map_put(&known, keys.v[i],
+				(void *)((intptr_t)map_get(&known, keys.v[i]) + 1));
+	}
+	for (size_t t = 0; t < all->n; t++) {
+		AUTO_STRV struct strv keys = {0};
+		const char *best = all->v[t].namespaces.v[0];
+		intptr_t least = INTPTR_MAX;
+		objects_tie_keys(&all->v[t], &keys);
+		for (size_t i = 0; i < keys.n; i++)
+			if ((intptr_t)map_get(&known, keys.v[i]) < least) {
+				best = keys.v[i];
+				least = (intptr_t)map_get(&known, best);
+			}
+		ties[t].next = (int32_t)(intptr_t)map_put(ret, best, (void *)(intptr_t)(t + 1));
+	}
+	map_done(&known);
+}
+
+/* Of the ties at a key the one that selects the pod. Two of them are too many. */
+static void objects_look(struct objects *o, struct objects_tie *ties, int32_t first, size_t i,
+	const struct scale_pairs *labels, int32_t *of_pods)
+{
+	const struct objects_pod *pod = &o->pods.v[i];
+
+	for (int32_t t = first - 1; t >= 0; t = ties[t].next - 1) {
+		const struct podspec_mark *tie = &o->podspec.ties.v[t];
+		if (!podspec_selects(tie, pod->of.kube_namespace, labels))
+			continue;
+		objects_see_tied(o, ties, t, &o->model->pods.v[i], pod->tie == t);
+		if (of_pods[i] != PODSPEC_UNTIED)
+			ties[t].is_broken = ties[of_pods[i]].is_broken = true;
+		of_pods[i] = t;
+	}
+}
+
+/* Sets for each pod the tie that selects it. */
 static void objects_see_ties(struct objects *o, struct objects_tie *ties, int32_t *of_pods)
 {
+	struct map index = {0};
+
+	objects_index_ties(&o->podspec.ties, ties, &index);
 	for (size_t i = 0; i < o->model->pods.n; i++) {
 		AUTO(scale_pairs_done) struct scale_pairs labels = {0};
 		const struct objects_pod *pod = &o->pods.v[i];
 		of_pods[i] = PODSPEC_UNTIED;
+		if (pod->is_leaving || !o->podspec.ties.n)
+			continue;
 		podspec_labels(&pod->of, &labels);
-		for (int32_t t = 0; !pod->is_leaving && t < (int32_t)o->podspec.ties.n; t++) {
-			const struct podspec_mark *tie = &o->podspec.ties.v[t];
-			if (!podspec_selects(tie, pod->of.kube_namespace, &labels))
-				continue;
-			objects_see_tied(&ties[t], &o->model->pods.v[i], pod->tie == t);
-			if (of_pods[i] != PODSPEC_UNTIED)
-				ties[t].is_broken = ties[of_pods[i]].is_broken = true;
-			of_pods[i] = t;
+		objects_look(o, ties, (int32_t)(intptr_t)map_get(&index, pod->of.kube_namespace), i,
+			&labels, of_pods);
+		vec_foreach (const struct scale_pair, pair, &labels) {
+			AUTO_FREE char *key = mem_printf(
+				"%s/%s=%s", pod->of.kube_namespace, pair->key, pair->value);
+			objects_look(o, ties, (int32_t)(intptr_t)map_get(&index, key), i, &labels,
+				of_pods);
 		}
 	}
+	map_done(&index);
 }
 
 /* entries: pods of each gang, without their counts. */
@@ -870,7 +942,7 @@ static void objects_tie(
 {
 	if (tie->gang >= 0 && tie->entries != entries[tie->gang])
 		tie->is_broken = true;
-	if (tie->is_broken || tie->n < 2 || !tie->waiting)
+	if (tie->is_broken || tie->is_apart || tie->n < 2 || !tie->waiting)
 		return;
 	if (tie->gang < 0) {
 		tie->gang = objects_gang(o, text, "podAffinity");
@@ -879,20 +951,26 @@ static void objects_tie(
 	o->model->gangs.v[tie->gang].same = SCALE_SAME_ZONE;
 }
 
-/* A pod that leaves binds the others of its gang to no zone. */
+/* by: the tie that selects the pod, own: that which it has; or NULL. A pod that leaves binds the
+ * others of its gang to no zone. */
 static void objects_tie_pod(
-	struct objects *o, size_t i, const struct objects_tie *by, bool is_broken)
+	struct objects *o, size_t i, const struct objects_tie *by, const struct objects_tie *own)
 {
 	struct scale_pod *pod = &o->model->pods.v[i];
 	struct strv *unsupported = &o->model->shapes.v[pod->shape].unsupported;
 
-	if (by && !by->is_broken)
+	if (by && !by->is_broken && !by->is_apart)
 		pod->gang = by->gang;
 	if (o->pods.v[i].is_leaving && pod->gang >= 0 &&
 		o->model->gangs.v[pod->gang].same == SCALE_SAME_ZONE)
 		pod->gang = -1;
-	if (is_broken && strv_find(unsupported, OBJECTS_NEAR) < 0)
-		strv_add(unsupported, OBJECTS_NEAR);
+	if (!own || !(own->is_broken || own->is_apart))
+		return;
+	AUTO_FREE char *why =
+		mem_printf("podAffinity by %s%s", o->podspec.ties.v[o->pods.v[i].tie].topology,
+			own->is_broken ? "" : " to pods that do not all run in one zone");
+	if (strv_find(unsupported, why) < 0)
+		strv_add(unsupported, why);
 }
 
 /* A gang that has a tie of its own is in one zone. Pods without a gang that have one become a gang
@@ -904,8 +982,6 @@ static void objects_set_ties(struct objects *o)
 	AUTO_FREE int32_t *of_pods = mem_alloc(o->model->pods.n + 1, sizeof(*of_pods));
 	AUTO_FREE size_t *entries = mem_alloc(o->model->gangs.n + 1, sizeof(*entries));
 
-	if (!all->n)
-		return;
 	objects_see_ties(o, ties, of_pods);
 	for (size_t i = 0; i < o->model->pods.n; i++)
 		if (o->model->pods.v[i].gang >= 0)
@@ -913,9 +989,9 @@ static void objects_set_ties(struct objects *o)
 	for (size_t t = 0; t < all->n; t++)
 		objects_tie(o, &ties[t], all->v[t].text, entries);
 	for (size_t i = 0; i < o->model->pods.n; i++) {
-		int32_t own = o->pods.v[i].tie;
-		objects_tie_pod(o, i, of_pods[i] == PODSPEC_UNTIED ? NULL : &ties[of_pods[i]],
-			own != PODSPEC_UNTIED && ties[own].is_broken);
+		int32_t by = of_pods[i], own = o->pods.v[i].tie;
+		objects_tie_pod(o, i, by == PODSPEC_UNTIED ? NULL : &ties[by],
+			own == PODSPEC_UNTIED ? NULL : &ties[own]);
 	}
 }
 
@@ -935,9 +1011,12 @@ static void objects_idle(struct objects *o)
 			node->idle_since_ms = 0;
 		else if (!node->idle_since_ms)
 			node->idle_since_ms = o->model->now_ms;
-		/* By a clock that stepped back: at least as long as nothing has run there. */
-		if (node->silent_ms > o->model->now_ms)
+		/* By a clock that stepped back: at least as long as nothing has run there. Clocks
+		 * that are a little apart are none that did. */
+		if (node->silent_ms > o->model->now_ms + AHEAD_NOTED_MS)
 			node->silent_ms = node->idle_since_ms;
+		else if (node->silent_ms > o->model->now_ms)
+			node->silent_ms = o->model->now_ms;
 		bool is_ours = node->group >= 0 && !o->model->groups.v[node->group].refused;
 		node->is_unmarked = is_ours && (node->is_unmarked || is_noted == is_busy[i]);
 	}

@@ -12,7 +12,7 @@
 #include "core/autoscale/snapshot_words.h"
 #include "kube/status/object.h"
 
-enum { MARKS_MAX = 1000, NAME_MAX_SHOWN = 100 };
+enum { MARKS_MAX = 1000, TIES_MAX = 100 * 1000, NAME_MAX_SHOWN = 100 };
 #define HOST_KEY      "kubernetes.io/hostname"
 #define PODSPEC_APART "podAntiAffinity by %.*s"
 
@@ -32,6 +32,8 @@ void podspec_done(struct podspec *p)
 	vec_foreach (struct podspec_mark, tie, &p->ties)
 		podspec_mark_done(tie);
 	vec_done(&p->ties);
+	map_done(&p->known_marks);
+	map_done(&p->known_ties);
 	map_done(&p->claims);
 	map_done(&p->volumes);
 }
@@ -194,6 +196,18 @@ static void podspec_affinity(const struct json *spec, struct scale_shape *ret)
 	}
 }
 
+void podspec_needs_label(struct scale_shape *shape, const char *key)
+{
+	bool is_any = shape->affinity.n == 0;
+
+	if (is_any)
+		vec_push(&shape->affinity);
+	vec_foreach (struct scale_term, term, &shape->affinity)
+		if (is_any || term->n) /* one without rules selects nothing */
+			*vec_push(term) =
+				(struct scale_rule){.key = mem_strdup(key), .op = SCALE_EXISTS};
+}
+
 /* Required anti-affinity. */
 
 static const struct json *podspec_anti_affinity(const struct json *spec)
@@ -209,6 +223,11 @@ static const char *podspec_topology(const struct json *term)
 	return key ? key : "?";
 }
 
+bool podspec_is_pair(const struct scale_rule *rule)
+{
+	return rule->op == SCALE_IN && rule->values.n == 1;
+}
+
 static char *podspec_mark_text(const struct podspec_mark *mark)
 {
 	AUTO_BUF struct buf text = buf_with(64 << 10);
@@ -218,9 +237,8 @@ static char *podspec_mark_text(const struct podspec_mark *mark)
 	buf_adds(&text, mark->namespaces.n ? "/" : "*/");
 	vec_foreach (const struct scale_term, term, &mark->selector.affinity)
 		vec_foreach (const struct scale_rule, rule, term) {
-			bool is_pair = rule->op == SCALE_IN && rule->values.n == 1;
 			buf_addf(&text, "%s%s", rule == term->v ? "" : ",", rule->key);
-			if (!is_pair)
+			if (!podspec_is_pair(rule))
 				buf_addf(&text, " %s ", snapshot_ops[rule->op]);
 			for (size_t i = 0; i < rule->values.n; i++)
 				buf_addf(&text, "%c%s", i ? '|' : '=', rule->values.v[i]);
@@ -258,22 +276,21 @@ static void podspec_selector(const struct json *selector, struct scale_shape *re
 		*vec_push(&ret->affinity) = all;
 }
 
-/* The one like that mark, which is taken; NULL: there are too many. */
-static const struct podspec_mark *podspec_remember(
-	struct podspec_marks *marks, struct podspec_mark *take)
+/* The number of the one like that mark, which is taken, from 0; -1: there are too many. */
+static int32_t podspec_remember(
+	struct podspec_marks *marks, size_t max, struct map *known, struct podspec_mark *take)
 {
 	take->text = podspec_mark_text(take);
-	vec_foreach (const struct podspec_mark, known, marks)
-		if (str_eq(known->text, take->text) && str_eq(known->topology, take->topology)) {
-			podspec_mark_done(take);
-			return known;
-		}
-	if (marks->n >= MARKS_MAX) {
+	AUTO_FREE char *key = mem_printf("%s %s", take->topology ? take->topology : "", take->text);
+	intptr_t number = (intptr_t)map_get(known, key);
+
+	if (number || marks->n >= max) {
 		podspec_mark_done(take);
-		return NULL;
+		return (int32_t)number - 1;
 	}
 	*vec_push(marks) = *take;
-	return &marks->v[marks->n - 1];
+	map_put(known, key, (void *)(intptr_t)marks->n);
+	return (int32_t)marks->n - 1;
 }
 
 static const struct podspec_mark *podspec_add_mark(struct podspec *p, const char *kube_namespace,
@@ -283,7 +300,8 @@ static const struct podspec_mark *podspec_add_mark(struct podspec *p, const char
 
 	podspec_mark_namespaces(kube_namespace, term, &mark.namespaces);
 	podspec_selector(json_get(term, "labelSelector"), &mark.selector);
-	return podspec_remember(&p->marks, &mark);
+	int32_t number = podspec_remember(&p->marks, MARKS_MAX, &p->known_marks, &mark);
+	return number < 0 ? NULL : &p->marks.v[number];
 }
 
 /* By host, and by labels: such a term is a mark. */
@@ -349,6 +367,7 @@ static int32_t podspec_tie(struct podspec *p, const char *kube_namespace, const 
 	const struct scale_pairs *labels)
 {
 	struct podspec_mark tie = {0};
+	bool is_wide = true;
 
 	if (!scale_is_zone(podspec_topology(term)) || !json_get(term, "labelSelector") ||
 		json_get(term, "namespaceSelector") || json_get(term, "mismatchLabelKeys"))
@@ -360,30 +379,40 @@ static int32_t podspec_tie(struct podspec *p, const char *kube_namespace, const 
 		podspec_mark_done(&tie);
 		return PODSPEC_UNTIED;
 	}
-	const struct podspec_mark *known = podspec_remember(&p->ties, &tie);
-	return known ? (int32_t)(known - p->ties.v) : PODSPEC_UNTIED;
+	tie.topology = mem_strdup(podspec_topology(term));
+	vec_foreach (const struct scale_term, t, &tie.selector.affinity)
+		vec_foreach (const struct scale_rule, rule, t)
+			is_wide &= !podspec_is_pair(rule);
+	/* Each pod is compared with each of these. */
+	size_t n = p->ties.n, max = is_wide && p->n_wide >= MARKS_MAX ? n : TIES_MAX;
+	int32_t number = podspec_remember(&p->ties, max, &p->known_ties, &tie);
+	p->n_wide += is_wide && p->ties.n > n;
+	return number;
 }
 
-/* Of several terms each has to be the same tie. */
+/* Of several terms each has to be the same tie. kube-scheduler wants the label also of the node of
+ * the first pod. */
 static int32_t podspec_near(
-	struct podspec *p, const struct podspec_pod *pod, struct strv *unsupported)
+	struct podspec *p, const struct podspec_pod *pod, struct scale_shape *ret)
 {
 	const struct json *term = kube_first(
 		pod->spec, "affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution");
 	AUTO(scale_pairs_done) struct scale_pairs labels = {0};
 	int32_t tie = PODSPEC_UNTIED;
 
-	if (term)
-		podspec_labels(pod, &labels);
+	if (!term)
+		return PODSPEC_UNTIED;
+	podspec_labels(pod, &labels);
 	for (const struct json *m = term; m; m = json_next(m)) {
 		int32_t one = podspec_tie(p, pod->kube_namespace, m, &labels);
 		if (one == PODSPEC_UNTIED || (m != term && one != tie)) {
-			strv_addf(unsupported, "podAffinity by %.*s", NAME_MAX_SHOWN,
+			strv_addf(&ret->unsupported, "podAffinity by %.*s", NAME_MAX_SHOWN,
 				podspec_topology(m));
 			return PODSPEC_UNTIED;
 		}
 		tie = one;
 	}
+	podspec_needs_label(ret, podspec_topology(term));
 	return tie;
 }
 
@@ -492,7 +521,7 @@ int32_t podspec_shape(struct podspec *p, const struct podspec_pod *pod, struct s
 	podspec_affinity(spec, ret);
 	podspec_tolerations(json_get(spec, "tolerations"), &ret->tolerations, &ret->unsupported);
 	podspec_apart(p, pod->kube_namespace, spec, ret);
-	int32_t tie = podspec_near(p, pod, &ret->unsupported);
+	int32_t tie = podspec_near(p, pod, ret);
 	podspec_volumes(p, pod->kube_namespace, spec, &ret->unsupported);
 	podspec_others(spec, &ret->unsupported);
 	strv_sort(&ret->apart);

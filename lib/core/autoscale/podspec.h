@@ -16,8 +16,8 @@
 
 /* A term of required affinity or anti-affinity: which pods it selects. */
 struct podspec_mark {
-	char *text;     /* of the mark */
-	char *topology; /* the label of nodes that it is by, where it is not the host's; or NULL */
+	char *text;                  /* of the mark */
+	char *topology;              /* the label of nodes that it is by; NULL: the host's */
 	struct strv namespaces;      /* of the pods; none: each */
 	struct scale_shape selector; /* its affinity has what their labels are */
 };
@@ -30,8 +30,11 @@ struct podspec {
 	 * them; what is not there is not known. */
 	struct map claims, volumes;
 	struct podspec_marks marks; /* of all pods that were read */
-	/* Affinity of pods to such as themselves: all that one selects have to be in one zone. */
+	/* Affinity of pods to such as themselves: all that one selects have to be in one zone. Of
+	 * those that no label with one value tells apart there are n_wide. */
 	struct podspec_marks ties;
+	size_t n_wide;
+	struct map known_marks, known_ties; /* numbers from 1 */
 };
 void podspec_done(struct podspec *podspec);
 /* Objects of an array, which are borrowed, by "NAMESPACE/NAME" ("/NAME" of those without one). */
@@ -44,6 +47,10 @@ struct podspec_pod {
 };
 /* The labels of a pod, in a list that is empty. */
 void podspec_labels(const struct podspec_pod *pod, struct scale_pairs *ret);
+/* Nodes without that label are none for such pods. */
+void podspec_needs_label(struct scale_shape *shape, const char *key);
+/* Whether it holds for one value of a label only. */
+bool podspec_is_pair(const struct scale_rule *rule);
 /* Returns the tie of the pod, or PODSPEC_UNTIED. */
 int32_t podspec_shape(
 	struct podspec *podspec, const struct podspec_pod *pod, struct scale_shape *ret);

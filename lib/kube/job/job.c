@@ -519,11 +519,12 @@ static void job_set_apart(const struct kube_run *run, struct json *spec)
 		job_set_only_nodes(run, spec);
 }
 
+/* A role of one node is beside others. */
 static void job_set_same(const struct kube_run *run, struct json *spec)
 {
 	AUTO_FREE char *attempt = mem_printf("%d", run->attempt);
 
-	if (!run->same || run->nodes < 2 || run->is_warming)
+	if (!run->same || (run->nodes < 2 && run->n_roles < 2) || run->is_warming)
 		return;
 	struct json *terms = json_array(), *term = json_object();
 	struct json *labels = json_sub(json_sub(term, "labelSelector"), "matchLabels");

@@ -341,8 +341,20 @@ static void test_a_group_for_a_pod(void **state UNUSED)
 		-1);
 	assert_int_equal(reasons.n, 1);
 	assert_non_null(strstr(reasons.v[0], "zone"));
+#define NEAR(key)                                                                                  \
+	",\"affinity\":{\"podAffinity\":{\"requiredDuringSchedulingIgnoredDuringExecution\":["     \
+	"{\"topologyKey\":\"" key "\",\"labelSelector\":{\"matchLabels\":{\"run\":\"r\"}}}]}}"
+#define NEAR_BY(key) group_for(&growth, POD("\"cpu\":\"1\"", NEAR(key)), &reasons)
+	/* A group in no zone is none for pods of one; other places than zones are not planned. */
+	strv_done(&reasons);
+	assert_int_equal(NEAR_BY("topology.kubernetes.io/zone"), -1);
+	assert_string_equal(reasons.v[0], "gpu-a: it has no label topology.kubernetes.io/zone");
+	scale_pairs_add(&growth.model.groups.v[0].labels, "topology.kubernetes.io/zone", "z");
+	scale_pairs_sort(&growth.model.groups.v[0].labels);
+	assert_int_equal(NEAR_BY("topology.kubernetes.io/zone"), 0);
+	assert_int_equal(NEAR_BY("rack"), -1);
+	assert_string_equal(reasons.v[0], "gpu-a: podAffinity by rack is not supported");
 }
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -30,7 +31,7 @@ static struct json *parsed(const char *text)
 
 	for (char *c = quoted; *c; c++)
 		*c = *c == '\'' ? '"' : *c;
-	assert_int_equal(json_parse(quoted, strlen(quoted), 1 << 20, "text", &json, NULL), 0);
+	assert_int_equal(json_parse(quoted, strlen(quoted), 4 << 20, "text", &json, NULL), 0);
 	return json;
 }
 
@@ -383,6 +384,31 @@ static void test_nodes_by_a_clock_that_stepped(void **state UNUSED)
 	assert_int_equal(node->idle_since_ms, NOW);
 	assert_int_equal(node->silent_ms, NOW);
 	assert_int_equal(node->created_ms, 0);
+}
+
+/* A node that has been idle for long is not silent for as long where the clock of the API server is two
+ * seconds ahead. */
+static void test_a_node_that_is_silent_by_a_clock_ahead(void **state UNUSED)
+{
+	static const struct {
+		const char *since;
+		int64_t silent_ms;
+	} rows[] = {
+		{"2026-11-27T05:00:02Z", NOW},
+		{"2026-11-27T05:00:59Z", NOW},
+		{"2026-11-27T05:02:00Z", NOW - 5 * 3600 * INT64_C(1000)},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_FREE char *text = mem_printf(
+			"{'nodes': [{'metadata': {'name': 'n', 'annotations': {'dlrun/idle-since':"
+			" '2026-11-27T00:00:00Z'}}, 'status': {'conditions': [{'type': 'Ready',"
+			" 'status': 'Unknown', 'lastTransitionTime': '%s'}]}}]}",
+			rows[i].since);
+		read_objects(text, &model);
+		assert_int_equal(model.nodes.v[0].silent_ms, rows[i].silent_ms);
+	}
 }
 
 /* A machine and its node are one also where they have each other's name, or the annotation of Cluster
@@ -789,11 +815,14 @@ static void test_network_topology(void **state UNUSED)
 	"}, 'spec': {" SPEC "}}"
 #define PODS(LABELS, SPEC)                                                                         \
 	"'pods': [" TIED("1", LABELS, "", SPEC) ", " TIED("2", LABELS, "", SPEC) "]"
-#define RUN        "'dlrun.io/run-id': 'r', 'dlrun.io/attempt': '2'"
-#define OLD_RUN    "'dlrun.io/run-id': 'r', 'dlrun.io/attempt': '1'"
-#define IN_GROUP   "'scheduling.x-k8s.io/pod-group': 'g'"
-#define ON_N1      ", 'nodeName': 'n1'"
-#define IS_DELETED ", 'deletionTimestamp': '2026-11-27T04:00:00Z'"
+#define RUN              "'dlrun.io/run-id': 'r', 'dlrun.io/attempt': '2'"
+#define OLD_RUN          "'dlrun.io/run-id': 'r', 'dlrun.io/attempt': '1'"
+#define IN_GROUP         "'scheduling.x-k8s.io/pod-group': 'g'"
+#define ON_N1            ", 'nodeName': 'n1'"
+#define ON_N2            ", 'nodeName': 'n2'"
+#define ON_N3            ", 'nodeName': 'n3'"
+#define IN_ZONE(NAME, Z) "{'metadata': {'name': '" NAME "', 'labels': {'" ZONE "': '" Z "'}}}"
+#define IS_DELETED       ", 'deletionTimestamp': '2026-11-27T04:00:00Z'"
 #define JOB_OF_4                                                                                   \
 	"'jobs': [{'metadata': {'namespace': 'n', 'name': 'j', 'labels': {" RUN "}}, 'spec':"      \
 	" {'parallelism': 4, 'template': {'metadata': {'labels': {" RUN ", 'job-name': 'j'}},"     \
@@ -801,6 +830,8 @@ static void test_network_topology(void **state UNUSED)
 
 static void test_pods_of_one_zone(void **state UNUSED)
 {
+#define BETA  "failure-domain.beta.kubernetes.io/zone"
+#define APART "podAffinity by " ZONE " to pods that do not all run in one zone"
 	static const char zone[] = "podAffinity by " ZONE;
 	static const struct {
 		const char *lists;
@@ -809,8 +840,7 @@ static void test_pods_of_one_zone(void **state UNUSED)
 		const char *unsupported; /* of all that wait; or NULL */
 	} cases[] = {
 		{PODS(APP, BY_APP), "n/app=a", 2, 1, NULL},
-		{PODS(APP, NEAR("failure-domain.beta.kubernetes.io/zone", SELECTS(APP))), "n/app=a",
-			2, 1, NULL},
+		{PODS(APP, NEAR(BETA, SELECTS(APP))), "n/app=a", 2, 1, NULL},
 		{PODS(APP, NEAR(ZONE, SELECTS(APP) ", 'namespaces': ['n']")), "n/app=a", 2, 1,
 			NULL},
 		{PODS(APP ", 'v': '1'",
@@ -833,8 +863,17 @@ static void test_pods_of_one_zone(void **state UNUSED)
 			 "'x': 1" ON_N1) ", {'metadata': {'namespace': 'm', 'name': '3', 'labels':"
 					 " {" APP "}}, 'spec': {'nodeName': 'n1'}}]",
 			"n/app=a", 1, 1, NULL},
+		/* They run in two zones, or outside of any. */
+		{"'pods': [" TIED("1", APP, "", BY_APP) ", " TIED(
+			 "2", APP, "", "'x': 1" ON_N1) ", " TIED("3", APP, "", "'x': 1" ON_N2) "]",
+			NULL, 1, 0, APART},
+		{"'pods': [" TIED("1", APP, "", BY_APP) ", " TIED(
+			 "2", APP, "", "'x': 1" ON_N3) ", " TIED("3", APP, "", "'x': 1" ON_N1) "]",
+			NULL, 1, 0, APART},
 		{PODS(APP, NEAR("kubernetes.io/hostname", SELECTS(APP))), NULL, 2, 0,
 			"podAffinity by kubernetes.io/hostname"},
+		{PODS(APP, NEAR(BETA, SELECTS(APP) "}, {'topologyKey': '" ZONE "', " SELECTS(APP))),
+			NULL, 2, 0, zone},
 		{PODS(APP, NEAR("rack", SELECTS(APP))), NULL, 2, 0, "podAffinity by rack"},
 		{PODS("'app': 'b'", BY_APP), NULL, 2, 0, zone},
 		{PODS(APP, NEAR(ZONE, "'x': 1")), NULL, 2, 0, zone},
@@ -876,7 +915,10 @@ static void test_pods_of_one_zone(void **state UNUSED)
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_SCALE_MODEL struct scale_model model;
 		AUTO_FREE char *text =
-			mem_printf("{'nodes': [{'metadata': {'name': 'n1'}}], %s}", cases[i].lists);
+			mem_printf("{'nodes': [" IN_ZONE("n1", "a") ", " IN_ZONE(
+					   "n2", "b") ", "
+						      "{'metadata': {'name': 'n3'}}], %s}",
+				cases[i].lists);
 		int64_t n = 0;
 
 		read_objects(text, &model);
@@ -902,6 +944,75 @@ static void test_pods_of_one_zone(void **state UNUSED)
 	}
 }
 
+/* Of each that a label tells apart, though all select another label, too: each pod is compared with
+ * its own only. The number is over what marks may have. */
+static void test_many_ties(void **state UNUSED)
+{
+	enum { RUNS = 2000 };
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_BUF struct buf text = buf_with(8 << 20);
+
+	buf_adds(&text, "{'pods': [");
+	for (int i = 0; i < 2 * RUNS; i++)
+		buf_addf(&text,
+			"%s{'metadata': {'namespace': 'n', 'name': '%d', 'labels': {'attempt': '1',"
+			" 'run': 'r%d'}}, 'spec': {" NEAR(
+				ZONE, SELECTS("'attempt': '1', 'run': 'r%d'")) "}}",
+			i ? ", " : "", i, i / 2, i / 2);
+	buf_adds(&text, "]}");
+	read_objects(text.data, &model);
+	assert_int_equal(model.gangs.n, RUNS);
+	vec_foreach (const struct scale_pod, pod, &model.pods) {
+		assert_int_equal(model.gangs.v[pod->gang].same, SCALE_SAME_ZONE);
+		assert_int_equal(model.shapes.v[pod->shape].unsupported.n, 0);
+	}
+}
+
+/* A pod that leaves binds the others of its Workload to no zone, whatever else there is. */
+static void test_a_pod_that_leaves_its_zone(void **state UNUSED)
+{
+#define OF_W "'kueue.x-k8s.io/pod-group-name': 'w'"
+#define ONE_ZONE_FOR_W                                                                             \
+	"{'metadata': {'namespace': 'n', 'name': 'w'}, 'spec': {'podSets': [{'count': 2,"          \
+	" 'topologyRequest': {'required': '" ZONE "'}, 'template': {'spec': {}}}]},"               \
+	" 'status': {'conditions': [{'type': 'QuotaReserved', 'status': 'True'}]}}"
+	static const char *const others[] = {"", ", " TIED("other", APP, "", BY_APP)};
+
+	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_FREE char *text = mem_printf(
+			"{'nodes': [" IN_ZONE("n1",
+				"a") "], 'workloads': [" ONE_ZONE_FOR_W "], 'pods': [" TIED("old",
+				OF_W, IS_DELETED,
+				"'x': 1" ON_N1) ", " TIED("new", OF_W, "", "'x': 1") "%s]}",
+			others[i]);
+		read_objects(text, &model);
+		assert_string_equal(model.pods.v[0].name, "n/old");
+		assert_int_equal(model.pods.v[0].gang, -1);
+		assert_true(model.pods.v[1].gang >= 0);
+		assert_int_equal(model.gangs.v[model.pods.v[1].gang].same, SCALE_SAME_ZONE);
+	}
+}
+
+/* In each of its own terms that select anything, and two keys are two ties. */
+static void test_a_label_that_has_to_be_there(void **state UNUSED)
+{
+	AUTO_SCALE_MODEL struct scale_model model;
+	const struct scale_shape *shape = shape_of(
+		"{'affinity': {'podAffinity': {'requiredDuringSchedulingIgnoredDuringExecution': ["
+		"{'topologyKey': '" BETA "', " SELECTS(
+			APP) "}]}, 'nodeAffinity':"
+			     " {'requiredDuringSchedulingIgnoredDuringExecution': {'nodeSelectorTerms': ["
+			     "{'matchExpressions': [{'key': 'a', 'operator': 'Exists'}]}, {}]}}}}",
+		&model);
+	assert_int_equal(shape->unsupported.n, 0);
+	assert_int_equal(shape->affinity.n, 2);
+	assert_int_equal(shape->affinity.v[0].n, 2);
+	assert_string_equal(shape->affinity.v[0].v[1].key, BETA);
+	assert_int_equal(shape->affinity.v[0].v[1].op, SCALE_EXISTS);
+	assert_int_equal(shape->affinity.v[1].n, 0);
+}
+
 /* Two zones, each with room for two of four pods, and machines to buy in one or both. */
 static void test_a_plan_of_one_zone(void **state UNUSED)
 {
@@ -911,7 +1022,10 @@ static void test_a_plan_of_one_zone(void **state UNUSED)
 	" {'allocatable': " ROOM ", 'conditions': [{'type': 'Ready', 'status': 'True'}]}}"
 #define GROUP_OF(ID, Z, MAX, PRICE)                                                                \
 	"{'id': '" ID "', 'provider': 'p', 'min': 0, 'max': " MAX ", 'desired': 0, 'zone': '" Z    \
-	"', 'price': " PRICE ", 'template': {'room': " ROOM "}}"
+	"', 'price': " PRICE ", 'template': {'labels': {'" ZONE "': '" Z "'}, 'room': " ROOM "}}"
+#define NO_LABEL                                                                                   \
+	"{'id': 'gn', 'provider': 'p', 'min': 0, 'max': 9, 'desired': 0, 'zone': 'a', 'price': 1," \
+	" 'template': {'room': " ROOM "}}"
 #define CPU_OF_1(MORE)                                                                             \
 	NEAR(ZONE, SELECTS(RUN)) MORE ", 'containers': [{'resources': {'requests': {'cpu': 1}}}]"
 #define RANKS(MORE)                                                                                \
@@ -933,6 +1047,10 @@ static void test_a_plan_of_one_zone(void **state UNUSED)
 		{GROUP_OF("ga", "a", "1", "2") ", " GROUP_OF("gb", "b", "1", "1"),
 			RANKS(", 'nodeName': 'na'"), 2, "ga"},
 		{GROUP_OF("gb", "b", "9", "1"), RANKS(", 'nodeName': 'na'"), 0, NULL},
+		/* The scheduler wants the label on the node, also for the first pod. */
+		{NO_LABEL, RANKS(""), 0, NULL},
+		{NO_LABEL, TIED("1", RUN, "", CPU_OF_1("") ", 'nodeSelector': {'x': 'y'}"), 0,
+			NULL},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -993,6 +1111,7 @@ int main(void)
 		cmocka_unit_test(test_pods_share_shapes),
 		cmocka_unit_test(test_nodes),
 		cmocka_unit_test(test_nodes_by_a_clock_that_stepped),
+		cmocka_unit_test(test_a_node_that_is_silent_by_a_clock_ahead),
 		cmocka_unit_test(test_ids_of_nodes),
 		cmocka_unit_test(test_a_node_without_provider_id),
 		cmocka_unit_test(test_a_group_is_like_its_nodes),
@@ -1005,6 +1124,9 @@ int main(void)
 		cmocka_unit_test(test_pod_groups),
 		cmocka_unit_test(test_network_topology),
 		cmocka_unit_test(test_pods_of_one_zone),
+		cmocka_unit_test(test_a_label_that_has_to_be_there),
+		cmocka_unit_test(test_many_ties),
+		cmocka_unit_test(test_a_pod_that_leaves_its_zone),
 		cmocka_unit_test(test_a_plan_of_one_zone),
 		cmocka_unit_test(test_a_snapshot_of_it),
 	};

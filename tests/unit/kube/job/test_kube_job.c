@@ -186,6 +186,7 @@ static void set_roles(struct sample *sample)
 	sample->run.roles = sample->roles;
 	sample->run.n_roles = 2;
 	sample->run.ends_with = "learner";
+	sample->run.same = KUBE_LABEL_ZONE;
 	sample->run.jobset = true;
 }
 

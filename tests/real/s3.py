@@ -322,7 +322,7 @@ def test_a_file_that_is_refused_for_its_name(w):
             pod.write(path, b"1")
         pod.end()
         message = pod.message.read_text()
-        assert "1 of 3 files: 'deep/" in message and "InvalidURI: no such name, which no retry mends" in message, message
+        assert "1 of 3 files are missing or old: 'deep/" in message and "InvalidURI: no such name, which no retry mends" in message, message
         assert listed(w, s3) == {"a": 1, "b": 1}
         cutter.close()
 

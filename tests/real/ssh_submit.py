@@ -304,7 +304,7 @@ def test_a_run_is_cancelled(w):
         w.ok("cancel", run)
         end = s.ended(run)
         assert end["state"] == "cancelled" and len(end["attempts"]) == 1, end
-        wait_for(lambda: not s["gpu1"].processes(run), "the end of all its processes", 5)
+        wait_for(lambda: not s["gpu1"].processes(run), "the end of all its processes", 60)
 
 
 def test_stop_signal(w):

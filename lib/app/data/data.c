@@ -829,11 +829,34 @@ static int data_remove_rest(struct data_place *place, size_t i, const char *id, 
 	return r < 0 ? err_move(err, &error) : 0;
 }
 
+/* The versions from first to end. A script's words have a limit; in a bucket each time lists all
+ * objects. */
+static int data_remove_range(struct data_place *place, size_t i, const struct data_there *there,
+	size_t first, size_t end, struct buf *out, struct data_versions *ret, struct err *err)
+{
+	size_t at_once = data_place_is_bucket(place, i) ? SIZE_MAX : DATA_REMOVED_AT_ONCE;
+	int r = 0;
+
+	do {
+		AUTO_STRV struct strv words = {0};
+		size_t last = end - first < at_once ? end : first + at_once;
+
+		data_words(&words, "rm", "all");
+		for (size_t k = first; k < last; k++)
+			strv_add(&words, there->ids.v[k]);
+		r = data_place_do(place, i, &words, out, err);
+		for (; r == 0 && first < last; first++)
+			data_add_version(place, i, there, first, ret);
+	} while (r == 0 && first < end);
+	return r;
+}
+
 /* E_DATA_VERSION: it is not there, or is not one. */
 static int data_remove_one(struct data_place *place, size_t i, const char *id,
 	struct data_versions *ret, struct err *err)
 {
 	AUTO(data_there_done) struct data_there there = {0};
+	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf out = buf_with(DATA_SAID_MAX);
 	size_t at = 0;
 
@@ -842,21 +865,15 @@ static int data_remove_one(struct data_place *place, size_t i, const char *id,
 		r = data_find_version(place, i, &there, id, &at, err);
 	if (r < 0)
 		return err->id == E_DATA_VERSION ? data_remove_rest(place, i, id, err) : r;
-	size_t first = id ? at : 0, end = id ? at + 1 : there.ids.n;
-	r = data_check_unused(place, i, &there, first, end, err);
-	do {
-		AUTO_STRV struct strv words = {0};
-		size_t last =
-			end - first < DATA_REMOVED_AT_ONCE ? end : first + DATA_REMOVED_AT_ONCE;
-		data_words(&words, "rm", id ? NULL : "all");
-		for (size_t k = first; k < last; k++)
-			strv_add(&words, there.ids.v[k]);
+	r = data_check_unused(place, i, &there, id ? at : 0, id ? at + 1 : there.ids.n, err);
+	if (r == 0 && !id) {
+		r = data_remove_range(place, i, &there, 0, there.ids.n, &out, ret, err);
+	} else if (r == 0) {
+		data_words(&words, "rm", there.ids.v[at]);
+		r = data_place_do(place, i, &words, &out, err);
 		if (r == 0)
-			r = data_place_do(place, i, &words, &out, err);
-		for (; first < last; first++)
-			if (r == 0)
-				data_add_version(place, i, &there, first, ret);
-	} while (r == 0 && first < end);
+			data_add_version(place, i, &there, at, ret);
+	}
 	ret->has_rest |= out.len > 0;
 	return r;
 }

@@ -58,6 +58,7 @@ struct submit {
 	struct strv warnings;    /* one sentence each, all of them reported already */
 	struct strv notices;     /* what is done for the program without being asked */
 	bool missing_program;    /* it will not be found */
+	struct strv lock_inputs; /* keys of the setup that nobody has named (lock_inputs.h) */
 
 	/* snapshot and image */
 	struct snapshot *snapshot; /* NULL with --from */

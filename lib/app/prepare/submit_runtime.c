@@ -323,19 +323,6 @@ static int submit_runtime_fail_lock(const struct config *config, const char *loc
 	return err_hint(err, "environment: {lock: environment.yml}");
 }
 
-static int submit_runtime_fail_copied(
-	const struct config *config, const char *copied, struct err *err)
-{
-	AUTO_FREE char *shown = str_shown(copied);
-
-	err_set(err, E_CONFIG,
-		"environment.lock: %s installs a copy of the working tree: later runs would import "
-		"that copy instead of their own code",
-		shown);
-	config_blame(config, "environment.lock", err);
-	return err_hint(err, "write '-e .' there: each run then imports its own code");
-}
-
 /* The line that makes .venv by lock; messages show the first line of it. */
 static char *submit_runtime_conda(const char *lock)
 {
@@ -371,9 +358,14 @@ static int set_lock(struct submit *submit, const char *lock, struct err *err)
 	setup->cwd = dir_of_key(submit, "environment.lock");
 	submit_runtime_add_key(setup, lock);
 	if (root)
-		lock_inputs_find(root, setup->cwd, lock, &setup->key, &copied);
+		lock_inputs_find(root, setup->cwd, lock, &submit->lock_inputs, &copied);
+	for (size_t i = 0; i < submit->lock_inputs.n; i++)
+		strv_add(&setup->key, submit->lock_inputs.v[i]);
 	if (copied)
-		return submit_runtime_fail_copied(submit->config, copied, err);
+		submit_warn(submit,
+			"%s installs a copy of the project: where it is imported instead of the "
+			"tree, later runs have old code; write '-e .' there",
+			copied);
 	if (is_conda) {
 		setup->run = submit_runtime_conda(lock);
 		return 0;
@@ -1105,6 +1097,15 @@ static void find_filled(struct runtime *runtime, const struct entry_list *entrie
 			strv_add(&runtime->filled, runtime->outputs.v[i]);
 }
 
+/* Whether a key that lock_inputs_find has added may be left out of the snapshot: a file that was
+ * not named, or what is data. */
+static bool submit_runtime_may_lack(const struct submit *submit, const char *path)
+{
+	return strv_find(&submit->lock_inputs, path) >= 0 &&
+	       (str_is_word_of(fs_basename(path), "pyproject.toml setup.py setup.cfg pixi.toml") ||
+		       is_provided(&submit->spec.runtime, path));
+}
+
 int submit_check_runtime(struct submit *submit, struct err *err)
 {
 	struct runtime *runtime = &submit->spec.runtime;
@@ -1130,6 +1131,15 @@ int submit_check_runtime(struct submit *submit, struct err *err)
 	for (size_t i = 0; i < runtime->setup.key.n; i++) {
 		if (submit_runtime_has_path(entries, runtime->setup.key.v[i]))
 			continue;
+		if (submit_runtime_may_lack(submit, runtime->setup.key.v[i])) {
+			struct strv *keys = &runtime->setup.key;
+			char *last = keys->v[keys->n - 1];
+
+			keys->v[keys->n - 1] = keys->v[i];
+			keys->v[i--] = last;
+			strv_cut(keys, keys->n - 1);
+			continue;
+		}
 		AUTO_FREE char *shown = str_escaped(runtime->setup.key.v[i]);
 		err_set(err, E_RUN_SETUP, "%s: '%s' is not in the snapshot", key, shown);
 		config_blame(submit->config, key, err);

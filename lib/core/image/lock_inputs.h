@@ -20,8 +20,8 @@ enum { LOCK_INPUTS_MAX = 200 };
  * LOCK_INPUTS_MAX: of a project that is installed as a copy its directory, of one that is imported
  * from the tree (-e) its pyproject.toml, setup.py and setup.cfg. dir: of the lock file and of the
  * command that installs, relative to root or ".". *ret_copied: what installs a copy of the
- * directory dir itself, which runs would import instead of their code: "requirements.txt:3"; NULL:
- * nothing does. The caller frees it. */
+ * directory dir, or of one above it, which runs may import instead of their code:
+ * "requirements.txt:3"; NULL: nothing does. The caller frees it. */
 void lock_inputs_find(
 	const char *root, const char *dir, const char *lock, struct strv *ret, char **ret_copied);
 

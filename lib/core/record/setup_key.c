@@ -28,6 +28,7 @@ struct key {
 	size_t n_files;
 	uint64_t bytes;
 	const char *name; /* of the key path, for messages */
+	bool is_data;     /* all files of directories count */
 	char *chunk;
 };
 
@@ -141,6 +142,13 @@ static int add_child(struct key *key, int dir_fd, const char *name, const char *
 	return add_open(key, fd, child, depth, err);
 }
 
+/* Whether the name is of what tools leave in a directory that they work in. */
+static bool setup_key_is_passing(const char *name)
+{
+	return str_ends(name, ".egg-info") ||
+	       str_is_word_of(name, ".git .venv __pycache__ .pytest_cache .mypy_cache .ruff_cache");
+}
+
 static int setup_key_add_dir(
 	struct key *key, int fd, const char *path, unsigned depth, struct err *err)
 {
@@ -153,7 +161,8 @@ static int setup_key_add_dir(
 	if (!dir || depth > DEPTH_MAX)
 		return dir ? setup_key_too_much(key, err) : cannot_read(key, errno, err);
 	while ((entry = readdir(dir))) {
-		if (str_is_word_of(entry->d_name, ". .. .git .venv __pycache__"))
+		if (str_is_word_of(entry->d_name, ". ..") ||
+			(!key->is_data && setup_key_is_passing(entry->d_name)))
 			continue;
 		if (names.n >= SETUP_KEY_FILES_MAX)
 			return setup_key_too_much(key, err);
@@ -215,10 +224,10 @@ static void add_platform(struct key *key)
 	setup_key_add_text(key, name.machine);
 }
 
-int setup_key(const struct runtime_setup *setup, const char *where, const char *tree,
-	char out[static SHA256_HEX_SIZE], struct err *err)
+static int setup_key_make(const struct runtime_setup *setup, const char *where, const char *tree,
+	bool is_data, char out[static SHA256_HEX_SIZE], struct err *err)
 {
-	AUTO(key_done) struct key key = {.chunk = mem_alloc(1, CHUNK)};
+	AUTO(key_done) struct key key = {.chunk = mem_alloc(1, CHUNK), .is_data = is_data};
 	AUTO_FD int tree_fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	AUTO_STRV struct strv paths = {0};
 	uint8_t sha256[SHA256_SIZE];
@@ -243,6 +252,24 @@ int setup_key(const struct runtime_setup *setup, const char *where, const char *
 	digest_end(&key.digest, sha256);
 	hex_encode(sha256, sizeof(sha256), out);
 	return 0;
+}
+
+int setup_key(const struct runtime_setup *setup, const char *where, const char *tree,
+	char out[static SHA256_HEX_SIZE], struct err *err)
+{
+	return setup_key_make(setup, where, tree, false, out, err);
+}
+
+int setup_key_of_data(
+	const char *path, const char *tree, char out[static SHA256_HEX_SIZE], struct err *err)
+{
+	char line[] = "data", cwd[] = ".";
+	struct runtime_setup content = {.run = line, .cwd = cwd};
+
+	strv_add(&content.key, path);
+	int r = setup_key_make(&content, NULL, tree, true, out, err);
+	strv_done(&content.key);
+	return r;
 }
 
 char *setup_shown(const char *run)

@@ -17,11 +17,16 @@ enum {
 
 /* The name of what the setup makes in the tree, as it is on disk. where: the image that it is run
  * in; NULL: machines of this one's platform. Of modes only whether a file is executable: the rest
- * is the umask's. Of a directory all files below count, but for those in .git, .venv and
- * __pycache__. A key that is a symbolic link counts with what it says and with the file that it
- * leads to; links below a directory only with what they say. */
+ * is the umask's. Of a directory all files below count, but for .git, .venv and what Python's
+ * tools leave there (__pycache__, *.egg-info, caches). A key that is a symbolic link counts with
+ * what it says and with the file that it leads to; links below a directory only with what they
+ * say. */
 int setup_key(const struct runtime_setup *setup, const char *where, const char *tree,
 	char out[static SHA256_HEX_SIZE], struct err *err);
+
+/* The same of data: of all files of a directory of the tree. */
+int setup_key_of_data(
+	const char *path, const char *tree, char out[static SHA256_HEX_SIZE], struct err *err);
 
 /* The line for messages: its first one, as str_shown has it. The caller frees. */
 char *setup_shown(const char *run);

@@ -8,8 +8,9 @@ TRIES, BODY_MAX = 6, 32 << 20
 # Refusals of all files, and of one: they stay.
 FINAL_OF_ALL = ("NoSuchBucket", "InvalidBucketName", "SignatureDoesNotMatch", "AllAccessDisabled", "AccountProblem", "NotSignedUp")
 # Refusals of what was sent that a new try may mend.
-PASSING = ("NoSuchUpload", "InvalidPart", "InvalidPartOrder", "BadDigest", "IncompleteBody", "OperationAborted",
-           "ConditionalRequestConflict", "RequestTimeout")
+PASSING = ("NoSuchUpload", "InvalidPart", "InvalidPartOrder", "BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody",
+           "EntityTooSmall", "InternalError", "ClientDisconnected")
+BUSY = ("SlowDown", "Throttl", "TooManyRequests", "RequestLimit", "PriorRequest", "RequestTimeout")
 METADATA = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
 
 
@@ -263,9 +264,10 @@ class Bucket:
         elif region and region != used and error.status in (301, 307, 400):
             self.region = region
         else:
-            is_busy = error.status >= 500 or error.status == 429 or code in ("SlowDown", "RequestTimeout", "Throttling")
-            # What a proxy says without a code of S3 may pass.
-            raise Failed(text, code, is_busy, bool(found.get("Code")) and not is_busy and code not in PASSING)
+            is_busy = error.status >= 500 or error.status == 429 or any(word in code for word in BUSY)
+            # What a proxy says without a code of S3 may pass, and so do conflicts and locks.
+            is_final = found.get("Code") and 400 <= error.status < 500 and error.status not in (408, 409, 423, 425, 499)
+            raise Failed(text, code, is_busy, bool(is_final) and not is_busy and code not in PASSING)
         return text
 
     def call(self, method, key, params=None, data=None, headers=None, sink=None, tries=None):

@@ -211,8 +211,10 @@ def main():
         n_final = n_final + 1 if uploader.is_final else 0
         if time.monotonic() > deadline or n_final > 1:
             uploader.abort()
-            n, of = sum(file.sent in (None, ()) for file in uploader.files.values()), len(uploader.files)
-            lost("%d of %d files: %s%s" % (n, of, uploader.error, ", which no retry mends" if n_final else ""))
+            found = uploader.scan()
+            n = sum(path not in uploader.files or uploader.files[path].sent != state for path, state in found.items())
+            count = "" if uploader.unread else "%d of %d files are missing or old: " % (n, len(found))
+            lost("%s%s%s" % (count, uploader.error, ", which no retry mends" if n_final else ""))
             return
         time.sleep(min(10, SCAN_S + LAST_S / 20))
 

@@ -40,7 +40,7 @@ store_make() {
 	for store_file in "$store_place"/* "$store_place"/.[!.]*; do
 		[ -e "$store_file" ] || [ -L "$store_file" ] || continue
 		case ${store_file##*/} in
-		lost+found | .snapshot | .dlrun) ;;
+		lost+found | .snapshot | .dlrun | .dlrun-gone-*) ;;
 		*)
 			printf '%s\n' "${store_file##*/}" >&2
 			exit 41
@@ -75,7 +75,7 @@ store_mend() {
 			mv "$store_id" ".gone-$store_id-$$"
 		fi
 	done
-	for store_file in .gone-*; do
+	for store_file in .gone-* ../.dlrun-gone-*; do
 		[ ! -e "$store_file" ] || store_remove "$store_file"
 	done
 	# Transfers that nobody has gone on with.
@@ -296,9 +296,17 @@ store_put() {
 	fi
 	# Without its base it is what tar has made anew.
 	[ "$store_status" -ne 49 ] && [ -f "$store_part.base" ] || store_remove "$store_part" "$store_part".*
-	[ "$store_status" -ne 49 ] || du -skc part-* 2>/dev/null |
-		sed -n '$s/^\([1-9][0-9]*\)[[:blank:]].*/No space left on device; \1 KiB of other unfinished pushes are there/p' >&2
+	[ "$store_status" -ne 49 ] || store_tell_rest >&2
 	exit "$store_status"
+}
+
+# Files of versions, which parts have by a second name, count for those, which come first.
+store_tell_rest() {
+	store_rest=0
+	for store_file in $(du -sk d-* part-* 2>/dev/null | sed -n 's/[[:blank:]]*part-.*//p'); do
+		store_rest=$((store_rest + store_file))
+	done
+	[ "$store_rest" -eq 0 ] || echo "No space left on device; $store_rest KiB of other unfinished pushes are there"
 }
 
 store_receive() {

@@ -38,17 +38,12 @@ void node_syncs_done(struct node_syncs *syncs)
 	vec_done(syncs);
 }
 
-/* A setup's key is made of contents in the same way. */
 static int node_job_make_key(const char *root, struct node_sync *sync, struct err *err)
 {
-	char line[] = "data", cwd[] = ".";
-	struct runtime_setup content = {.run = line, .cwd = cwd};
 	AUTO_ERR struct err error = {0};
 	char key[SHA256_HEX_SIZE];
 
-	strv_add(&content.key, sync->path);
-	int r = setup_key(&content, NULL, root, key, &error);
-	strv_done(&content.key);
+	int r = setup_key_of_data(sync->path, root, key, &error);
 	AUTO_FREE char *shown = str_escaped(sync->path);
 	if (r < 0 && error.id == E_DATA_LIMIT) {
 		err_set(err, E_DATA_LIMIT, "data: %s is too large to send: over %d files or 1 GiB",

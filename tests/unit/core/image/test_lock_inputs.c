@@ -51,6 +51,7 @@ static void test_requirements(void **state)
 			"||"},
 		{"-requirements.txt\n--requirements x.txt\n", "equirements.txt||"},
 		{".", "|.|"},
+		{"\xef\xbb\xbf-r base.txt\n# why \\\n./x\n", "base.txt|./x|"},
 	};
 
 	(void)state;
@@ -139,6 +140,8 @@ static void test_files(void **state)
 	put(root, "sub/pyproject.toml", "");
 	expect_found(root, "sub", "uv.lock", "sub/pyproject.toml,libs/foo", NULL);
 	expect_found(root, "sub", "requirements.txt", "", NULL);
+	put(root, "sub/up.txt", "..\n");
+	expect_found(root, "sub", "up.txt", "", "sub/up.txt:1");
 
 	put(root, "copy.txt", "numpy\n\n-r more.txt\n");
 	put(root, "more.txt", "# all\n./libs/../\n");

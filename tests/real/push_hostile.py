@@ -278,9 +278,11 @@ class Door:
         try:
             while data := source.recv(65536):
                 sink.sendall(self.ABSOLUTE.sub(rb"\1 ", data))
-            sink.shutdown(socket.SHUT_WR)
         except OSError:
             pass
+        # Also behind a reset, or the server waits for bytes, and the other copy for the server.
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
 
     def __enter__(self):
         return self

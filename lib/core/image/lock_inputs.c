@@ -170,22 +170,32 @@ static void lock_read_line(
 	lock_read_requirement(is_conda ? lock_item(at) : at, number, ret);
 }
 
+/* Whether the next line belongs to this one, by a "\\" at its end; a comment ends with its line. */
+static bool lock_goes_on(const char *text, size_t n, bool is_first)
+{
+	size_t blanks = 0;
+
+	while (blanks < n && strchr(" \t", text[blanks]))
+		blanks++;
+	if (is_first && blanks < n && text[blanks] == '#')
+		return false;
+	return n && text[n - 1] == '\\';
+}
+
 static void lock_read_lines(const char *text, size_t len, bool is_conda, struct lock_mentions *ret)
 {
-	AUTO_BUF struct buf line = buf_with(LOCK_LINE_MAX);
 	static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8 */
+	AUTO_BUF struct buf line = buf_with(LOCK_LINE_MAX);
 	const char *end = text + len;
 	size_t number = 0, first = 1;
 
 	if (len >= strlen(mark) && memcmp(text, mark, strlen(mark)) == 0)
 		text += strlen(mark);
-
 	while (text < end) {
 		const char *stop = memchr(text, '\n', (size_t)(end - text));
 		size_t n = (size_t)((stop ? stop : end) - text);
 		size_t bare = n && text[n - 1] == '\r' ? n - 1 : n;
-		bool is_comment = line.len == 0 && text[strspn(text, " \t")] == '#';
-		bool goes_on = bare && text[bare - 1] == '\\' && !is_conda && !is_comment;
+		bool goes_on = !is_conda && lock_goes_on(text, bare, line.len == 0);
 
 		buf_add(&line, text, goes_on ? bare - 1 : n);
 		text = stop ? stop + 1 : end;
@@ -319,7 +329,7 @@ static void lock_found_mentions(const struct lock_search *search, const char *fi
 		lock_found_project(search, mentions->linked.v[i]);
 	for (size_t i = 0; i < mentions->copied.n; i++) {
 		AUTO_FREE char *name = lock_path(search->dir, mentions->copied.v[i]);
-		if (name && fs_below(own, name) && !*ret_copied)
+		if (name && (!*name || fs_below(own, name)) && !*ret_copied)
 			*ret_copied = mem_printf("%s:%s", file, mentions->lines.v[i]);
 		else
 			lock_found(search, search->dir, mentions->copied.v[i]);

@@ -155,7 +155,8 @@ def test_a_study_is_cancelled(w):
         wait_for(lambda: is_running(s, study, 1) and is_running(s, study, 2), "the third member", 90)
         for index in range(1, 5):
             s.cancel(member(study, index))
-        assert states(s, study) == {0: "succeeded", 1: "cancelled", 2: "cancelled", 3: "cancelled", 4: "cancelled"}
+        wanted = {0: "succeeded", 1: "cancelled", 2: "cancelled", 3: "cancelled", 4: "cancelled"}
+        wait_for(lambda: states(s, study) == wanted, "the end of all members", 60)
         wait_for(lambda: all(p["status"]["phase"] == "Succeeded" for p in pods(s, study)), "the end of its pods", 60)
         assert "ran" in w.ok("logs", member(study, 0)).out
         for index in (3, 0, 4, 1):

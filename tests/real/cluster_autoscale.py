@@ -133,9 +133,9 @@ def lab(w):
     with site(w, alone=True) as s:
         role, here = look(s), Lab(s)
         try:
-            # Pods of the tests before, whose namespaces are going, would be counted.
-            s.cluster.wait(lambda: all(p["spec"].get("nodeName") for p in s.cluster.api("GET", "/api/v1/pods")["items"]),
-                           "that no pod of others waits", 120)
+            # Runs that wait in namespaces of the tests before, which are going, would be counted.
+            s.cluster.wait(lambda: [n for n in (o["metadata"]["name"] for o in s.cluster.api("GET", "/api/v1/namespaces")["items"])
+                                    if n.startswith("t-")] == [s.namespace], "that no other namespace is left", 120)
             yield here
         finally:
             # Nodes last: who deletes them first has pods that nobody ends.

@@ -12,7 +12,7 @@ from kubesite import site as plain_site
 from roles import check_learned, rl_environment, rl_project
 
 LEARN = """\
-import json, os, socket, sys
+import json, os, socket, sys, time
 print("learner", os.environ["NODE_RANK"], os.environ["NNODES"], os.environ["DLRUN_ROLE_ACTORS"], flush=True)
 server, heard = socket.create_server(("", 5577)), set()
 while len(heard) < int(sys.argv[1]):
@@ -20,6 +20,8 @@ while len(heard) < int(sys.argv[1]):
 with open(os.environ["DLRUN_OUTPUT_DIR"] + "/heard.json", "w") as file:
     json.dump(sorted(heard), file)
 print("heard", *sorted(heard), flush=True)
+while "HELD" in os.environ and not os.path.exists(os.environ["DLRUN_OUTPUT_DIR"] + "/go"):
+    time.sleep(0.1)
 """
 ACT = """\
 import os, signal, socket, sys, time
@@ -61,8 +63,14 @@ def pods_of(s, run):
 
 
 def test_the_run_ends_with_its_learner(w):
-    with site(w) as s:
-        done = w.run("submit", "-f", timeout=180)
+    keys = roles()
+    keys["roles"]["learner"]["env"] = {"HELD": "1"}
+    with site(w, **keys) as s, concurrent.futures.ThreadPoolExecutor(1) as thread:
+        following = thread.submit(w.run, "submit", "-f", timeout=180)
+        # Pods of actors, and what they have printed, may go with the learner at once.
+        wait_for(lambda: w.run("logs", "@").out.count(" plays for ") == 2, "what the actors print", 120)
+        w.ok("exec", "@", "--rank", "0", "--", "sh", "-c", "touch $DLRUN_OUTPUT_DIR/go")
+        done = following.result()
         assert done.rc == 0, done
         run = w.show()
         assert run["state"] == "succeeded" and states(run) == ["succeeded", "cancelled", "cancelled"], run

@@ -61,22 +61,12 @@ static const struct excluded *excluded_row(
 static const struct excluded *excluded_at(
 	const struct excluded_paths *paths, const char *dir, const char *path, bool below)
 {
-	AUTO_FREE char *whole = mem_printf("%s/%s", dir, path);
-	AUTO_STRV struct strv parts = {0};
-	AUTO_FREE char *at_dir = mem_strdup("");
+	AUTO_FREE char *whole = fs_join_normal(dir, path), *at_dir = mem_strdup("");
 	const struct excluded *found = NULL;
-	char *rest = NULL;
 
-	for (char *part = strtok_r(whole, "/", &rest); part; part = strtok_r(NULL, "/", &rest)) {
-		if (str_eq(part, "..") && parts.n == 0)
-			return NULL;
-		if (str_eq(part, ".."))
-			strv_cut(&parts, parts.n - 1);
-		else if (!str_eq(part, "."))
-			strv_add(&parts, part);
-	}
-	for (size_t i = 0; i < parts.n; i++) {
-		AUTO_FREE char *longer = mem_printf("%s%s", at_dir, parts.v[i]);
+	for (const char *end = whole; end && *end; end += *end == '/') {
+		end += strcspn(end, "/");
+		AUTO_FREE char *longer = mem_strndup(whole, (size_t)(end - whole));
 		const struct excluded *row = excluded_row(paths, longer, false);
 		REPLACE(at_dir, mem_printf("%s/", longer));
 		if (!row)

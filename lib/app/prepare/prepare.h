@@ -123,9 +123,6 @@ const struct entry_list *submit_entries(struct submit *submit);
 /* Paths of the live tree in the command and the environment become the run's own; with --from, if
  * words were given. */
 void submit_own_paths(struct submit *submit);
-/* word seen from dir (in the tree, or absolute), without "." and ".." and a slash in front; NULL
- * if it leads out. The caller frees. */
-char *submit_tree_path(const char *dir, const char *word);
 /* A path in the tree, seen from the directory of the command. The caller frees. */
 char *submit_relative(const struct submit *submit, const char *path);
 /* Warn if the program will not be found. */

@@ -522,7 +522,7 @@ static char *python_of_tree(const struct submit *submit)
 			AUTO_FREE char *path =
 				mem_printf("%s/%s/%s/bin/python", submit->live_root, dir, names[i]);
 			if (access(path, X_OK) == 0)
-				return submit_tree_path("", path);
+				return fs_join_normal("", path);
 		}
 		char *slash = strrchr(dir, '/');
 		if (str_eq(dir, "."))
@@ -625,9 +625,9 @@ static mode_t mode_before(
 {
 	size_t len = strlen(submit->live_root);
 	bool is_below = strncmp(word, submit->live_root, len) == 0 && word[len] == '/';
-	AUTO_FREE char *path = is_below       ? submit_tree_path("", word + len)
+	AUTO_FREE char *path = is_below       ? fs_join_normal("", word + len)
 			       : *word == '/' ? NULL
-					      : submit_tree_path(submit->spec.cwd, word);
+					      : fs_join_normal(submit->spec.cwd, word);
 	const struct entry *entry = path ? entry_find(entries, path) : NULL;
 
 	return entry && entry->kind == ENTRY_FILE ? (entry->exec ? 0755 : 0644) : 0;

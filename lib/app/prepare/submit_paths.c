@@ -93,34 +93,6 @@ static void own_done(struct own *own)
 	strv_done(&own->own_paths);
 }
 
-char *submit_tree_path(const char *dir, const char *word)
-{
-	AUTO_FREE char *joined = fs_join(dir, word);
-	char *out = mem_alloc(strlen(joined) + 2, 1);
-	size_t n = 0;
-
-	for (const char *s = joined; *s; s += strspn(s, "/")) {
-		size_t len = strcspn(s, "/");
-		bool up = len == 2 && s[0] == '.' && s[1] == '.';
-		if (up && n == 0) {
-			free(out);
-			return NULL;
-		}
-		if (up) {
-			while (n > 0 && out[--n] != '/')
-				;
-		} else if (len && (len != 1 || s[0] != '.')) {
-			if (n > 0)
-				out[n++] = '/';
-			memcpy(out + n, s, len);
-			n += len;
-		}
-		s += len;
-	}
-	out[n] = '\0';
-	return out;
-}
-
 /* The root as this shell spells it, where that goes by a link. */
 static char *find_alias(const struct submit *submit)
 {
@@ -184,11 +156,11 @@ static char *below_root(const struct own *own, const char *text)
 	AUTO_FREE char *path = NULL, *real = NULL;
 
 	if (*text == '/') {
-		path = submit_tree_path("", text);
+		path = fs_join_normal("", text);
 	} else if (home && text[0] == '~' && strchr("/", text[1])) {
-		path = submit_tree_path(home, text[1] ? text + 2 : ".");
+		path = fs_join_normal(home, text[1] ? text + 2 : ".");
 	} else if (strstr(text, "..") && leaves_tree(own, text)) {
-		path = submit_tree_path(own->base, text);
+		path = fs_join_normal(own->base, text);
 	}
 	if (!path)
 		return NULL;
@@ -437,7 +409,7 @@ static char *program_word(const struct own *own, const char *word)
 static void live_python(struct own *own, char **word)
 {
 	const struct submit *submit = own->submit;
-	AUTO_FREE char *path = submit_tree_path(submit->spec.cwd, *word);
+	AUTO_FREE char *path = fs_join_normal(submit->spec.cwd, *word);
 
 	if (**word == '/' || !strchr(*word, '/') || !path || submit->spec.runtime.setup.run ||
 		!submit->target->ops->is_here || !submit_paths_is_here(own, path) ||
@@ -600,7 +572,7 @@ static bool is_brought(const struct runtime *runtime, const char *path)
 
 static void lookup_file(struct submit *submit, const char *word)
 {
-	AUTO_FREE char *path = submit_tree_path(submit->spec.cwd, word), *here = NULL;
+	AUTO_FREE char *path = fs_join_normal(submit->spec.cwd, word), *here = NULL;
 	AUTO_FREE char *shown = str_escaped(word);
 	const struct entry *entry;
 

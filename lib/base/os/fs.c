@@ -58,6 +58,34 @@ char *fs_join(const char *dir, const char *name)
 	return mem_printf("%s%s%s", dir, str_ends(dir, "/") ? "" : "/", name);
 }
 
+char *fs_join_normal(const char *dir, const char *name)
+{
+	AUTO_FREE char *joined = fs_join(dir, name);
+	char *out = mem_alloc(strlen(joined) + 2, 1);
+	size_t n = 0;
+
+	for (const char *s = joined; *s; s += strspn(s, "/")) {
+		size_t len = strcspn(s, "/");
+		bool up = len == 2 && s[0] == '.' && s[1] == '.';
+		if (up && n == 0) {
+			free(out);
+			return NULL;
+		}
+		if (up) {
+			while (n > 0 && out[--n] != '/')
+				;
+		} else if (len && (len != 1 || s[0] != '.')) {
+			if (n > 0)
+				out[n++] = '/';
+			memcpy(out + n, s, len);
+			n += len;
+		}
+		s += len;
+	}
+	out[n] = '\0';
+	return out;
+}
+
 const char *fs_basename(const char *path)
 {
 	const char *slash = strrchr(path, '/');

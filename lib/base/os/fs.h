@@ -21,6 +21,9 @@ int fs_error(struct err *err, int errnum, const char *fmt, ...) ERR_PRINTF(3, 4)
 
 /* The absolute path of name relative to dir; name itself if it is absolute. */
 char *fs_join(const char *dir, const char *name);
+/* The same without "." and "..", and without a slash in front or at the end; NULL: it leads out
+ * above the first component. Text alone: links are not followed. The caller frees. */
+char *fs_join_normal(const char *dir, const char *name);
 /* The part of path behind its last slash. */
 const char *fs_basename(const char *path);
 /* The part of path before its last slash: "/" for the root, "." where there is no slash. */

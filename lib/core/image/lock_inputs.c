@@ -265,23 +265,7 @@ void lock_mentions_of_uv(const char *text, size_t len, struct lock_mentions *ret
 
 char *lock_path(const char *base, const char *path)
 {
-	AUTO_FREE char *joined = mem_printf("%s/%s", base, path);
-	AUTO_STRV struct strv parts = {0};
-
-	if (*path == '/' || *path == '~')
-		return NULL;
-	for (const char *s = joined; *s;) {
-		size_t len = strcspn(s, "/");
-		bool is_up = len == 2 && s[0] == '.' && s[1] == '.';
-		if (is_up && parts.n == 0)
-			return NULL;
-		if (is_up)
-			strv_cut(&parts, parts.n - 1);
-		else if (len && !(len == 1 && *s == '.'))
-			strv_add_take(&parts, mem_strndup(s, len));
-		s += len + strspn(s + len, "/");
-	}
-	return strv_join(&parts, "/");
+	return *path == '/' || *path == '~' ? NULL : fs_join_normal(base, path);
 }
 
 struct lock_search {

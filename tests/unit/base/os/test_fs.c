@@ -868,9 +868,28 @@ static void test_free_bytes(void **state)
 
 #define IN_ROOT(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
 
+static void test_join_normal(void **state)
+{
+	static const char *const cases[][3] = {
+		{".", "a", "a"},
+		{"a/b", "../c//./d/", "a/c/d"},
+		{"a", "..", ""},
+		{"a", "../..", NULL},
+		{"", "..", NULL},
+		{"/a", "b", "a/b"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_FREE char *path = fs_join_normal(cases[i][0], cases[i][1]);
+		assert_true(str_eq(path, cases[i][2]));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_join_normal),
 		cmocka_unit_test(parts_of_paths),
 		cmocka_unit_test(test_error_ids),
 		cmocka_unit_test(test_join),

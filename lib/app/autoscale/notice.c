@@ -101,11 +101,7 @@ static void notices_next(struct notices *notices)
 		AUTO_BUF struct buf line = buf_with(2 * NOTICE_LINE_MAX);
 		AUTO_ERR struct err err = {0};
 
-		AUTO_FREE char *text = notices->queue.v[0];
-		notices->queue.n--;
-		memmove(notices->queue.v, notices->queue.v + 1,
-			notices->queue.n * sizeof(*notices->queue.v));
-		notices->queue.v[notices->queue.n] = NULL;
+		AUTO_FREE char *text = strv_take_out(&notices->queue, 0);
 		buf_addf(&line, "%.*s,\"lost\":%lld}\n", (int)strlen(text) - 1, text,
 			(long long)(notices->lost - notices->told_lost));
 		if (notices_start(notices, line.data, &err) < 0) {

@@ -190,11 +190,8 @@ static void aws_grow_remember(struct aws_verb *verb)
 {
 	struct strv *tokens = &verb->aws->tokens;
 
-	if (tokens->n == AWS_TOKENS_MAX) {
-		free(tokens->v[0]);
-		memmove(tokens->v, tokens->v + 1, tokens->n * sizeof(*tokens->v));
-		tokens->n--;
-	}
+	if (tokens->n == AWS_TOKENS_MAX)
+		free(strv_take_out(tokens, 0));
 	if (!str_empty(verb->token))
 		strv_add(tokens, verb->token);
 }

@@ -361,11 +361,13 @@ static int set_lock(struct submit *submit, const char *lock, struct err *err)
 		lock_inputs_find(root, setup->cwd, lock, &submit->lock_inputs, &copied);
 	for (size_t i = 0; i < submit->lock_inputs.n; i++)
 		strv_add(&setup->key, submit->lock_inputs.v[i]);
-	if (copied)
+	if (copied) {
+		AUTO_FREE char *shown = str_escaped(copied);
 		submit_warn(submit,
 			"%s installs a copy of the project: where it is imported instead of the "
 			"tree, later runs have old code; write '-e .' there",
-			copied);
+			shown);
+	}
 	if (is_conda) {
 		setup->run = submit_runtime_conda(lock);
 		return 0;
@@ -1132,12 +1134,7 @@ int submit_check_runtime(struct submit *submit, struct err *err)
 		if (submit_runtime_has_path(entries, runtime->setup.key.v[i]))
 			continue;
 		if (submit_runtime_may_lack(submit, runtime->setup.key.v[i])) {
-			struct strv *keys = &runtime->setup.key;
-			char *last = keys->v[keys->n - 1];
-
-			keys->v[keys->n - 1] = keys->v[i];
-			keys->v[i--] = last;
-			strv_cut(keys, keys->n - 1);
+			free(strv_take_out(&runtime->setup.key, i--));
 			continue;
 		}
 		AUTO_FREE char *shown = str_escaped(runtime->setup.key.v[i]);

@@ -73,6 +73,15 @@ char *strv_join(const struct strv *strv, const char *between)
 	return text;
 }
 
+char *strv_take_out(struct strv *strv, size_t i)
+{
+	char *taken = strv->v[i];
+
+	memmove(strv->v + i, strv->v + i + 1, (strv->n - i) * sizeof(*strv->v));
+	strv->n--;
+	return taken;
+}
+
 void strv_cut(struct strv *strv, size_t n)
 {
 	for (; strv->n > n; strv->v[strv->n] = NULL)

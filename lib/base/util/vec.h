@@ -89,6 +89,8 @@ ptrdiff_t strv_find(const struct strv *strv, const char *s);
 char *strv_join(const struct strv *strv, const char *between);
 /* By bytes, as strcmp does. */
 void strv_sort(struct strv *strv);
+/* The string at position i, which the caller frees; those behind it move up. */
+char *strv_take_out(struct strv *strv, size_t i);
 /* Frees the strings from position n on. */
 void strv_cut(struct strv *strv, size_t n);
 void strv_done(struct strv *strv);

@@ -8,6 +8,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "kube/api/kinds.h"
 
 static const char aws_enabled_tag[] = "k8s.io/cluster-autoscaler/enabled";
 static const char aws_label_tags[] = "k8s.io/cluster-autoscaler/node-template/label/";
@@ -224,7 +225,7 @@ static struct json *aws_template_json(
 	json_set_str(labels, "kubernetes.io/os", "linux");
 	json_set_str(labels, "topology.kubernetes.io/region", region);
 	if (aws_group_zone(group))
-		json_set_str(labels, "topology.kubernetes.io/zone", aws_group_zone(group));
+		json_set_str(labels, KUBE_LABEL_ZONE, aws_group_zone(group));
 	if (types.n == 1)
 		json_set_str(labels, "node.kubernetes.io/instance-type", types.v[0]);
 	if (aws_types_room(facts, region, &types, &room)) {

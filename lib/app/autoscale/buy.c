@@ -345,11 +345,10 @@ static int buy_plan(struct turn *turn, struct err *err)
 
 	scale_plan_done(turn->plan);
 	scale_plan_make(turn->model, turn->plan);
-	if (clock_ms() - begun_ms < LEASE_RENEW_MS ||
-		lease_renew(autoscaler->lease, autoscaler->options.interrupted, err) == 0)
-		return 0;
-	return err_prefix(err, "nothing is done by a plan that took %" PRId64 " s",
-		(clock_ms() - begun_ms) / 1000);
+	int r = lease_renew(autoscaler->lease, begun_ms, autoscaler->options.interrupted, err);
+	return r == 0 ? 0
+		      : err_prefix(err, "nothing is done by a plan that took %" PRId64 " s",
+				(clock_ms() - begun_ms) / 1000);
 }
 
 int turn_buy(struct turn *turn, struct err *err)

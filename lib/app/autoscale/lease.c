@@ -197,10 +197,13 @@ int64_t lease_term(const struct lease *lease)
 	return lease->term;
 }
 
-int lease_renew(struct lease *lease, const volatile int *interrupted, struct err *err)
+int lease_renew(
+	struct lease *lease, int64_t since_ms, const volatile int *interrupted, struct err *err)
 {
 	int64_t begun_ms = clock_ms(), term = lease->term;
 
+	if (begun_ms - since_ms < LEASE_RENEW_MS)
+		return 0;
 	for (;;) {
 		bool is_other = lease->object && !lease_is_of(lease, lease->holder);
 		if (is_other || lease->term != term)

@@ -31,9 +31,11 @@ void lease_free(struct lease *lease);
 bool lease_is_held(const struct lease *lease);
 /* A number that is another one when the Lease may have been another holder's meanwhile. */
 int64_t lease_term(const struct lease *lease);
-/* Renews it now, after work that kept it from being renewed. E_CANCELED; E_SCALE_LEASE: it was
- * another holder's meanwhile, or cannot be renewed for seconds. */
-int lease_renew(struct lease *lease, const volatile int *interrupted, struct err *err);
+/* Renews it after work in one piece since since_ms (clock_ms), which has kept it from being
+ * renewed; nothing is done where that was short. E_CANCELED; E_SCALE_LEASE: it was another holder's
+ * meanwhile, or cannot be renewed for seconds. */
+int lease_renew(
+	struct lease *lease, int64_t since_ms, const volatile int *interrupted, struct err *err);
 /* Waits until it is held. E_CANCELED; kube errors that do not pass by themselves, or not within
  * seconds; E_SCALE_LEASE: after patience_ms (0: no limit) another one has it, and has renewed it
  * meanwhile. note is called once with a sentence when another one has it. */

@@ -181,9 +181,8 @@ int autoscaler_turn(struct autoscaler *autoscaler, struct scale_model *model,
 	turn.term = lease_term(autoscaler->lease);
 	ERR_TRY(state_store_read(&autoscaler->store, err));
 	ERR_TRY(autoscaler_collect(options, model, err));
-	/* Objects of a large cluster are read in one piece, which nothing is sent between. */
-	if (clock_ms() - turn.begun_ms >= LEASE_RENEW_MS)
-		ERR_TRY(lease_renew(autoscaler->lease, options->interrupted, err));
+	/* Objects of a large cluster are read in one piece. */
+	ERR_TRY(lease_renew(autoscaler->lease, turn.begun_ms, options->interrupted, err));
 	turn.looked_ms = clock_ms();
 	autoscaler->seen_ms = model->now_ms;
 	turn.is_unknown = mem_alloc(model->groups.n + 1, sizeof(*turn.is_unknown));

@@ -46,7 +46,7 @@ static int renew(const struct step *steps, size_t n, bool *ret_is_same_term)
 	assert_int_equal(lease_wait(lease, 0, NULL, on_note, NULL, &err), 0);
 	int64_t term = lease_term(lease);
 	int n_before = atomic_load(&script.at);
-	int r = lease_renew(lease, NULL, &err);
+	int r = lease_renew(lease, clock_ms() - LEASE_RENEW_MS, NULL, &err);
 	assert_true(atomic_load(&script.at) > n_before);
 	assert_true(r < 0 || lease_is_held(lease));
 	assert_true(r == 0 || err.id == E_SCALE_LEASE);

@@ -829,25 +829,27 @@ static int data_remove_rest(struct data_place *place, size_t i, const char *id, 
 	return r < 0 ? err_move(err, &error) : 0;
 }
 
-/* The versions from first to end. A script's words have a limit; in a bucket each time lists all
- * objects. */
+/* The versions from first to end; all: "all" or NULL, as the script has it. Its words have a limit;
+ * in a bucket each time lists all objects. */
 static int data_remove_range(struct data_place *place, size_t i, const struct data_there *there,
-	size_t first, size_t end, struct buf *out, struct data_versions *ret, struct err *err)
+	const char *all, size_t first, size_t end, struct data_versions *ret, struct err *err)
 {
 	size_t at_once = data_place_is_bucket(place, i) ? SIZE_MAX : DATA_REMOVED_AT_ONCE;
+	AUTO_BUF struct buf out = buf_with(DATA_SAID_MAX);
 	int r = 0;
 
 	do {
 		AUTO_STRV struct strv words = {0};
 		size_t last = end - first < at_once ? end : first + at_once;
 
-		data_words(&words, "rm", "all");
+		data_words(&words, "rm", all);
 		for (size_t k = first; k < last; k++)
 			strv_add(&words, there->ids.v[k]);
-		r = data_place_do(place, i, &words, out, err);
+		r = data_place_do(place, i, &words, &out, err);
 		for (; r == 0 && first < last; first++)
 			data_add_version(place, i, there, first, ret);
 	} while (r == 0 && first < end);
+	ret->has_rest |= out.len > 0;
 	return r;
 }
 
@@ -856,8 +858,6 @@ static int data_remove_one(struct data_place *place, size_t i, const char *id,
 	struct data_versions *ret, struct err *err)
 {
 	AUTO(data_there_done) struct data_there there = {0};
-	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf out = buf_with(DATA_SAID_MAX);
 	size_t at = 0;
 
 	int r = data_get_there(place, i, &there, err);
@@ -865,17 +865,10 @@ static int data_remove_one(struct data_place *place, size_t i, const char *id,
 		r = data_find_version(place, i, &there, id, &at, err);
 	if (r < 0)
 		return err->id == E_DATA_VERSION ? data_remove_rest(place, i, id, err) : r;
-	r = data_check_unused(place, i, &there, id ? at : 0, id ? at + 1 : there.ids.n, err);
-	if (r == 0 && !id) {
-		r = data_remove_range(place, i, &there, 0, there.ids.n, &out, ret, err);
-	} else if (r == 0) {
-		data_words(&words, "rm", there.ids.v[at]);
-		r = data_place_do(place, i, &words, &out, err);
-		if (r == 0)
-			data_add_version(place, i, &there, at, ret);
-	}
-	ret->has_rest |= out.len > 0;
-	return r;
+	size_t first = id ? at : 0, end = id ? at + 1 : there.ids.n;
+	r = data_check_unused(place, i, &there, first, end, err);
+	return r < 0 ? r
+		     : data_remove_range(place, i, &there, id ? NULL : "all", first, end, ret, err);
 }
 
 int data_remove(struct session *session, const struct data_options *options, const char *id,

@@ -68,10 +68,10 @@ static void place_add_volume(struct data_place *place, const struct json *data, 
 		json_remove(volume, "sub_path");
 	json_print(volume, &from);
 	strv_add(froms, from.data);
-	free(TAKE(place->sub_path));
-	if (str_eq(base, sub_path ? sub_path : ""))
-		place->sub_path = mem_printf("%s%s" PLACE_OURS "current", base,
-			*base && !str_ends(base, "/") ? "/" : "");
+	bool has_version = !str_eq(base, sub_path ? sub_path : "");
+	REPLACE(place->sub_path, has_version ? NULL
+					     : mem_printf("%s%s" PLACE_OURS "current", base,
+						       *base && !str_ends(base, "/") ? "/" : ""));
 }
 
 /* Whether it has one: what is sent for each run has none. */

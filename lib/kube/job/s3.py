@@ -5,9 +5,9 @@ import base64, concurrent.futures, datetime, email.utils, errno, fcntl, hashlib,
 import signal, stat, sys, threading, time, urllib.error, urllib.parse, urllib.request, xml.etree.ElementTree as ElementTree
 
 TRIES, BODY_MAX = 6, 32 << 20
-# Refusals of all files, and of one: they stay.
+# Refusals that befall all files alike.
 FINAL_OF_ALL = ("NoSuchBucket", "InvalidBucketName", "SignatureDoesNotMatch", "AllAccessDisabled", "AccountProblem", "NotSignedUp")
-# Refusals of what was sent that a new try may mend.
+# Refusals of one that a new try may mend, and words of those of a server that is busy.
 PASSING = ("NoSuchUpload", "InvalidPart", "InvalidPartOrder", "BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody",
            "EntityTooSmall", "InternalError", "ClientDisconnected")
 BUSY = ("SlowDown", "Throttl", "TooManyRequests", "RequestLimit", "PriorRequest", "RequestTimeout")

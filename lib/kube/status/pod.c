@@ -525,8 +525,8 @@ static void pod_set_killed_process(struct kube_pod *pod, enum err_id id, const c
 		bytes ? kube_bytes_text(bytes, limit) : "", end);
 }
 
-/* The end of what a container left as its last words: the last line that is not empty. */
-/* The last line of what a container wrote at its end; *ret_len: 0 when there is none. */
+/* The last line that is not empty of what a container left as its last words; *ret_len: 0 when
+ * there is none. */
 static const char *pod_last_words(const char *message, size_t *ret_len)
 {
 	size_t len = message && !strstr(message, KUBE_JOB_RESULTS) ? strlen(message) : 0;

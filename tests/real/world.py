@@ -3,6 +3,7 @@
 """The program's world: projects as people have them, each run first in the tree and then as a run,
 without a change, with the same result."""
 
+import json
 import os
 import zipfile
 
@@ -205,11 +206,14 @@ def small_wheel(w, version):
 
 def test_what_a_lock_file_includes_is_in_the_key(w):
     tree(w, {"wheels/.keep": "", "requirements.txt": "-r base.txt\n", "base.txt": "./wheels/small-1-py3-none-any.whl\n",
-             "dlrun.yaml": "environment: {lock: requirements.txt}\n"})
-    for version in (1, 2):
+             "dlrun.yaml": "environment: {lock: requirements.txt}\nsetup: {key: [driver.txt]}\n"})
+    w.write("driver.txt", "what only the project knows of")
+    for version, line in (2, "./wheels/small-2-py3-none-any.whl"), (3, "-f wheels\nsmall"), (4, "-f wheels\nsmall"):
         small_wheel(w, version)
-        w.write("base.txt", f"--no-index\n./wheels/small-{version}-py3-none-any.whl\n")
+        w.write("base.txt", f"--no-index\n{line}\n")
         assert w.ok("submit", "-f", "--", "python", "-c", "import small; print(small.V)").out == f"{version}\n"
+    job = json.loads(next(w.home.rglob(f"{w.show()['id']}/attempts/1/job.json")).read_text())
+    assert job["setup"]["key"] == ["requirements.txt", "base.txt", "wheels", "driver.txt"], job["setup"]
     w.write("base.txt", "numpy\n.\n")
     assert "base.txt:2 installs a copy of the project" in w.ok("submit", "--dry-run", "--", "true").err
     # What was not named need not be in the snapshot.

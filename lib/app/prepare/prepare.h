@@ -11,6 +11,7 @@
 
 #include "app/prepare/submit_options.h"
 #include "core/image/code.h"
+#include "core/image/lock_inputs.h"
 #include "core/image/pack.h"
 #include "core/record/places.h"
 #include "core/record/spec.h"
@@ -54,11 +55,11 @@ struct submit {
 		after; /* what it begins after; in spec while there is anything to wait for */
 	char *refused; /* of the place that has refused it: why it goes to another; or NULL */
 	struct target *target;
-	const char *target_name; /* of a push without a target: whose registry; or NULL */
-	struct strv warnings;    /* one sentence each, all of them reported already */
-	struct strv notices;     /* what is done for the program without being asked */
-	bool missing_program;    /* it will not be found */
-	struct strv lock_inputs; /* keys of the setup that nobody has named (lock_inputs.h) */
+	const char *target_name;        /* of a push without a target: whose registry; or NULL */
+	struct strv warnings;           /* one sentence each, all of them reported already */
+	struct strv notices;            /* what is done for the program without being asked */
+	bool missing_program;           /* it will not be found */
+	struct lock_inputs lock_inputs; /* keys of the setup that nobody has named */
 
 	/* snapshot and image */
 	struct snapshot *snapshot; /* NULL with --from */

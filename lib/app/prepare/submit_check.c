@@ -699,7 +699,7 @@ void submit_done(struct submit *submit)
 	after_done(&submit->after);
 	strv_done(&submit->secret_env);
 	strv_done(&submit->typed_env);
-	strv_done(&submit->lock_inputs);
+	lock_inputs_done(&submit->lock_inputs);
 	run_places_done(&submit->places);
 	target_free(submit->target);
 	strv_done(&submit->warnings);

@@ -351,23 +351,25 @@ static int set_lock(struct submit *submit, const char *lock, struct err *err)
 	bool is_uv = str_eq(lock, "uv.lock");
 	bool is_conda = str_is_word_of(
 		lock, "environment.yml environment.yaml conda-lock.yml conda-lock.yaml pixi.lock");
-	AUTO_FREE char *copied = NULL;
+	struct lock_inputs *inputs = &submit->lock_inputs;
 
 	if (strchr(lock, '/') || (!is_uv && !is_conda && !str_ends(lock, ".txt")))
 		return submit_runtime_fail_lock(submit->config, lock, err);
 	setup->cwd = dir_of_key(submit, "environment.lock");
 	submit_runtime_add_key(setup, lock);
 	if (root)
-		lock_inputs_find(root, setup->cwd, lock, &submit->lock_inputs, &copied);
-	for (size_t i = 0; i < submit->lock_inputs.n; i++)
-		strv_add(&setup->key, submit->lock_inputs.v[i]);
-	if (copied) {
-		AUTO_FREE char *shown = str_escaped(copied);
+		lock_inputs_find(root, setup->cwd, lock, inputs);
+	for (size_t i = 0; i < inputs->paths.n; i++)
+		strv_add(&setup->key, inputs->paths.v[i]);
+	if (inputs->copied) {
+		AUTO_FREE char *shown = str_escaped(inputs->copied);
 		submit_warn(submit,
 			"%s installs a copy of the project: where it is imported instead of the "
 			"tree, later runs have old code; write '-e .' there",
 			shown);
 	}
+	if (submit_runtime_add_paths(submit->config, "setup.key", &setup->key, err) < 0)
+		return -1;
 	if (is_conda) {
 		setup->run = submit_runtime_conda(lock);
 		return 0;
@@ -402,7 +404,7 @@ static int set_setup(struct submit *submit, struct err *err)
 	if (str_empty(run)) {
 		if (!config_is_set(config, "setup.key"))
 			return 0;
-		err_set(err, E_CONFIG, "setup.key is set without setup.run");
+		err_set(err, E_CONFIG, "setup.key is set without setup.run or environment.lock");
 		err_hint(err, "setup: {run: uv sync --frozen, key: [uv.lock]}");
 		return config_blame(config, "setup.key", err);
 	}
@@ -1099,13 +1101,13 @@ static void find_filled(struct runtime *runtime, const struct entry_list *entrie
 			strv_add(&runtime->filled, runtime->outputs.v[i]);
 }
 
-/* Whether a key that lock_inputs_find has added may be left out of the snapshot: a file that was
- * not named, or what is data. */
+/* Whether a key that lock_inputs_find has added may be left out of the snapshot. */
 static bool submit_runtime_may_lack(const struct submit *submit, const char *path)
 {
-	return strv_find(&submit->lock_inputs, path) >= 0 &&
-	       (str_is_word_of(fs_basename(path), "pyproject.toml setup.py setup.cfg pixi.toml") ||
-		       is_provided(&submit->spec.runtime, path));
+	const struct lock_inputs *inputs = &submit->lock_inputs;
+
+	return strv_find(&inputs->optional, path) >= 0 ||
+	       (strv_find(&inputs->paths, path) >= 0 && is_provided(&submit->spec.runtime, path));
 }
 
 int submit_check_runtime(struct submit *submit, struct err *err)

@@ -100,7 +100,8 @@ const struct config_key config_keys[] = {
 		"node_modules) appears in every run with the same key",
 		NULL},
 	{"setup.key", CONFIG_LIST, NULL, NULL, false, CONFIG_BY_PROJECT,
-		"Files and directories whose contents are the cache key: it is run again when they change",
+		"Files and directories whose contents are the cache key: it is run again when they change; "
+		"beside environment.lock those that it does not name",
 		NULL},
 	{"environment", CONFIG_MAP, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"The environment of the program by its lock file, instead of setup",

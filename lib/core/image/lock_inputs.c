@@ -18,6 +18,7 @@ enum { LOCK_TEXT_MAX = 64 << 20, LOCK_LINE_MAX = 4096, LOCK_MENTIONS_MAX = 10000
 void lock_mentions_done(struct lock_mentions *mentions)
 {
 	strv_done(&mentions->files);
+	strv_done(&mentions->finds);
 	strv_done(&mentions->copied);
 	strv_done(&mentions->linked);
 	strv_done(&mentions->lines);
@@ -102,21 +103,26 @@ static const char *local_path(const char *s, bool is_named, size_t *ret_len)
 
 static void lock_read_requirement(const char *line, size_t number, struct lock_mentions *ret)
 {
-	static const char *const includes[] = {"-r", "--requirement", "-c", "--constraint"};
-	static const char *const linked[] = {"-e", "--editable"};
+	const struct {
+		const char *name;
+		struct strv *ret;
+	} options[] = {
+		{"-r", &ret->files},
+		{"--requirement", &ret->files},
+		{"-c", &ret->files},
+		{"--constraint", &ret->files},
+		{"-f", &ret->finds},
+		{"--find-links", &ret->finds},
+		{"-e", &ret->linked},
+		{"--editable", &ret->linked},
+	};
 	const char *value, *at;
 	size_t len;
 
-	for (size_t i = 0; i < ARRAY_LEN(includes); i++)
-		if ((value = option_value(line, includes[i]))) {
+	for (size_t i = 0; i < ARRAY_LEN(options); i++)
+		if ((value = option_value(line, options[i].name))) {
 			if ((value = local_path(value, true, &len)))
-				lock_add(&ret->files, value, len);
-			return;
-		}
-	for (size_t i = 0; i < ARRAY_LEN(linked); i++)
-		if ((value = option_value(line, linked[i]))) {
-			if ((value = local_path(value, true, &len)))
-				lock_add(&ret->linked, value, len);
+				lock_add(options[i].ret, value, len);
 			return;
 		}
 	if (*line == '-')
@@ -272,6 +278,7 @@ struct lock_search {
 	int root_fd;
 	const char *dir;
 	struct strv *found;
+	struct strv *optional; /* of found, those that a snapshot may lack */
 	struct strv *included; /* of found, those to read */
 };
 
@@ -290,6 +297,15 @@ static bool lock_found(const struct lock_search *search, const char *base, const
 	return fd >= 0;
 }
 
+static bool lock_found_optional(
+	const struct lock_search *search, const char *base, const char *path)
+{
+	if (!lock_found(search, base, path))
+		return false;
+	strv_add(search->optional, search->found->v[search->found->n - 1]);
+	return true;
+}
+
 /* Sources that runs have of their own are no part of what was made; what it was made by is. */
 static void lock_found_project(const struct lock_search *search, const char *path)
 {
@@ -297,7 +313,17 @@ static void lock_found_project(const struct lock_search *search, const char *pat
 	AUTO_FREE char *project = lock_path(search->dir, path);
 
 	for (size_t i = 0; project && i < ARRAY_LEN(files); i++)
-		lock_found(search, project, files[i]);
+		lock_found_optional(search, project, files[i]);
+}
+
+/* Of the directory of the project only the archives would count, which a run seldom has there. */
+static bool lock_found_archives(
+	const struct lock_search *search, const char *base, const char *path)
+{
+	AUTO_FREE char *own = lock_path(search->dir, "");
+	AUTO_FREE char *name = lock_path(base, path);
+
+	return name && *name && !fs_below(own, name) && lock_found_optional(search, base, path);
 }
 
 static void lock_found_mentions(const struct lock_search *search, const char *file,
@@ -309,6 +335,9 @@ static void lock_found_mentions(const struct lock_search *search, const char *fi
 	for (size_t i = 0; i < mentions->files.n; i++)
 		if (lock_found(search, base, mentions->files.v[i]))
 			strv_add(search->included, search->found->v[search->found->n - 1]);
+	for (size_t i = 0; i < mentions->finds.n; i++)
+		if (!lock_found_archives(search, base, mentions->finds.v[i]))
+			lock_found_archives(search, search->dir, mentions->finds.v[i]);
 	for (size_t i = 0; i < mentions->linked.n; i++)
 		lock_found_project(search, mentions->linked.v[i]);
 	for (size_t i = 0; i < mentions->copied.n; i++) {
@@ -333,35 +362,43 @@ static void lock_read(const struct lock_search *search, const char *root, const 
 	lock_found_mentions(search, file, &mentions, ret_copied);
 }
 
-void lock_inputs_find(
-	const char *root, const char *dir, const char *lock, struct strv *ret, char **ret_copied)
+void lock_inputs_done(struct lock_inputs *inputs)
+{
+	strv_done(&inputs->paths);
+	strv_done(&inputs->optional);
+	free(inputs->copied);
+}
+
+void lock_inputs_find(const char *root, const char *dir, const char *lock, struct lock_inputs *ret)
 {
 	AUTO_STRV struct strv found = {0}, included = {0};
 	AUTO_FD int root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	const struct lock_search search = {
-		.root_fd = root_fd, .dir = dir, .found = &found, .included = &included};
+	const struct lock_search search = {.root_fd = root_fd,
+		.dir = dir,
+		.found = &found,
+		.optional = &ret->optional,
+		.included = &included};
 	AUTO_FREE char *file = lock_path(dir, lock);
 	bool is_conda = str_starts(lock, "environment.y");
 
-	*ret_copied = NULL;
 	if (root_fd < 0 || str_empty(file))
 		return;
 	if (str_eq(lock, "pixi.lock")) {
-		lock_found(&search, dir, "pixi.toml");
+		lock_found_optional(&search, dir, "pixi.toml");
 		lock_found_project(&search, ".");
 	} else if (str_eq(lock, "uv.lock")) {
 		lock_found_project(&search, ".");
-		lock_read(&search, root, file, lock_mentions_of_uv, ret_copied);
+		lock_read(&search, root, file, lock_mentions_of_uv, &ret->copied);
 	} else if (is_conda || str_ends(lock, ".txt")) {
 		strv_add(&found, file);
 		lock_read(&search, root, file,
 			is_conda ? lock_mentions_of_conda : lock_mentions_of_requirements,
-			ret_copied);
+			&ret->copied);
 		for (size_t i = 0; i < included.n; i++)
 			lock_read(&search, root, included.v[i], lock_mentions_of_requirements,
-				ret_copied);
+				&ret->copied);
 	}
 	for (size_t i = 0; i < found.n; i++)
 		if (!str_eq(found.v[i], file))
-			strv_add(ret, found.v[i]);
+			strv_add(&ret->paths, found.v[i]);
 }

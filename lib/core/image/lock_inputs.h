@@ -16,14 +16,23 @@
 
 enum { LOCK_INPUTS_MAX = 200 };
 
-/* Appends the paths that are there, relative to root and without duplicates, until ret has
- * LOCK_INPUTS_MAX: of a project that is installed as a copy its directory, of one that is imported
- * from the tree (-e) its pyproject.toml, setup.py and setup.cfg. dir: of the lock file and of the
- * command that installs, relative to root or ".". *ret_copied: what installs a copy of the
- * directory dir, or of one above it, which runs may import instead of their code:
- * "requirements.txt:3"; NULL: nothing does. The caller frees it. */
-void lock_inputs_find(
-	const char *root, const char *dir, const char *lock, struct strv *ret, char **ret_copied);
+/* Paths relative to the root of the tree, each once, LOCK_INPUTS_MAX at most. */
+struct lock_inputs {
+	/* Of a project that is installed as a copy its directory, of one that is imported from the
+	 * tree (-e) its manifests. */
+	struct strv paths;
+	/* Manifests and directories of archives: the subset that a snapshot may lack. */
+	struct strv optional;
+	/* The line that installs a copy of the directory of the lock file, or of one above it,
+	 * which runs may import instead of their code: "requirements.txt:3". NULL: none does. */
+	char *copied;
+};
+void lock_inputs_done(struct lock_inputs *inputs);
+#define AUTO_LOCK_INPUTS AUTO(lock_inputs_done)
+
+/* Sets ret, which is empty before, to the inputs that are there. dir: of the lock file and of the
+ * command that installs, relative to root or ".". */
+void lock_inputs_find(const char *root, const char *dir, const char *lock, struct lock_inputs *ret);
 
 /* Engines, for tests. */
 
@@ -31,6 +40,7 @@ void lock_inputs_find(
  * command. */
 struct lock_mentions {
 	struct strv files;  /* requirements and constraints */
+	struct strv finds;  /* directories of archives that may be installed (--find-links) */
 	struct strv copied; /* projects and archives, a copy of which is installed */
 	struct strv linked; /* projects that are imported where they are */
 	struct strv lines;  /* of each of copied, its number */

@@ -13,7 +13,7 @@ import threading
 import kill
 from cluster_away import config_through
 from harness import *  # noqa: F403
-from kube_images import layout
+from kube_images import push_python
 from kubesite import site
 
 from faultproxy import FaultProxy
@@ -98,8 +98,7 @@ def test_a_registry_that_does_not_answer(w):
 def test_a_proposed_base_that_nobody_could_be_asked_for(w):
     """The one of the submit is that of the run, whatever the tree says when it is sent."""
     with lines(w) as (s, api, registry):
-        there = f"{registry.address}/hub/python:3.11-slim"
-        subprocess.run(["skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci:{layout('python')}:v1", f"docker://{there}"], check=True)
+        there = push_python(f"{registry.address}/hub/python")
         known = json.loads((w.tree / "dlrun.yaml").read_text())
         del known["image"]
         w.write("dlrun.yaml", json.dumps({**known, "bases": [there.rpartition(":")[0]]}))

@@ -10,7 +10,7 @@ import subprocess
 
 import cluster as clusters
 from harness import *  # noqa: F403
-from kube_images import layout
+from kube_images import push_python
 from kubesite import site
 from registries import FaultProxy, free_port
 
@@ -80,7 +80,7 @@ def test_a_kubeconfig_and_a_lock_file(w):
     """The first command is enough where the project names its Python; the base has a digest, as any has."""
     cluster = clusters.get()
     there = f"{cluster.registry}/hub/python"
-    subprocess.run(["skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci:{layout('python')}:v1", f"docker://{there}:3.11-slim"], check=True)
+    push_python(there)
     with cluster.namespace("alice", role="admin") as namespace:
         cluster.kubeconfig("alice", w.dir / "kubeconfig", namespace=namespace)
         env = {**w.env, "KUBECONFIG": os.path.relpath(w.dir / "kubeconfig", w.tree)}

@@ -9,6 +9,7 @@ import subprocess
 
 from data import MIB, check, content, large
 from harness import *  # noqa: F403
+from kube_images import push_python
 from kubesite import site
 
 FILES = {".gitignore": "data/\n", "sum.sh": "sha256sum data/set/large; cat data/set/sub/a; ! echo x >data/set/sub/a\n"}
@@ -82,7 +83,17 @@ def test_a_push_into_a_claim_goes_on(w):
         wait_for(lambda: sum(p.stat().st_size for p in place.rglob("part-*/*") if p.is_file()) > 4 * MIB or child.poll() is not None, "some of it there", 120)
         child.kill()
         child.wait()
-        pushed(w)
+        # Its pod has the base that a submit would take.
+        base = push_python(f"{s.cluster.registry}/hub/python")
+        config = json.loads((w.tree / "dlrun.yaml").read_text())
+        del config["image"]
+        w.write("dlrun.yaml", json.dumps({**config, "bases": [base.rpartition(":")[0]]}))
+        w.ok("config", "trust", "--yes")
+        refused = w.run("data", "push", "data/set")
+        check_error_form(refused.err, "image.none")
+        w.write(".python-version", "3.11\n")
+        done = w.ok("data", "push", "data/set", timeout=300)
+        assert f"its pod has {base} (the Python of .python-version)" in done.err, done
         check(w, place / "deep/set")
         assert not list((place / "deep/set/.dlrun").glob("part-*"))
 

@@ -9,6 +9,7 @@
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
+#include "core/image/python_base.h"
 #include "core/record/run.h"
 #include "core/record/setup_key.h"
 #include "core/record/spec.h"
@@ -91,15 +92,31 @@ static void place_pod_set_spec(const struct data_place *place, const struct strv
 	}
 }
 
-static int place_pod_image(const struct data_place *place, char **ret, struct err *err)
+/* The image of runs: that of image:, or where none is set the one that submit takes for a project
+ * that names its Python. *ret: the caller frees it. */
+static int place_pod_image(const struct data_place *place,
+	void (*note)(void *ctx, const char *text), void *ctx, char **ret, struct err *err)
 {
+	AUTO_PYTHON_NAMED struct python_named named = {0};
 	AUTO(ref_done) struct ref ref = {0};
+	AUTO_FREE char *silent = NULL;
+	const struct tree_place *tree;
 	struct config *config;
 
 	int r = session_config(place->session, &config, err);
 	if (r < 0)
 		return r;
 	const char *image = config_str(config, "image");
+	if (!config_is_set(config, "image") && session_place(place->session, &tree, NULL) == 0 &&
+		python_find_above(tree, &named)) {
+		r = python_base_choose(place->session, &named, NULL, ret, &silent, err);
+		if (r < 0 || !note)
+			return r;
+		AUTO_FREE char *text = mem_printf("no image: is set, so its pod has %s (%s)%s%s",
+			*ret, named.from, silent ? "; " : "", silent ? silent : "");
+		note(ctx, text);
+		return 0;
+	}
 	if (!str_empty(image))
 		r = ref_parse(image, &ref, err);
 	if (r < 0)
@@ -177,7 +194,7 @@ int place_pod_open(struct data_place *place, const struct strv *froms,
 	hex_encode(bytes, sizeof(bytes), key);
 	setup_make_id(key, pod->id);
 	place_pod_set_spec(place, froms);
-	int r = place_pod_image(place, &image, err);
+	int r = place_pod_image(place, note, ctx, &image, err);
 	if (r == 0)
 		r = place->target->ops->prepare(
 			place->target, pod->id, 1, &pod->spec, pod->handle, err);

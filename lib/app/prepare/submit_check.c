@@ -982,8 +982,6 @@ static int submit_check_open_target(struct submit *submit, struct err *err)
 	return r < 0 && err->id == E_TARGET ? config_blame(submit->config, "target", err) : r;
 }
 
-enum { BASE_LIMIT_MS = 4000 }; /* of a registry that is asked for a public base */
-
 static int fail_no_image(const struct submit *submit, struct err *err)
 {
 	AUTO_FREE char *name = str_escaped(submit->target->name);
@@ -1105,8 +1103,7 @@ static int submit_check_propose(struct submit *submit, char **ret, struct err *e
 		return failed;
 	}
 	const char *program = command->n ? command->v[0] : NULL;
-	int r = python_base_choose(
-		submit->session, &named, program, BASE_LIMIT_MS, ret, &silent, err);
+	int r = python_base_choose(submit->session, &named, program, ret, &silent, err);
 	if (r < 0)
 		return r;
 	submit_note(submit, "no image: is set, so the base is %s (%s)%s%s", *ret, named.from,

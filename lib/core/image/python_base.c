@@ -19,6 +19,7 @@
 #include "oci/registry/registry_cache.h"
 
 enum { PYTHON_FILE_MAX = 1 << 20, PYTHON_LOCK_MAX = 64 << 20, PYTHON_HEAD_BYTES = 2048 };
+enum { PYTHON_ASK_MS = 4000 }; /* of a registry that is asked for a public base */
 
 void python_named_done(struct python_named *named)
 {
@@ -328,8 +329,8 @@ static void python_remember(
 	registry_cache_save(path, &cache, NULL);
 }
 
-static int python_ask(struct session *session, const char *image, const char *platform,
-	int64_t limit_ms, struct err *err)
+static int python_ask(
+	struct session *session, const char *image, const char *platform, struct err *err)
 {
 	AUTO_BASE_LOOKUP struct base_lookup lookup = {0};
 	AUTO_REF struct ref ref = {0};
@@ -341,7 +342,7 @@ static int python_ask(struct session *session, const char *image, const char *pl
 		return err_set(err, E_CONFIG, "%s is not in a registry", image);
 	if (python_was_seen(session, &ref, platform))
 		return 0;
-	r = base_lookup_init(&lookup, session, limit_ms, err);
+	r = base_lookup_init(&lookup, session, PYTHON_ASK_MS, err);
 	if (r == 0)
 		r = base_lookup_run(&lookup, image, platform, err);
 	if (r == 0)
@@ -350,7 +351,7 @@ static int python_ask(struct session *session, const char *image, const char *pl
 }
 
 int python_base_choose(struct session *session, const struct python_named *named,
-	const char *program, int64_t limit_ms, char **ret, char **ret_silent, struct err *err)
+	const char *program, char **ret, char **ret_silent, struct err *err)
 {
 	AUTO_STRV struct strv images = {0};
 	AUTO_FREE char *silent = NULL;
@@ -365,7 +366,7 @@ int python_base_choose(struct session *session, const struct python_named *named
 		return r;
 	for (size_t i = 0; i < images.n; i++) {
 		AUTO_ERR struct err error = {0};
-		if (python_ask(session, images.v[i], platform, limit_ms, &error) == 0) {
+		if (python_ask(session, images.v[i], platform, &error) == 0) {
 			*ret = mem_strdup(images.v[i]);
 			*ret_silent = TAKE(silent);
 			return 0;

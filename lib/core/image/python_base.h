@@ -43,9 +43,9 @@ char *python_base_image(const char *repository, int minor, const char *program);
 /* The image for a run of program: of the repositories of `bases:` the first that responds and has
  * it; where none does, that of the first. *ret_silent: what the first of those before it said, one
  * sentence; NULL: nothing. What a registry has had of late is not requested again. Each request
- * ends after limit_ms; blocks. The caller frees both. */
+ * ends after four seconds; blocks. The caller frees both. */
 int python_base_choose(struct session *session, const struct python_named *named,
-	const char *program, int64_t limit_ms, char **ret, char **ret_silent, struct err *err);
+	const char *program, char **ret, char **ret_silent, struct err *err);
 
 /* Engines, for tests. */
 

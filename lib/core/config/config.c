@@ -62,6 +62,7 @@ int config_unknown_key(struct err *err, const struct config_location *location, 
 	const struct yaml *item, const char *const *known, size_t n, const char *right)
 {
 	const char *near = str_suggest(item->key, known, n);
+	AUTO_FREE char *of_targets = config_target_key_hint(item->key);
 	AUTO_FREE char *shown = str_shown(item->key);
 
 	err_set(err, E_CONFIG_KEY, "unknown key '%s'%s%s", shown, *where ? " in " : "", where);
@@ -69,6 +70,10 @@ int config_unknown_key(struct err *err, const struct config_location *location, 
 		err, &(struct config_location){location->source, location->file, item->key_mark});
 	if (right)
 		return err_hint(err, "%s", right);
+	if (of_targets)
+		return err_hint(err, "%s", of_targets);
+	if (config_key_index(item->key) < config_keys_n)
+		return err_hint(err, "%s: is a key of its own, at the top of the file", item->key);
 	if (near)
 		return err_hint(err, "did you mean '%s'?", near);
 	return err_hint(err, "dlrun help dlrun.yaml");

@@ -537,7 +537,9 @@ static int config_target_find_kind(
 	if (!node) {
 		config_location_errorf(
 			err, reading->location, "target %s has no kind", reading->name);
-		return err_hint(err, "kind: ssh # or kubernetes, or local");
+		return str_is_word_of(reading->name, "kubernetes local")
+			       ? err_hint(err, "kind: %s", reading->name)
+			       : err_hint(err, "kind: ssh # or kubernetes, or local");
 	}
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (node->kind == YAML_SCALAR && str_eq(node->text, kinds[i].name)) {
@@ -556,6 +558,19 @@ static const struct config_target_key *find_key(const char *name, unsigned kind)
 		if (str_eq(name, config_target_keys[i].name) &&
 			(config_target_keys[i].kinds & kind))
 			return &config_target_keys[i];
+	return NULL;
+}
+
+char *config_target_key_hint(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		const struct config_target_key *key = find_key(name, kinds[i].kind);
+		if (key && str_eq(name, "kind"))
+			return mem_printf("targets: {NAME: {%s}}", key->example);
+		if (key)
+			return mem_printf(
+				"targets: {NAME: {kind: %s, %s}}", kinds[i].name, key->example);
+	}
 	return NULL;
 }
 

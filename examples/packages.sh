@@ -20,7 +20,7 @@ package_list() {
         ;;
     debian:test)
         echo libcmocka-dev ccache clang clang-format clang-tools 'libclang-rt-dev|libclang-rt-14-dev' \
-            cppcheck pmccabe umoci strace time tmux faketime valgrind \
+            'mold|binutils' cppcheck pmccabe umoci strace time tmux faketime valgrind \
             zstd zsh fish make man-db locales python3-venv openssl curl \
             docker-registry skopeo 'containerd|containerd.io' 'runc|containerd.io' busybox-static \
             containernetworking-plugins iproute2 iptables \
@@ -39,7 +39,7 @@ package_list() {
     # The full tests run on Debian and Ubuntu. Elsewhere: what is surely there under these names;
     # tests that want more say so and are skipped.
     fedora:test)
-        echo libcmocka-devel ccache clang clang-tools-extra compiler-rt cppcheck skopeo strace tmux \
+        echo libcmocka-devel ccache mold clang clang-tools-extra compiler-rt cppcheck skopeo strace tmux \
             libfaketime valgrind busybox zsh fish man-db e2fsprogs
         ;;
     arch:build)
@@ -47,7 +47,7 @@ package_list() {
             ninja pkgconf gcc glibc python git scdoc
         ;;
     arch:test)
-        echo cmocka ccache clang compiler-rt cppcheck skopeo strace tmux libfaketime valgrind busybox zsh \
+        echo cmocka ccache mold clang compiler-rt cppcheck skopeo strace tmux libfaketime valgrind busybox zsh \
             fish man-db e2fsprogs
         ;;
     macos:build) # compiler, git and python3 come with the command line tools

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the tests set up and build: with ccache where it is installed, whose hits do not depend on where the clone lies."""
+"""How the tests set up and build: with ccache where it is installed, whose hits do not depend on where the clone lies, and with the linker
+mold where the compiler takes it: there are as many programs as unit tests."""
 
 import os
 import shutil
@@ -9,9 +10,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def environment(compiler=None):
-    """What to add to the environment of meson and ninja. compiler: the one to use, else the caller's $CC or cc."""
+def environment(compiler=None, own_linker=True):
+    """What to add to the environment of meson and ninja. compiler: the one to use, else the caller's $CC or cc; own_linker: not the
+    one that the compiler would take by itself."""
     found = {"CC": compiler or os.environ.get("CC") or ("gcc" if shutil.which("gcc") else "cc")}
+    if own_linker and "CC_LD" not in os.environ and shutil.which("mold"):
+        asked = subprocess.run([*found["CC"].split(), "-fuse-ld=mold", "-Wl,--version"], capture_output=True)
+        found |= {"CC_LD": "mold"} if asked.returncode == 0 else {}
     if shutil.which("ccache"):
         if not is_ccache(found["CC"]):
             found["CC"] = f"ccache {found['CC']}"
@@ -28,7 +33,7 @@ def is_ccache(command):
 
 def stamp_of(options, env):
     native = [Path(ROOT / word).read_text() for word in options if word.endswith(".ini")]
-    return repr((options, env["CC"], native))
+    return repr((options, env["CC"], env.get("CC_LD"), native))
 
 
 def set_up(where, options, env):

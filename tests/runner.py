@@ -351,16 +351,20 @@ def closing_lines(text, failed, skipped):
     return told + [line for line in lines if skipped and SKIPPED.match(line)][:CLOSING]
 
 
+def build_environment(name):
+    """What users get is linked as they would."""
+    return compiler.environment(BUILDS[name].compiler, own_linker=name != "release")
+
+
 def build_step(name, targets):
     """The step that makes the targets of one build; the work is done by this file, in a process of its own."""
     argv = [sys.executable, str(Path(__file__)), "--build", name, *sorted(targets)]
-    return Step(BUILDS[name].title, argv, seconds=90, load=1.5, env=compiler.environment(BUILDS[name].compiler),
-                makes=name)
+    return Step(BUILDS[name].title, argv, seconds=90, load=1.5, env=build_environment(name), makes=name)
 
 
 def make(name, targets):
     """What a build step runs."""
-    where, env = OUT / name, compiler.environment(BUILDS[name].compiler)
+    where, env = OUT / name, build_environment(name)
     compiler.set_up(where, list(BUILDS[name].options), env)
     wanted = [t for t in targets if t not in (OBJECTS, LEFT_OUT)]
     if OBJECTS in targets:

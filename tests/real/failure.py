@@ -133,8 +133,8 @@ with open(os.environ["DLRUN_OUTPUT_DIR"] + "/big", "wb", buffering=0) as f:
 
 
 @contextlib.contextmanager
-def small_state(w, size="4m"):
-    disk = small_disk(w, "state", size)
+def small_state(w, name="state"):
+    disk = small_disk(w, name, "4m")
     w.env["XDG_STATE_HOME"] = str(disk)
     try:
         yield disk
@@ -167,7 +167,7 @@ def test_one_that_stays_on_a_full_disk_is_removed(w):
     """Stopped and removed, by either order of commands."""
     w.repo({"fill.py": FILL})
     for words in (["rm", "-f"], ["cancel"]):
-        with small_state(w) as disk:
+        with small_state(w, f"state-{words[0]}") as disk:
             w.ok("submit", "-d", "--", "python3", "fill.py", "stays")
             run = w.show()["id"]
             wait_for(lambda d=disk: free(d) == 0, "a full disk", 30)
@@ -177,7 +177,6 @@ def test_one_that_stays_on_a_full_disk_is_removed(w):
                 w.ok("rm", run)
             assert free(disk) > 2 << 20 and w.runs() == []
             w.ok("submit", "-f", "--", "true")
-        (w.dir / "state").rmdir()
 
 
 def test_limit_on_file_size(w):

@@ -20,6 +20,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/target_names.h"
+#include "core/image/file_list.h"
 #include "core/image/image_facts.h"
 #include "core/image/registry_open.h"
 #include "core/record/setup_key.h"
@@ -83,6 +84,31 @@ static int environment_find(
  * The key
  */
 
+/* For keys that are directories, where git may ignore what lies there: a colleague, a host and this
+ * machine have the same key. NULL: there are none, or this submit's options have a say in it. */
+static struct file_list *environment_list(const struct submit *submit)
+{
+	const struct submit_options *options = submit->options;
+	const struct strv *keys = &submit->spec.runtime.setup.key;
+	struct file_list *list = NULL;
+	bool any = false;
+	struct stat st;
+
+	for (size_t i = 0; i < keys->n && !any; i++) {
+		AUTO_FREE char *path = fs_join(submit->place->root, keys->v[i]);
+		any = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+	}
+	if (any && !(options->include && options->include->n) &&
+		!(options->allow && options->allow->n))
+		file_list_take(submit->session, false, &list, NULL);
+	return list;
+}
+
+static bool environment_holds(const void *ctx, const char *path)
+{
+	return file_list_holds_below(ctx, path);
+}
+
 /* Of the tree as it is on disk now. */
 static int environment_read_key(
 	const struct environment *environment, char ret[static SHA256_HEX_SIZE], struct err *err)
@@ -94,7 +120,9 @@ static int environment_read_key(
 					 : submit->pack.base->manifest.digest,
 		config_str(config, "platform"), config_str(config, "workdir"));
 
-	return setup_key(&submit->spec.runtime.setup, where, submit->place->root, ret, err);
+	AUTO_FILE_LIST struct file_list *list = environment_list(submit);
+	return setup_key(&submit->spec.runtime.setup, where, submit->place->root,
+		list ? environment_holds : NULL, list, ret, err);
 }
 
 /* A tree that is read after the key may be another. */

@@ -99,6 +99,16 @@ bool file_list_holds(const struct file_list *file_list, const char *path)
 	return i < file_list->paths.n && str_eq(file_list->paths.v[i].path, path);
 }
 
+bool file_list_holds_below(const struct file_list *file_list, const char *path)
+{
+	AUTO_FREE char *below = mem_printf("%s/", path);
+	const struct path_list *list = &file_list->paths;
+	size_t i = find_path(list, below);
+
+	return file_list_holds(file_list, path) ||
+	       (i < list->n && str_starts(list->v[i].path, below));
+}
+
 bool file_list_tracks(const struct file_list *file_list, const char *path)
 {
 	AUTO_FREE char *below = mem_printf("%s/", path);

@@ -31,7 +31,8 @@ AUTO_POINTER(struct file_list, file_list_free)
 
 /* Whether git tracks path (relative to the root of the tree), or something below it. */
 bool file_list_tracks(const struct file_list *file_list, const char *path);
-/* Whether the snapshot would hold that file. */
+/* Whether the snapshot would hold that file; and whether it, or something below it. */
 bool file_list_holds(const struct file_list *file_list, const char *path);
+bool file_list_holds_below(const struct file_list *file_list, const char *path);
 
 #endif

@@ -29,6 +29,8 @@ struct key {
 	uint64_t bytes;
 	const char *name; /* of the key path, for messages */
 	bool is_data;     /* all files of directories count */
+	bool (*holds)(const void *ctx, const char *path);
+	const void *ctx;
 	char *chunk;
 };
 
@@ -133,6 +135,8 @@ static int add_child(struct key *key, int dir_fd, const char *name, const char *
 {
 	enum { FLAGS = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC };
 	AUTO_FREE char *child = mem_printf("%s/%s", path, name);
+	if (key->holds && !key->holds(key->ctx, child))
+		return 0;
 	AUTO_FD int fd = openat(dir_fd, name, FLAGS);
 
 	if (fd < 0 && (errno == ELOOP || errno == EMLINK))
@@ -224,10 +228,9 @@ static void add_platform(struct key *key)
 	setup_key_add_text(key, name.machine);
 }
 
-static int setup_key_make(const struct runtime_setup *setup, const char *where, const char *tree,
-	bool is_data, char out[static SHA256_HEX_SIZE], struct err *err)
+static int setup_key_make(struct key *key, const struct runtime_setup *setup, const char *where,
+	const char *tree, char out[static SHA256_HEX_SIZE], struct err *err)
 {
-	AUTO(key_done) struct key key = {.chunk = mem_alloc(1, CHUNK), .is_data = is_data};
 	AUTO_FD int tree_fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	AUTO_STRV struct strv paths = {0};
 	uint8_t sha256[SHA256_SIZE];
@@ -235,29 +238,33 @@ static int setup_key_make(const struct runtime_setup *setup, const char *where, 
 
 	if (tree_fd < 0)
 		return fs_error(err, errno, "%s", tree);
-	digest_begin(&key.digest, DIGEST_SHA256);
-	setup_key_add_text(&key, "dlrun/setup/v1");
-	setup_key_add_text(&key, setup->run);
-	setup_key_add_text(&key, setup->cwd ? setup->cwd : ".");
+	key->chunk = mem_alloc(1, CHUNK);
+	digest_begin(&key->digest, DIGEST_SHA256);
+	setup_key_add_text(key, "dlrun/setup/v1");
+	setup_key_add_text(key, setup->run);
+	setup_key_add_text(key, setup->cwd ? setup->cwd : ".");
 	if (where)
-		setup_key_add_text(&key, where);
+		setup_key_add_text(key, where);
 	else
-		add_platform(&key);
+		add_platform(key);
 	strv_copy(&paths, &setup->key);
 	strv_sort(&paths);
 	for (size_t i = 0; r == 0 && i < paths.n; i++)
-		r = setup_key_add_key(&key, tree_fd, paths.v[i], err);
+		r = setup_key_add_key(key, tree_fd, paths.v[i], err);
 	if (r < 0)
 		return r;
-	digest_end(&key.digest, sha256);
+	digest_end(&key->digest, sha256);
 	hex_encode(sha256, sizeof(sha256), out);
 	return 0;
 }
 
 int setup_key(const struct runtime_setup *setup, const char *where, const char *tree,
+	bool (*holds)(const void *ctx, const char *path), const void *ctx,
 	char out[static SHA256_HEX_SIZE], struct err *err)
 {
-	return setup_key_make(setup, where, tree, false, out, err);
+	AUTO(key_done) struct key key = {.holds = holds, .ctx = ctx};
+
+	return setup_key_make(&key, setup, where, tree, out, err);
 }
 
 int setup_key_of_data(
@@ -266,8 +273,10 @@ int setup_key_of_data(
 	char line[] = "data", cwd[] = ".";
 	struct runtime_setup content = {.run = line, .cwd = cwd};
 
+	AUTO(key_done) struct key key = {.is_data = true};
+
 	strv_add(&content.key, path);
-	int r = setup_key_make(&content, NULL, tree, true, out, err);
+	int r = setup_key_make(&key, &content, NULL, tree, out, err);
 	strv_done(&content.key);
 	return r;
 }

@@ -317,7 +317,7 @@ int setup_begin(
 		return 0;
 	if (!job->setups)
 		return err_set(err, E_RUN_SETUP, "this target has no place for setups");
-	int r = setup_key(todo, NULL, tree, key, err);
+	int r = setup_key(todo, NULL, tree, NULL, NULL, key, err);
 	if (r < 0)
 		return r;
 	struct setup *setup = mem_alloc(1, sizeof(*setup));

@@ -73,7 +73,8 @@ static char *key_of(struct place *place)
 {
 	char key[SHA256_HEX_SIZE];
 
-	if (setup_key(&place->job.spec.runtime.setup, NULL, place->run, key, &place->err) < 0)
+	if (setup_key(&place->job.spec.runtime.setup, NULL, place->run, NULL, NULL, key,
+		    &place->err) < 0)
 		fail_msg("%s", place->err.message);
 	return mem_strdup(key);
 }
@@ -261,6 +262,31 @@ static void test_key_order(void **state)
 	assert_string_equal(first, second);
 }
 
+static bool holds_no_ignored(const void *ctx, const char *path)
+{
+	(void)ctx;
+	return !strstr(path, "ignored");
+}
+
+/* Of a directory what a snapshot has. */
+static void test_key_of_a_snapshot(void **state)
+{
+	struct place *place = *state;
+	struct runtime_setup *todo = &place->job.spec.runtime.setup;
+	char key[SHA256_HEX_SIZE];
+
+	set_line(place, "make");
+	tree_write(&place->tree, "run/libs/foo/code.c", "1");
+	strv_add(&todo->key, "libs");
+	AUTO_FREE char *before = key_of(place);
+	tree_write(&place->tree, "run/libs/foo/ignored.o", "");
+	tree_write(&place->tree, "run/libs/ignored/x", "");
+	AUTO_FREE char *whole = key_of(place);
+	assert_string_not_equal(whole, before);
+	assert_int_equal(setup_key(todo, NULL, place->run, holds_no_ignored, NULL, key, NULL), 0);
+	assert_string_equal(key, before);
+}
+
 /* What a link says, and the file behind it. */
 static void test_key_link(void **state)
 {
@@ -284,7 +310,7 @@ static void expect_no_key(struct place *place, const char *path, enum err_id id,
 
 	strv_done(&todo->key);
 	strv_add(&todo->key, path);
-	assert_true(setup_key(todo, NULL, place->run, key, &place->err) < 0);
+	assert_true(setup_key(todo, NULL, place->run, NULL, NULL, key, &place->err) < 0);
 	if (place->err.id != id || !strstr(place->err.message, part))
 		fail_msg("%s: %s", path, place->err.message);
 }
@@ -738,6 +764,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_none, make_place, drop_place),
 		cmocka_unit_test_setup_teardown(test_key, make_place, drop_place),
 		cmocka_unit_test_setup_teardown(test_key_order, make_place, drop_place),
+		cmocka_unit_test_setup_teardown(test_key_of_a_snapshot, make_place, drop_place),
 		cmocka_unit_test_setup_teardown(test_key_link, make_place, drop_place),
 		cmocka_unit_test_setup_teardown(test_bad_keys, make_place, drop_place),
 		cmocka_unit_test_setup_teardown(test_once, make_place, drop_place),

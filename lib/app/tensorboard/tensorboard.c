@@ -37,23 +37,22 @@ struct view {
 	struct tensorboard_program program;
 	struct mirror *mirror;
 	struct seen *seen;
-	struct tensorboard_local *local;
-	struct tensorboard_remote *remote;
-	struct tensorboard_httpd *httpd;
+	struct tensorboard_server *server;
+	struct tensorboard_httpd httpd;
 	struct run *begun; /* the run of --remote, if it was waited for; or NULL */
-	/* The command is at this step, which is called again and again: negative ends it. */
-	int (*step)(struct view *view, struct err *err);
-	int64_t begun_ms; /* clock_ms(), of the step */
-	bool is_notified; /* that the step takes its time */
+	/* The command waits for this, which is called again and again: 1: it is there. */
+	int (*poll)(struct view *view, struct err *err);
+	struct loop_wait wait;
+	int64_t begun_ms; /* clock_ms(), of the wait */
+	bool is_notified; /* that it takes its time */
 	struct loop_timer *turn;
 };
 
 static void tensorboard_view_done(struct view *view)
 {
 	loop_remove_timer(view->loop, view->turn);
-	tensorboard_httpd_free(view->httpd);
-	tensorboard_local_free(view->local);
-	tensorboard_remote_free(view->remote);
+	tensorboard_httpd_done(&view->httpd);
+	tensorboard_server_free(view->server);
 	run_free(view->begun);
 	mirror_free(view->mirror);
 	tensorboard_program_done(&view->program);
@@ -81,7 +80,7 @@ static const char *tensorboard_id_of(const struct view *view, size_t i)
 }
 
 /*
- * Steps
+ * Waiting
  */
 
 static int tensorboard_on_turn(void *ctx, struct err *err)
@@ -89,34 +88,40 @@ static int tensorboard_on_turn(void *ctx, struct err *err)
 	struct view *view = ctx;
 
 	view->turn = loop_add_timer(view->loop, clock_ms() + TURN_MS, tensorboard_on_turn, view);
-	return view->step(view, err);
+	int r = view->poll(view, err);
+	if (r > 0)
+		loop_wait_done(&view->wait);
+	return r < 0 ? r : 0;
 }
 
-/* Something has come that the step may wait for. */
+/* Something has come that the command may wait for. */
 static void tensorboard_wake(struct view *view)
 {
 	loop_remove_timer(view->loop, view->turn);
 	view->turn = loop_add_timer(view->loop, 0, tensorboard_on_turn, view);
 }
 
-static int tensorboard_begin(struct view *view, int (*step)(struct view *view, struct err *err))
+static int tensorboard_wait(
+	struct view *view, int (*poll)(struct view *view, struct err *err), struct err *err)
 {
-	view->step = step;
+	view->poll = poll;
+	view->wait = (struct loop_wait){
+		.loop = view->loop, .n_open = 1, .interrupted = view->options.interrupted};
 	view->begun_ms = clock_ms();
 	view->is_notified = false;
 	tensorboard_wake(view);
-	return 0;
+	return loop_wait_run(&view->wait, err);
 }
 
-static int64_t tensorboard_step_ms(const struct view *view)
+static int64_t tensorboard_waited_ms(const struct view *view)
 {
 	return clock_ms() - view->begun_ms;
 }
 
-/* Whether the user is to be told now that the step takes long. */
+/* Whether the user is to be told now that it takes long. */
 static bool tensorboard_is_slow(struct view *view)
 {
-	if (view->is_notified || tensorboard_step_ms(view) < WAIT_SAID_MS)
+	if (view->is_notified || tensorboard_waited_ms(view) < WAIT_SAID_MS)
 		return false;
 	view->is_notified = true;
 	return true;
@@ -279,8 +284,6 @@ static size_t count_unseen(const struct view *view)
 	return n;
 }
 
-static int start_local(struct view *view, struct err *err);
-
 /* Runs that take long to respond to the first search are added later, if there are others. */
 static int tensorboard_find_files(struct view *view, struct err *err)
 {
@@ -290,22 +293,15 @@ static int tensorboard_find_files(struct view *view, struct err *err)
 	if (r < 0)
 		return r;
 	if (!mirror_is_polled(view->mirror) &&
-		tensorboard_step_ms(view) < (has_files(view) ? FIRST_SOME_MS : FIRST_MS)) {
+		tensorboard_waited_ms(view) < (has_files(view) ? FIRST_SOME_MS : FIRST_MS)) {
 		if (tensorboard_is_slow(view))
 			tensorboard_print(view, "looking for event files of %zu %s",
 				count_unseen(view), count_unseen(view) == 1 ? "run" : "runs");
 		return 0;
 	}
 	/* TensorBoard would look for files missing at its start only five seconds later. */
-	if (has_files(view)) {
-		struct mirror_state *states = mem_alloc(view->runs->n, sizeof(*states));
-
-		for (size_t i = 0; i < view->runs->n; i++)
-			mirror_get(view->mirror, i, &states[i]);
-		view->options.mirrored(view->options.ctx, states, view->runs->n);
-		free(states);
-		return start_local(view, err);
-	}
+	if (has_files(view))
+		return 1;
 	if (nothing_can_come(view, &error))
 		return error ? err_copy(err, error) : fail_empty(view, err);
 	return check_runs(view, err);
@@ -316,31 +312,15 @@ static void tensorboard_on_polled(void *ctx, size_t run UNUSED)
 	tensorboard_wake(ctx);
 }
 
-static int poll_tensorboard(struct view *view, struct err *err)
-{
-	return view->remote ? tensorboard_remote_poll(view->remote, err)
-			    : tensorboard_local_poll(view->local, err);
-}
-
 /*
  * Serving
  */
 
 static int open_httpd(struct view *view, struct err *err)
 {
-	struct tensorboard_link link;
 	AUTO_ERR struct err error = {0};
+	int r = tensorboard_httpd_open(&view->httpd, view->server, view->options.port, &error);
 
-	if (view->remote)
-		tensorboard_remote_link(view->remote, &link);
-	else
-		tensorboard_local_link(view->local, &link);
-	const struct tensorboard_httpd_options options = {.loop = view->loop,
-		.port = view->options.port,
-		.link = &link,
-		.secret = view->secret,
-		.strip = view->remote && tensorboard_remote_was_found(view->remote)};
-	int r = tensorboard_httpd_open(&options, &view->httpd, &error);
 	if (r < 0 && error.id == E_LISTEN_TAKEN)
 		err_hint(&error, "dlrun tensorboard %s   # at 6006 or the next free port",
 			tensorboard_id_of(view, 0));
@@ -349,21 +329,18 @@ static int open_httpd(struct view *view, struct err *err)
 
 static void notify_shown(const struct view *view)
 {
-	struct tensorboard_shown shown = {.url = tensorboard_httpd_url(view->httpd),
-		.open_url = tensorboard_httpd_open_url(view->httpd),
-		.port = tensorboard_httpd_port(view->httpd)};
+	const struct tensorboard_server *server = view->server;
+	const struct tensorboard_shown shown = {.url = view->httpd.url,
+		.open_url = view->httpd.open_url,
+		.port = view->httpd.port,
+		.version = server->version,
+		.program = view->program.path,
+		.remote = view->options.remote ? server->port : 0,
+		.was_found = server->was_found,
+		.is_alone = server->is_alone};
 
-	if (view->remote) {
-		shown.version = tensorboard_remote_version(view->remote);
-		shown.remote = tensorboard_remote_port(view->remote);
-		shown.was_found = tensorboard_remote_was_found(view->remote);
-	} else {
-		shown.version = tensorboard_local_version(view->local);
-		shown.program = view->program.path;
-		shown.is_alone = tensorboard_local_is_alone(view->local);
-	}
 	view->options.shown(view->options.ctx, &shown);
-	if (view->local && tensorboard_local_is_plain(view->local))
+	if (server->is_plain)
 		tensorboard_print(view,
 			"its path can be seen in the list of processes: %s is not a Python script",
 			view->program.path);
@@ -371,7 +348,7 @@ static void notify_shown(const struct view *view)
 
 static int tensorboard_serve(struct view *view, struct err *err)
 {
-	int r = poll_tensorboard(view, err);
+	int r = tensorboard_server_poll(view->server, err);
 
 	if (r >= 0 && view->mirror)
 		r = check_runs(view, err);
@@ -380,9 +357,9 @@ static int tensorboard_serve(struct view *view, struct err *err)
 
 static int tensorboard_await_response(struct view *view, struct err *err)
 {
-	int r = poll_tensorboard(view, err);
+	int r = tensorboard_server_poll(view->server, err);
 
-	if (r == 0 && tensorboard_step_ms(view) > RESPONSE_MS) {
+	if (r == 0 && tensorboard_waited_ms(view) > RESPONSE_MS) {
 		char time[32];
 
 		err_set(err, E_TENSORBOARD_START, "TensorBoard did not answer within %s",
@@ -394,13 +371,7 @@ static int tensorboard_await_response(struct view *view, struct err *err)
 	}
 	if (r == 0 && tensorboard_is_slow(view))
 		tensorboard_print(view, "waiting for TensorBoard to answer");
-	if (r <= 0)
-		return r;
-	r = open_httpd(view, err);
-	if (r < 0)
-		return r;
-	notify_shown(view);
-	return tensorboard_begin(view, tensorboard_serve);
+	return r;
 }
 
 /*
@@ -409,6 +380,7 @@ static int tensorboard_await_response(struct view *view, struct err *err)
 
 static int start_local(struct view *view, struct err *err)
 {
+	AUTO_FREE struct mirror_state *states = mem_alloc(view->runs->n, sizeof(*states));
 	const struct tensorboard_local_options options = {.loop = view->loop,
 		.program = &view->program,
 		.env = view->session->env.env,
@@ -417,8 +389,10 @@ static int start_local(struct view *view, struct err *err)
 		.scratch = view->dir.scratch,
 		.plot = tensorboard_id_of(view, 0)};
 
-	int r = tensorboard_local_start(&options, &view->local, err);
-	return r < 0 ? r : tensorboard_begin(view, tensorboard_await_response);
+	for (size_t i = 0; i < view->runs->n; i++)
+		mirror_get(view->mirror, i, &states[i]);
+	view->options.mirrored(view->options.ctx, states, view->runs->n);
+	return tensorboard_local_start(&options, &view->server, err);
 }
 
 static int show_here(struct view *view, struct err *err)
@@ -443,7 +417,9 @@ static int show_here(struct view *view, struct err *err)
 	}
 	if (r == 0)
 		r = tensorboard_dir_make(view->session->dirs.runtime, &view->dir, err);
-	return r < 0 ? r : tensorboard_begin(view, tensorboard_find_files);
+	if (r == 0)
+		r = tensorboard_wait(view, tensorboard_find_files, err);
+	return r < 0 ? r : start_local(view, err);
 }
 
 /*
@@ -469,8 +445,7 @@ static int show_remote(struct view *view, struct err *err)
 		.secret = view->secret,
 		.notice = view->options.notice,
 		.ctx = view->options.ctx};
-	r = tensorboard_remote_open(&options, &view->remote, err);
-	return r < 0 ? r : tensorboard_begin(view, tensorboard_await_response);
+	return tensorboard_remote_open(&options, &view->server, err);
 }
 
 int run_tensorboard(struct session *session, const struct run_list *runs,
@@ -485,9 +460,12 @@ int run_tensorboard(struct session *session, const struct run_list *runs,
 
 	tensorboard_secret_make(view.secret);
 	int r = options->remote ? show_remote(&view, err) : show_here(&view, err);
+	if (r == 0)
+		r = tensorboard_wait(&view, tensorboard_await_response, err);
+	if (r == 0)
+		r = open_httpd(&view, err);
 	if (r < 0)
 		return r;
-	struct loop_wait wait = {
-		.loop = view.loop, .n_open = 1, .interrupted = options->interrupted};
-	return loop_wait_run(&wait, err);
+	notify_shown(&view);
+	return tensorboard_wait(&view, tensorboard_serve, err);
 }

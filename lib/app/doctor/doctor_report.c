@@ -295,13 +295,8 @@ static void report_libraries(const struct report *report)
 /* Whether the value of a key, or of a member below one, may hold anything: commands, variables. */
 static bool report_is_private(const char *key)
 {
-	static const char *const keys[] = {
-		"command", "before", "run", "setup.run", "annotations", "labels"};
-
-	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-		if (str_eq(key, keys[i]))
-			return true;
-	return config_name_is_secret(key);
+	return str_is_word_of(key, "command before run setup.run annotations labels") ||
+	       config_name_is_secret(key);
 }
 
 /* A copy of value for people: of variables only the names. The caller frees it with json_free. */

@@ -95,26 +95,25 @@ static void proxy_page_add_roles(struct buf *out, const struct proxy_page_run *p
 			proxy_url_add(&name, page->here, "/", out);
 			buf_addf(out, "\">%u</a> ", ports.v[i]);
 		}
-		html_addf(out,
-			"<span class=\"note\"><code>http://PORT.%s%s.%s.localhost:", name.role,
-			nodes > 1 ? "-N" : "", name.run);
-		buf_addf(out, "%u/", page->here->port);
-		proxy_query_add(page->here, out);
-		buf_adds(out, "</code></span></p>\n");
+		AUTO_FREE char *form =
+			mem_printf("PORT.%s%s.%s", name.role, nodes > 1 ? "-N" : "", name.run);
+		buf_adds(out, "<span class=\"note\">");
+		cell_form(out, form, page->here);
+		buf_adds(out, "</span></p>\n");
 	}
 }
 
 static void proxy_page_add_ports(struct buf *out, const struct proxy_page_run *page)
 {
+	AUTO_FREE char *form = mem_printf("PORT.%s", run_id(page->run));
+
 	if (run_state_is_final(run_state(page->run)))
 		return;
 	buf_adds(out, "<h2>Ports</h2>\n<p>");
 	cell_ports(out, page->run, page->here);
-	html_addf(out, "<span class=\"note\">any other: <code>http://PORT.%s.localhost:",
-		run_id(page->run));
-	buf_addf(out, "%u/", page->here->port);
-	proxy_query_add(page->here, out);
-	buf_adds(out, "</code></span></p>\n");
+	buf_adds(out, "<span class=\"note\">any other: ");
+	cell_form(out, form, page->here);
+	buf_adds(out, "</span></p>\n");
 	proxy_page_add_roles(out, page);
 }
 

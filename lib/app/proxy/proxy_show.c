@@ -74,18 +74,16 @@ static void cut_text(struct show *show)
 static void respond_page(struct request *request, struct proxy_page_run *page)
 {
 	AUTO_FREE char *files = cell_origin(page->run, PROXY_FILES, &request->proxy->here);
-	AUTO_BUF struct buf html, why, hint;
+	AUTO_BUF struct buf html = buf_with(PROXY_PAGE_MAX), why = buf_with(SENTENCE_MAX),
+			    hint = buf_with(SENTENCE_MAX);
 
-	buf_init(&html, PROXY_PAGE_MAX);
-	buf_init(&why, SENTENCE_MAX);
-	buf_init(&hint, SENTENCE_MAX);
 	run_why_said(
 		&request->proxy->session->dirs, page->run, page->log, page->log_len, &why, &hint);
 	page->why = why.data;
 	page->why_hint = hint.data;
 	page->here = &request->proxy->here;
 	proxy_page_run(page, &html);
-	request_page(request, &html, files);
+	request_page(request, &html, files, false);
 }
 
 static void respond_show(struct show *show)

@@ -143,7 +143,7 @@ static void tensorboard_server_add_line(struct tensorboard_server *server)
 {
 	struct tensorboard_line line;
 
-	if (!server->port && tensorboard_line_read(server->part.data, server->part.len, &line)) {
+	if (!server->port && tensorboard_line_read(server->part.data, &line)) {
 		server->port = line.port;
 		memcpy(server->version, line.version, sizeof(line.version));
 	}

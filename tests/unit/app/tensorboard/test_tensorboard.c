@@ -55,7 +55,7 @@ static void test_the_line_that_names_the_port(void **state)
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct tensorboard_line line = {0};
-		bool is = tensorboard_line_read(cases[i].line, strlen(cases[i].line), &line);
+		bool is = tensorboard_line_read(cases[i].line, &line);
 
 		if (is != (cases[i].version != NULL) || line.port != cases[i].port ||
 			(is && !str_eq(line.version, cases[i].version)))

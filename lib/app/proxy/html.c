@@ -112,39 +112,25 @@ void html_addf(struct buf *out, const char *markup, ...)
 	buf_adds(out, markup);
 }
 
-static void html_begin_head(struct buf *out)
+void html_begin(struct buf *out, const char *title, unsigned live_s, unsigned refresh_s)
 {
 	buf_adds(out, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
 		      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
 		      "<meta name=\"color-scheme\" content=\"light dark\">\n");
-}
-
-static void html_end_head(struct buf *out, const char *title)
-{
+	if (refresh_s)
+		buf_addf(out, "%s<meta http-equiv=\"refresh\" content=\"%u\">%s\n",
+			live_s ? "<noscript>" : "", refresh_s, live_s ? "</noscript>" : "");
+	if (live_s)
+		buf_adds(out, "<script src=\"" HTML_SCRIPT_PATH "\" defer></script>\n");
 	html_addf(out,
 		"<title>%s</title>\n<link rel=\"stylesheet\" href=\"" HTML_STYLE_PATH
 		"\">\n</head>\n<body>\n",
 		title);
-}
-
-void html_begin(struct buf *out, const char *title, unsigned refresh_s)
-{
-	html_begin_head(out);
-	if (refresh_s)
-		buf_addf(out, "<meta http-equiv=\"refresh\" content=\"%u\">\n", refresh_s);
-	html_end_head(out, title);
-	buf_adds(out, "<main>\n");
-}
-
-void html_begin_live(struct buf *out, const char *title, unsigned live_s, unsigned refresh_s)
-{
-	html_begin_head(out);
-	if (refresh_s)
-		buf_addf(out, "<noscript><meta http-equiv=\"refresh\" content=\"%u\"></noscript>\n",
-			refresh_s);
-	buf_adds(out, "<script src=\"" HTML_SCRIPT_PATH "\" defer></script>\n");
-	html_end_head(out, title);
-	buf_addf(out, "<p id=\"stale\" role=\"status\"></p>\n<main data-live=\"%u\">\n", live_s);
+	if (live_s)
+		buf_addf(out, "<p id=\"stale\" role=\"status\"></p>\n<main data-live=\"%u\">\n",
+			live_s);
+	else
+		buf_adds(out, "<main>\n");
 }
 
 void html_end(struct buf *out)

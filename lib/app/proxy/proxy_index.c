@@ -709,7 +709,7 @@ void proxy_page_index(const struct proxy_page_index *page, struct buf *out)
 
 	vec_foreach (struct run *, run, page->runs)
 		live += !run_state_is_final(run_state(*run));
-	html_begin_live(out, title, PROXY_REFRESH_S, live ? PROXY_REFRESH_S : 0);
+	html_begin(out, title, PROXY_REFRESH_S, live ? PROXY_REFRESH_S : 0);
 	html_addf(out, "<h1>%s%s</h1>\n", page->view->group ? "Runs of " : "Runs",
 		page->view->group ? page->view->group : "");
 	if (page->runs->n)

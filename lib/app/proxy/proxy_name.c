@@ -10,6 +10,7 @@
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/target/fetch_sink.h"
 #include "net/httpd/httpd_token.h"
 #include "net/stream/url.h"
 
@@ -104,17 +105,12 @@ static bool parse_prefix(const struct labels *labels, struct proxy_name *ret)
 	return ret->kind == PROXY_FILES || is_part || proxy_name_parse_port(labels->v[2], ret);
 }
 
-static bool is_index(const char *host)
-{
-	return str_eq(host, "localhost") || str_eq(host, "127.0.0.1") || str_eq(host, "::1");
-}
-
 int proxy_name_parse(const char *host, struct proxy_name *ret, struct err *err)
 {
 	struct proxy_name name = {.kind = PROXY_INDEX};
 	struct labels labels;
 
-	if (is_index(host)) {
+	if (str_is_word_of(host, "localhost 127.0.0.1 ::1")) {
 		*ret = name;
 		return 0;
 	}
@@ -243,24 +239,6 @@ static char next_byte(const char **at)
 	return (char)byte;
 }
 
-static bool is_part(const char *part, size_t len)
-{
-	return len && !(len == 1 && part[0] == '.') && !(len == 2 && memcmp(part, "..", 2) == 0);
-}
-
-static bool proxy_name_is_path(const char *path)
-{
-	for (;;) {
-		size_t len = strcspn(path, "/");
-
-		if (!is_part(path, len))
-			return false;
-		if (!path[len])
-			return true;
-		path += len + 1;
-	}
-}
-
 char *proxy_path_decode(const char *target)
 {
 	size_t len = strcspn(target, "?#"), n = 0;
@@ -276,7 +254,7 @@ char *proxy_path_decode(const char *target)
 			return NULL;
 		path[n++] = byte;
 	}
-	return proxy_name_is_path(path) ? TAKE(path) : NULL;
+	return fetch_path_is_proper(path) ? TAKE(path) : NULL;
 }
 
 /*

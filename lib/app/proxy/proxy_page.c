@@ -294,7 +294,7 @@ void proxy_page_run(const struct proxy_page_run *page, struct buf *out)
 	bool is_live = !run_state_is_final(run_state(run));
 	int64_t now_ms = clock_wall_ms();
 
-	html_begin(out, run_id(run), is_live && page->is_watched ? PROXY_WATCH_S : 0);
+	html_begin(out, run_id(run), 0, is_live && page->is_watched ? PROXY_WATCH_S : 0);
 	buf_adds(out, "<p><a href=\"");
 	proxy_url_add(&(struct proxy_name){.kind = PROXY_INDEX}, page->here, "/", out);
 	buf_adds(out, "\">all runs</a>");

@@ -37,24 +37,20 @@ struct candidate {
 	bool is_over;
 };
 
-/* The command that runs it. */
-struct exec {
-	struct target_call call;
-	struct tensorboard_remote *remote;
-	struct strv command;
-	int status;
-	bool was_started, is_over;
-	struct err error;
-	int in[2], out[2]; /* pipes: our ends are in[1] and out[0] */
-};
-
 struct tensorboard_remote {
 	struct tensorboard_server server;
 	struct tensorboard_remote_options options;
 	struct forwarder *forwarder;
 	struct candidate candidates[PORTS];
 	size_t n_candidates;
-	struct exec exec;
+
+	/* The command that runs it. */
+	struct target_call call;
+	struct strv command;
+	int status;
+	bool was_started, is_over;
+	struct err error;
+	int in[2], out[2];          /* pipes: our ends are in[1] and out[0] */
 	struct loop_wait *stopping; /* of tensorboard_remote_stop; or NULL */
 };
 
@@ -115,13 +111,13 @@ static bool found_nothing(const struct tensorboard_remote *remote)
 
 static void on_exec(struct target_call *call, int status, struct err *err)
 {
-	struct exec *exec = (struct exec *)call;
+	struct tensorboard_remote *remote = CONTAINER_OF(call, struct tensorboard_remote, call);
 
-	exec->is_over = true;
+	remote->is_over = true;
 	if (status < 0)
-		err_move(&exec->error, err);
-	if (exec->remote->stopping)
-		loop_wait_done(exec->remote->stopping);
+		err_move(&remote->error, err);
+	if (remote->stopping)
+		loop_wait_done(remote->stopping);
 }
 
 /* A pipe takes it at once. */
@@ -135,36 +131,35 @@ static int write_child(struct tensorboard_remote *remote, struct err *err)
 	tensorboard_child_argv(remote->server.prefix, &words);
 	const struct tensorboard_child child = {.words = &words, .is_fast = is_fast};
 	tensorboard_child_text(&child, &text);
-	return fs_write_fd(remote->exec.in[1], "a pipe", text.data, text.len, err);
+	return fs_write_fd(remote->in[1], "a pipe", text.data, text.len, err);
 }
 
 static int tensorboard_remote_start(struct tensorboard_remote *remote, struct err *err)
 {
 	const char *const words[] = {"sh", "-c", script, "sh", tensorboard_child_loader};
-	struct exec *exec = &remote->exec;
 	struct target *target = forwarder_target(remote->forwarder);
 
-	exec->was_started = true;
+	remote->was_started = true;
 	if (!target->ops->exec)
 		return err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s cannot run commands",
 			target->ops->kind);
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		strv_add(&exec->command, words[i]);
-	int r = fs_pipe(exec->in, 0, err);
+		strv_add(&remote->command, words[i]);
+	int r = fs_pipe(remote->in, 0, err);
 	if (r == 0)
-		r = fs_pipe(exec->out, 0, err);
+		r = fs_pipe(remote->out, 0, err);
 	if (r == 0)
 		r = write_child(remote, err);
 	if (r < 0)
 		return r;
-	remote->server.said_fd = exec->out[0];
+	remote->server.said_fd = remote->out[0];
 	tensorboard_server_read(&remote->server);
-	const struct target_exec_request request = {
-		.command = &exec->command, .fds = {exec->in[0], exec->out[1], exec->out[1]}};
-	exec->call.done = on_exec;
-	r = target->ops->exec(
-		target, run_handle(remote->options.run), &request, &exec->status, &exec->call, err);
-	exec->is_over = r < 0;
+	const struct target_exec_request request = {.command = &remote->command,
+		.fds = {remote->in[0], remote->out[1], remote->out[1]}};
+	remote->call.done = on_exec;
+	r = target->ops->exec(target, run_handle(remote->options.run), &request, &remote->status,
+		&remote->call, err);
+	remote->is_over = r < 0;
 	return r;
 }
 
@@ -176,26 +171,24 @@ static int tensorboard_remote_start(struct tensorboard_remote *remote, struct er
  * has arrived there. */
 static void tensorboard_remote_stop(struct tensorboard_remote *remote)
 {
-	struct exec *exec = &remote->exec;
 	struct loop_wait wait = {
 		.loop = remote->server.loop, .n_open = 1, .deadline_ms = clock_ms() + STOP_MS};
 
-	if (exec->in[1] >= 0)
-		close(TAKE_FD(exec->in[1]));
-	if (exec->is_over)
+	if (remote->in[1] >= 0)
+		close(TAKE_FD(remote->in[1]));
+	if (remote->is_over)
 		return;
 	remote->stopping = &wait;
 	loop_wait_run(&wait, NULL);
 	remote->stopping = NULL;
-	if (!exec->is_over)
-		target_call_cancel(&exec->call);
+	if (!remote->is_over)
+		target_call_cancel(&remote->call);
 }
 
 static void tensorboard_remote_free(struct tensorboard_server *server)
 {
 	struct tensorboard_remote *remote = (struct tensorboard_remote *)server;
-	struct exec *exec = &remote->exec;
-	const int fds[] = {exec->in[0], exec->out[0], exec->out[1]};
+	const int fds[] = {remote->in[0], remote->out[0], remote->out[1]};
 
 	for (size_t i = 0; i < remote->n_candidates; i++)
 		tensorboard_probe_free(remote->candidates[i].probe);
@@ -205,8 +198,8 @@ static void tensorboard_remote_free(struct tensorboard_server *server)
 		if (fds[i] >= 0)
 			close(fds[i]);
 	forwarder_free(remote->forwarder);
-	strv_done(&exec->command);
-	err_done(&exec->error);
+	strv_done(&remote->command);
+	err_done(&remote->error);
 	free(remote);
 }
 
@@ -220,8 +213,8 @@ static int fail_over(struct tensorboard_remote *remote, struct err *err)
 	const struct tensorboard_who who = {
 		.path = path, .version = remote->server.version, .install = install, .plot = id};
 
-	if (err_is_set(&remote->exec.error))
-		return err_move(err, &remote->exec.error);
+	if (err_is_set(&remote->error))
+		return err_move(err, &remote->error);
 	return tensorboard_server_fail(&remote->server, &who, ended, hint, err);
 }
 
@@ -232,9 +225,9 @@ static int tensorboard_remote_poll(struct tensorboard_server *server, struct err
 
 	if (server->was_found)
 		return 1;
-	if (!remote->exec.was_started)
+	if (!remote->was_started)
 		return found_nothing(remote) ? tensorboard_remote_start(remote, err) : 0;
-	if (remote->exec.is_over)
+	if (remote->is_over)
 		return fail_over(remote, err);
 	return tensorboard_server_probe(server);
 }
@@ -261,7 +254,9 @@ int tensorboard_remote_open(const struct tensorboard_remote_options *options,
 						      .link = {connect_port, remote},
 						      .prefix = options->secret},
 		.options = *options,
-		.exec = {.remote = remote, .is_over = true, .in = {-1, -1}, .out = {-1, -1}}};
+		.is_over = true,
+		.in = {-1, -1},
+		.out = {-1, -1}};
 	int r = forwarder_open(&forwarder, &remote->forwarder, err);
 	if (r == 0)
 		r = forwarder_check(remote->forwarder, err);

@@ -703,25 +703,17 @@ int doctor_config(const struct doctor *doctor, struct doctor_row *row, struct er
  * records
  */
 
-static int read_records(const struct doctor *doctor, size_t *ret_n, struct err *err)
-{
-	struct store *store;
-
-	int r = session_store(doctor->session, &store, err);
-	if (r == 0)
-		r = store_check(store, err);
-	return r < 0 ? r : store_count(store, ret_n, err);
-}
-
 int doctor_records(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_ERR struct err error = {0};
 	AUTO_BUF struct buf fix = buf_with(LINE_BYTES);
+	struct store *store;
 	size_t n = 0;
 
 	if (!has_records(doctor))
 		return doctor_found(row, "none yet");
-	if (read_records(doctor, &n, &error) == 0)
+	if (session_store(doctor->session, &store, &error) == 0 &&
+		store_check(store, &error) == 0 && store_count(store, &n, &error) == 0)
 		return doctor_found(row, "%zu %s", n, n == 1 ? "run" : "runs");
 	AUTO_FREE char *path = fs_join(doctor->session->dirs.state, "runs.db");
 	AUTO_FREE char *aside = mem_printf("%s.damaged", path);

@@ -44,19 +44,14 @@ static bool redact_is_word(char c)
 /* Also what dlrun does not warn of elsewhere: a report is published. */
 static bool redact_is_secret(const char *name)
 {
-	static const char *const names[] = {"auth", "cookie", "pass", "pw", "sig"};
 	static const char *const last[] = {"token", "password", "passwd", "_pwd", "secret",
 		"apikey", "accesskey", "credential", "signature"};
-	size_t len = strlen(name);
+	AUTO_FREE char *lower = str_lower(name, strlen(name));
 
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (strcasecmp(name, names[i]) == 0)
-			return true;
 	for (size_t i = 0; i < ARRAY_LEN(last); i++)
-		if (len >= strlen(last[i]) &&
-			strcasecmp(name + len - strlen(last[i]), last[i]) == 0)
+		if (str_ends(lower, last[i]))
 			return true;
-	return config_name_is_secret(name);
+	return str_is_word_of(lower, "auth cookie pass pw sig") || config_name_is_secret(name);
 }
 
 /* Bytes before the first of stops, WORD_MAX at most: each word is looked at more than once. */

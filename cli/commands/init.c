@@ -22,16 +22,38 @@ enum {
 	RBAC_TEXT_MAX = 1 << 20,
 };
 
+struct init_values {
+	bool force, print, yes, rbac, cluster_role;
+	const char *registry, *subject;
+	struct strv targets;
+};
+
+static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_FLAG, 0, "force", struct init_values, force),
+		.help = "Replace a dlrun.yaml; the old one becomes dlrun.yaml~"},
+	{OPT_MEMBER(OPT_FLAG, 0, "print", struct init_values, print),
+		.help = "Print what would be written, and write nothing"},
+	{OPT_MEMBER(OPT_FLAG, 'y', "yes", struct init_values, yes),
+		.help = "Ask nothing (so it is without a terminal)"},
+	{OPT_MEMBER(OPT_LIST, 't', "target", struct init_values, targets), .arg = "T",
+		.help = "Write this cluster as a target: kube[:CONTEXT[/NAMESPACE]]",
+		.values = VALUE_TARGET},
+	{OPT_MEMBER(OPT_STRING, 0, "registry", struct init_values, registry), .arg = "HOST/REPO",
+		.help = "Write it as the place that images of runs are pushed to"},
+	{OPT_MEMBER(OPT_FLAG, 0, "rbac", struct init_values, rbac),
+		.help = "Print the Kubernetes Role (submit, logs, exec or secrets), and "
+			"write nothing"},
+	{OPT_MEMBER(OPT_STRING, 0, "for", struct init_values, subject), .arg = "NAME",
+		.help = "With --rbac: who gets it: NAME, Group:NAME, ServiceAccount:NAME"},
+	{OPT_MEMBER(OPT_FLAG, 0, "cluster-role", struct init_values, cluster_role),
+		.help = "With --rbac: also a ClusterRole that lets nodes be listed"},
+	{OPT_END},
+};
+
 /*
  * `dlrun init --rbac`: the Role to request from the administrator of a cluster
  */
 
-struct init_rbac {
-	const char *tier;    /* NULL: the one that holds all */
-	const char *target;  /* NULL: the cluster of the configuration, else the current context */
-	const char *subject; /* "NAME", "Group:NAME", "ServiceAccount:NAME"; NULL: this user */
-	bool cluster_role;
-};
 /* Placeholder, to be replaced with a name before the objects are applied. */
 static const char nobody[] = "YOUR-USER-NAME";
 
@@ -174,33 +196,35 @@ static int init_rbac_print(struct app *app, const struct kube_rbac *rbac, struct
 	return ui_print(app, UI_OUT, text.data, text.len) < 0;
 }
 
-static int find_all(struct app *app, const struct init_rbac *wanted, struct target_list *list,
-	char **words, struct kube_rbac *ret, struct err *err)
+/* tier: NULL: the one that holds all. */
+static int find_all(struct app *app, const struct init_values *values, const char *tier,
+	struct target_list *list, char **words, struct kube_rbac *ret, struct err *err)
 {
 	struct target_item *item;
-	int r = find_tier(wanted->tier, &ret->tier, err);
+	int r = find_tier(tier, &ret->tier, err);
 
 	if (r == 0)
-		r = init_rbac_find_cluster(app, wanted->target, list, err);
+		r = init_rbac_find_cluster(
+			app, values->targets.n ? values->targets.v[0] : NULL, list, err);
 	if (r < 0)
 		return r;
 	item = &list->items.v[0];
-	ret->nodes = wanted->cluster_role;
+	ret->nodes = values->cluster_role;
 	ret->kube_namespace = item->poll.cluster ? item->poll.cluster->access.kube_namespace
 						 : item->kube_namespace;
 	if (!ret->kube_namespace)
 		return err_move(err, &item->poll.error);
-	return find_subject(wanted->subject, &item->poll, words, ret, err);
+	return find_subject(values->subject, &item->poll, words, ret, err);
 }
 
 /* Returns the exit status. */
-static int init_rbac(struct app *app, const struct init_rbac *wanted)
+static int init_rbac(struct app *app, const struct init_values *values, const char *tier)
 {
 	AUTO_TARGET_LIST struct target_list list = {0};
 	AUTO_ERR struct err err = {0};
 	AUTO_FREE char *words = NULL;
 	struct kube_rbac rbac = {0};
-	int r = find_all(app, wanted, &list, &words, &rbac, &err);
+	int r = find_all(app, values, tier, &list, &words, &rbac, &err);
 
 	if (r == 0 && rbac.subject == nobody)
 		app_warn(app, "write your user name in place of %s (or: --for NAME): %s", nobody,
@@ -210,38 +234,6 @@ static int init_rbac(struct app *app, const struct init_rbac *wanted)
 		r = init_rbac_print(app, &rbac, &err);
 	return r < 0 ? app_fail(app, &err) : r;
 }
-
-/*
- * `dlrun init`
- */
-
-struct init_values {
-	bool force, print, yes, rbac, cluster_role;
-	const char *registry, *subject;
-	struct strv targets;
-};
-
-static const struct opt opts[] = {
-	{OPT_MEMBER(OPT_FLAG, 0, "force", struct init_values, force),
-		.help = "Replace a dlrun.yaml; the old one becomes dlrun.yaml~"},
-	{OPT_MEMBER(OPT_FLAG, 0, "print", struct init_values, print),
-		.help = "Print what would be written, and write nothing"},
-	{OPT_MEMBER(OPT_FLAG, 'y', "yes", struct init_values, yes),
-		.help = "Ask nothing (so it is without a terminal)"},
-	{OPT_MEMBER(OPT_LIST, 't', "target", struct init_values, targets), .arg = "T",
-		.help = "Write this cluster as a target: kube[:CONTEXT[/NAMESPACE]]",
-		.values = VALUE_TARGET},
-	{OPT_MEMBER(OPT_STRING, 0, "registry", struct init_values, registry), .arg = "HOST/REPO",
-		.help = "Write it as the place that images of runs are pushed to"},
-	{OPT_MEMBER(OPT_FLAG, 0, "rbac", struct init_values, rbac),
-		.help = "Print the Kubernetes Role (submit, logs, exec or secrets), and "
-			"write nothing"},
-	{OPT_MEMBER(OPT_STRING, 0, "for", struct init_values, subject), .arg = "NAME",
-		.help = "With --rbac: who gets it: NAME, Group:NAME, ServiceAccount:NAME"},
-	{OPT_MEMBER(OPT_FLAG, 0, "cluster-role", struct init_values, cluster_role),
-		.help = "With --rbac: also a ClusterRole that lets nodes be listed"},
-	{OPT_END},
-};
 
 /*
  * Prompts
@@ -323,13 +315,12 @@ static void cmd_init_add_names(const struct strv *names, size_t first, struct bu
 
 static bool cmd_init_is_no(const char *answer)
 {
-	return str_eq(answer, "n") || str_eq(answer, "N") || str_eq(answer, "no") ||
-	       str_eq(answer, "none");
+	return str_is_word_of(answer, "n N no none");
 }
 
 static bool cmd_init_is_yes(const char *answer)
 {
-	return !*answer || str_eq(answer, "y") || str_eq(answer, "Y") || str_eq(answer, "yes");
+	return !*answer || str_is_word_of(answer, "y Y yes");
 }
 
 /* A context may be called "no", too. */
@@ -635,18 +626,6 @@ static int cmd_init_check_words(
 	return err_set(err, E_USAGE, "--for and --cluster-role require --rbac");
 }
 
-static int run_rbac(struct app *app, const struct init_values *values, const struct strv *words)
-{
-	const struct init_rbac rbac = {
-		.tier = words->n ? words->v[0] : NULL,
-		.target = values->targets.n ? values->targets.v[0] : NULL,
-		.subject = values->subject,
-		.cluster_role = values->cluster_role,
-	};
-
-	return init_rbac(app, &rbac);
-}
-
 static int cmd_init_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct init_values *values = values_ptr;
@@ -657,7 +636,7 @@ static int cmd_init_run(struct app *app, void *values_ptr, struct strv *words)
 	if (cmd_init_check_words(values, words, &err) < 0)
 		return app_fail(app, &err);
 	if (values->rbac)
-		return run_rbac(app, values, words);
+		return init_rbac(app, values, words->n ? words->v[0] : NULL);
 	if (app_session(app, &session, &err) < 0 || init_project_read(session, &project, &err) < 0)
 		return app_fail(app, &err);
 	vec_foreach (char *, note, &project->notes)

@@ -40,13 +40,11 @@ const struct doctor_check doctor_checks[] = {
 const size_t doctor_checks_n = ARRAY_LEN(doctor_checks);
 
 /* Rows that a check adds. */
-static const struct {
-	const char *id, *title;
-} further[] = {
-	{"cluster-safety", "cluster safety"},
-	{"cluster-login", "cluster login"},
-	{"cluster-rights", "cluster rights"},
-	{"cluster-pods", "cluster pods"},
+static const struct doctor_check further[] = {
+	{"cluster-safety", "cluster safety", false, NULL},
+	{"cluster-login", "cluster login", false, NULL},
+	{"cluster-rights", "cluster rights", false, NULL},
+	{"cluster-pods", "cluster pods", false, NULL},
 };
 
 static const char *const status_names[] = {"ok", "warning", "problem"};
@@ -56,35 +54,33 @@ const char *doctor_status_name(enum doctor_status status)
 	return status_names[status];
 }
 
-const struct doctor_check *doctor_find(const char *id)
+static const struct doctor_check *find_row(
+	const struct doctor_check *rows, size_t n, const char *id)
 {
-	for (size_t i = 0; i < doctor_checks_n; i++)
-		if (str_eq(doctor_checks[i].id, id))
-			return &doctor_checks[i];
+	for (size_t i = 0; i < n; i++)
+		if (str_eq(rows[i].id, id))
+			return &rows[i];
 	return NULL;
 }
 
-/* The table's own text, which stays. */
-static bool find_row(const char *id, const char **ret_id, const char **ret_title)
+const struct doctor_check *doctor_find(const char *id)
+{
+	return find_row(doctor_checks, doctor_checks_n, id);
+}
+
+/* Also one that a check adds. */
+static const struct doctor_check *find_any(const char *id)
 {
 	const struct doctor_check *check = doctor_find(id);
 
-	*ret_id = check ? check->id : NULL;
-	*ret_title = check ? check->title : NULL;
-	for (size_t i = 0; !check && i < ARRAY_LEN(further); i++) {
-		if (!str_eq(further[i].id, id))
-			continue;
-		*ret_id = further[i].id;
-		*ret_title = further[i].title;
-	}
-	return *ret_id != NULL;
+	return check ? check : find_row(further, ARRAY_LEN(further), id);
 }
 
 const char *doctor_title(const char *id)
 {
-	const char *known, *title;
+	const struct doctor_check *row = find_any(id);
 
-	return find_row(id, &known, &title) ? title : id;
+	return row ? row->title : id;
 }
 
 /*
@@ -105,13 +101,14 @@ void doctor_row_done(struct doctor_row *row)
 struct doctor_row *doctor_row_add(struct doctor_row *row, const char *id)
 {
 	struct doctor_row *more = vec_push(&row->more);
-	const char *title;
+	const struct doctor_check *known = find_any(id);
 
-	BUG_ON(!find_row(id, &more->id, &title));
+	BUG_ON(!known);
+	more->id = known->id;
 	return more;
 }
 
-void doctor_found(struct doctor_row *row, const char *fmt, ...)
+int doctor_found(struct doctor_row *row, const char *fmt, ...)
 {
 	va_list args;
 
@@ -119,15 +116,16 @@ void doctor_found(struct doctor_row *row, const char *fmt, ...)
 	char *text = mem_vprintf(fmt, args);
 	va_end(args);
 	REPLACE(row->found, text);
+	return 0;
 }
 
-void doctor_blame(
+int doctor_blame(
 	struct doctor_row *row, enum doctor_status status, const char *fix, const char *fmt, ...)
 {
 	va_list args;
 
 	if (status <= row->status)
-		return;
+		return 0;
 	va_start(args, fmt);
 	char *text = mem_vprintf(fmt, args);
 	va_end(args);
@@ -136,6 +134,7 @@ void doctor_blame(
 	row->status = status;
 	row->cause = text;
 	row->fix = mem_strdup(fix);
+	return 0;
 }
 
 static void blame_failure(struct doctor_row *row, const struct err *err)
@@ -207,10 +206,9 @@ static bool rows_from_json(const struct json *json, struct doctor_row *row)
 	if (!row_from_json(json, row))
 		return false;
 	for (const struct json *item = json_first(list); item; item = json_next(item)) {
-		struct doctor_row more = {0};
-		const char *title;
-		if (find_row(json_get_str(item, "id"), &more.id, &title) &&
-			row_from_json(item, &more))
+		const struct doctor_check *known = find_any(json_get_str(item, "id"));
+		struct doctor_row more = {.id = known ? known->id : NULL};
+		if (known && row_from_json(item, &more))
 			*vec_push(&row->more) = more;
 	}
 	return true;

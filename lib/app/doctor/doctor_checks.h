@@ -16,13 +16,13 @@ doctor_check_fn doctor_home, doctor_config, doctor_access, doctor_space, doctor_
 	doctor_proxy, doctor_registry, doctor_base, doctor_kubeconfig, doctor_clusters,
 	doctor_nodes, doctor_program, doctor_gpu, doctor_logout, doctor_limits, doctor_terminal;
 
-/* Set the finding of a row; an earlier text is replaced. */
-void doctor_found(struct doctor_row *row, const char *fmt, ...) ERR_PRINTF(2, 3);
+/* Set the finding of a row; an earlier text is replaced. 0. */
+int doctor_found(struct doctor_row *row, const char *fmt, ...) ERR_PRINTF(2, 3);
 /* Add a row for an id that doctor_title knows; the pointer is valid until the next call. */
 struct doctor_row *doctor_row_add(struct doctor_row *row, const char *id);
 /* Make the row at least as bad as status; of several causes the first of the worst stays. fix may
- * be NULL; it is not a format. */
-void doctor_blame(struct doctor_row *row, enum doctor_status status, const char *fix,
+ * be NULL; it is not a format. 0. */
+int doctor_blame(struct doctor_row *row, enum doctor_status status, const char *fix,
 	const char *fmt, ...) ERR_PRINTF(4, 5);
 
 /* Engines, for tests. */

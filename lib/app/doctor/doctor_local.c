@@ -112,9 +112,8 @@ int doctor_home(const struct doctor *doctor, struct doctor_row *row, struct err 
 
 	if (doctor->error) {
 		doctor_found(row, "none");
-		doctor_blame(
+		return doctor_blame(
 			row, DOCTOR_PROBLEM, doctor->error->hint, "%s", doctor->error->message);
-		return 0;
 	}
 	const struct dirs *dirs = &doctor->session->dirs;
 	doctor_found(
@@ -171,9 +170,8 @@ int doctor_access(const struct doctor *doctor, struct doctor_row *row, struct er
 				strerror(errno));
 		}
 	}
-	doctor_found(row, "%zu of %d directories made%s", n_made, LOCATIONS,
+	return doctor_found(row, "%zu of %d directories made%s", n_made, LOCATIONS,
 		n_made && row->status == DOCTOR_OK ? ", yours alone" : "");
-	return 0;
 }
 
 /*
@@ -182,19 +180,23 @@ int doctor_access(const struct doctor *doctor, struct doctor_row *row, struct er
 
 void doctor_evaluate_space(struct doctor_row *row, const char *dir, uint64_t bytes, uint64_t inodes)
 {
+	static const struct {
+		enum doctor_status status;
+		uint64_t bytes, inodes;
+	} limits[] = {
+		{DOCTOR_PROBLEM, SPACE_MIN, INODES_MIN}, {DOCTOR_WARNING, SPACE_LOW, INODES_FEW}};
 	char size[16];
 
 	str_size(bytes, size);
-	if (bytes < SPACE_MIN)
-		doctor_blame(row, DOCTOR_PROBLEM, "dlrun gc", "only %s are free in %s", size, dir);
-	if (inodes < INODES_MIN)
-		doctor_blame(row, DOCTOR_PROBLEM, "dlrun gc",
-			"only %llu more files can be made in %s", (unsigned long long)inodes, dir);
-	if (bytes < SPACE_LOW)
-		doctor_blame(row, DOCTOR_WARNING, "dlrun gc", "only %s are free in %s", size, dir);
-	if (inodes < INODES_FEW)
-		doctor_blame(row, DOCTOR_WARNING, "dlrun gc",
-			"only %llu more files can be made in %s", (unsigned long long)inodes, dir);
+	for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+		if (bytes < limits[i].bytes)
+			doctor_blame(row, limits[i].status, "dlrun gc", "only %s are free in %s",
+				size, dir);
+		if (inodes < limits[i].inodes)
+			doctor_blame(row, limits[i].status, "dlrun gc",
+				"only %llu more files can be made in %s",
+				(unsigned long long)inodes, dir);
+	}
 }
 
 int doctor_space(const struct doctor *doctor, struct doctor_row *row, struct err *err)
@@ -223,8 +225,7 @@ int doctor_space(const struct doctor *doctor, struct doctor_row *row, struct err
 		buf_addf(&found, "%s%s for %s", found.len ? ", " : "", str_size(bytes, size),
 			locations.v[i].name);
 	}
-	doctor_found(row, "%s", found.data);
-	return 0;
+	return doctor_found(row, "%s", found.data);
 }
 
 /*
@@ -250,8 +251,7 @@ int doctor_network(const struct doctor *doctor, struct doctor_row *row, struct e
 			"server's",
 			dir);
 	}
-	doctor_found(row, "%s", found.len ? found.data : "all on this machine");
-	return 0;
+	return doctor_found(row, "%s", found.len ? found.data : "all on this machine");
 }
 
 /*
@@ -294,8 +294,7 @@ static int try_locks(const struct location *location, struct doctor_row *row, st
 	/* Other checks report a file that cannot be made. */
 	if (error.id != E_IO)
 		return err_move(err, &error);
-	doctor_blame(row, DOCTOR_PROBLEM, fix, "files cannot be locked: %s", error.message);
-	return 0;
+	return doctor_blame(row, DOCTOR_PROBLEM, fix, "files cannot be locked: %s", error.message);
 }
 
 int doctor_locks(const struct doctor *doctor, struct doctor_row *row, struct err *err)
@@ -308,8 +307,7 @@ int doctor_locks(const struct doctor *doctor, struct doctor_row *row, struct err
 		if (r < 0)
 			return r;
 	}
-	doctor_found(row, row->status == DOCTOR_OK ? "they work" : "they do not work");
-	return 0;
+	return doctor_found(row, row->status == DOCTOR_OK ? "they work" : "they do not work");
 }
 
 /*
@@ -426,9 +424,9 @@ int doctor_git(const struct doctor *doctor, struct doctor_row *row, struct err *
 
 	if (!path) {
 		doctor_found(row, "none on PATH");
-		doctor_blame(row, DOCTOR_WARNING, "install git: https://git-scm.com/downloads",
+		return doctor_blame(row, DOCTOR_WARNING,
+			"install git: https://git-scm.com/downloads",
 			"repositories of newer formats (SHA-256, reftable) are read by git");
-		return 0;
 	}
 	version = first_line((const char *const[]){path, "--version", NULL});
 	doctor_found(row, "%s (%s)", version ? version : "git", path);
@@ -500,16 +498,13 @@ int doctor_gpu(const struct doctor *doctor, struct doctor_row *row, struct err *
 	AUTO_ERR struct err error = {0};
 	struct gpu_list list = {0};
 
-	if (!gpu_may_exist(path)) {
-		doctor_found(row, "none");
-		return 0;
-	}
+	if (!gpu_may_exist(path))
+		return doctor_found(row, "none");
 	if (gpu_find(path, GPU_MS, &list, &error) < 0) {
 		doctor_found(row, "not known");
-		doctor_blame(row, DOCTOR_PROBLEM, error.hint ? error.hint : "nvidia-smi", "%s%s%s",
-			error.message, error.n_evidence ? ": " : "",
+		return doctor_blame(row, DOCTOR_PROBLEM, error.hint ? error.hint : "nvidia-smi",
+			"%s%s%s", error.message, error.n_evidence ? ": " : "",
 			error.n_evidence ? error.evidence[0] : "");
-		return 0;
 	}
 	if (list.n) {
 		AUTO_BUF struct buf found = buf_with(LINE_BYTES);
@@ -686,9 +681,8 @@ int doctor_config(const struct doctor *doctor, struct doctor_row *row, struct er
 
 	if (session_config(doctor->session, &config, &error) < 0) {
 		doctor_found(row, "not valid");
-		doctor_blame(row, DOCTOR_PROBLEM, error.hint ? error.hint : "dlrun help dlrun.yaml",
-			"%s", error.message);
-		return 0;
+		return doctor_blame(row, DOCTOR_PROBLEM,
+			error.hint ? error.hint : "dlrun help dlrun.yaml", "%s", error.message);
 	}
 	for (size_t i = 0; i < config_keys_n; i++) {
 		const struct config_origin *origin = config_origin(config, config_keys[i].name);
@@ -709,30 +703,18 @@ int doctor_config(const struct doctor *doctor, struct doctor_row *row, struct er
  * records
  */
 
-static int read_records(const struct doctor *doctor, size_t *ret_n, struct err *err)
-{
-	struct store *store;
-
-	int r = session_store(doctor->session, &store, err);
-	if (r == 0)
-		r = store_check(store, err);
-	return r < 0 ? r : store_count(store, ret_n, err);
-}
-
 int doctor_records(const struct doctor *doctor, struct doctor_row *row, struct err *err UNUSED)
 {
 	AUTO_ERR struct err error = {0};
 	AUTO_BUF struct buf fix = buf_with(LINE_BYTES);
+	struct store *store;
 	size_t n = 0;
 
-	if (!has_records(doctor)) {
-		doctor_found(row, "none yet");
-		return 0;
-	}
-	if (read_records(doctor, &n, &error) == 0) {
-		doctor_found(row, "%zu %s", n, n == 1 ? "run" : "runs");
-		return 0;
-	}
+	if (!has_records(doctor))
+		return doctor_found(row, "none yet");
+	if (session_store(doctor->session, &store, &error) == 0 &&
+		store_check(store, &error) == 0 && store_count(store, &n, &error) == 0)
+		return doctor_found(row, "%zu %s", n, n == 1 ? "run" : "runs");
 	AUTO_FREE char *path = fs_join(doctor->session->dirs.state, "runs.db");
 	AUTO_FREE char *aside = mem_printf("%s.damaged", path);
 	buf_adds(&fix, "mv ");
@@ -741,9 +723,8 @@ int doctor_records(const struct doctor *doctor, struct doctor_row *row, struct e
 	str_shell_quote(&fix, aside);
 	doctor_found(row, "not readable");
 	/* Only a damaged store may be put aside: other errors have other remedies. */
-	doctor_blame(row, DOCTOR_PROBLEM, error.id == E_STORE ? fix.data : error.hint, "%s",
+	return doctor_blame(row, DOCTOR_PROBLEM, error.id == E_STORE ? fix.data : error.hint, "%s",
 		error.message);
-	return 0;
 }
 
 /*
@@ -755,10 +736,8 @@ int doctor_leftovers(const struct doctor *doctor, struct doctor_row *row, struct
 	struct gc_report report = {0};
 	char size[16];
 
-	if (!has_records(doctor)) {
-		doctor_found(row, "none");
-		return 0;
-	}
+	if (!has_records(doctor))
+		return doctor_found(row, "none");
 	int r = gc_local(doctor->session, KEEP_MS, true, &report, err);
 	if (r < 0)
 		return r;
@@ -811,10 +790,9 @@ int doctor_tree(const struct doctor *doctor, struct doctor_row *row, struct err 
 		blame_tree(row, &error);
 		return 0;
 	}
-	doctor_found(row, "%zu %s, %s, %zu excluded, seen in %s: %s%s%s", file_list->paths.n,
+	return doctor_found(row, "%zu %s, %s, %zu excluded, seen in %s: %s%s%s", file_list->paths.n,
 		file_list->paths.n == 1 ? "file" : "files", str_size(file_list->paths.bytes, size),
 		file_list->paths.n_excluded, duration_text(clock_ms() - begin_ms, took),
 		file_list->place->root, file_list->why ? "; " : "",
 		file_list->why ? file_list->why : "");
-	return 0;
 }

@@ -62,14 +62,15 @@ static void blame_error(struct doctor_row *row, enum doctor_status status, const
 		evidence ? evidence : "");
 }
 
-/* Where the configuration is not valid its own row says so. */
-static bool find_clusters(const struct doctor *doctor, struct target_list *ret, char **ret_why)
+/* Where the configuration is not valid its own row says why. */
+static bool find_clusters(
+	const struct doctor *doctor, struct target_list *ret, struct doctor_row *row)
 {
 	AUTO_ERR struct err error = {0};
 
 	if (target_list_clusters(doctor->session, ret, &error) == 0)
 		return true;
-	*ret_why = mem_printf("not looked at: %s", error.message);
+	doctor_found(row, "not looked at: %s", error.message);
 	return false;
 }
 
@@ -91,10 +92,9 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 	AUTO_STRV struct strv contexts = {0};
 	AUTO_ERR struct err error = {0};
 	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
-	AUTO_FREE char *why = NULL;
 	const struct kubeconfig *kubeconfig;
 
-	bool needed = find_clusters(doctor, &list, &why) && doctor_remote_has_clusters(&list);
+	bool needed = find_clusters(doctor, &list, row) && doctor_remote_has_clusters(&list);
 	if (kube_open_config(doctor->session, &kubeconfig, &error) < 0) {
 		bool none = error.id == E_KUBE_NO_CONFIG;
 		doctor_found(row, none ? "none" : "not usable");
@@ -113,8 +113,7 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 	const char *current = kubeconfig_current(kubeconfig);
 	buf_addf(&line, ": %zu %s, %s%s", contexts.n, contexts.n == 1 ? "context" : "contexts",
 		current ? current : "none", " is current");
-	doctor_found(row, "%s", line.data);
-	return 0;
+	return doctor_found(row, "%s", line.data);
 }
 
 /*
@@ -339,22 +338,15 @@ static void describe_cluster(
 int doctor_clusters(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
 	AUTO_TARGET_LIST struct target_list list = {0};
-	AUTO_FREE char *why = NULL;
 	AUTO_ERR struct err error = {0};
 	const struct kubeconfig *kubeconfig;
 
-	if (!find_clusters(doctor, &list, &why)) {
-		doctor_found(row, "%s", why);
+	if (!find_clusters(doctor, &list, row))
 		return 0;
-	}
-	if (!doctor_remote_has_clusters(&list)) {
-		doctor_found(row, "none is configured");
-		return 0;
-	}
-	if (kube_open_config(doctor->session, &kubeconfig, &error) < 0) {
-		doctor_found(row, "not looked at (see kubeconfig)");
-		return 0;
-	}
+	if (!doctor_remote_has_clusters(&list))
+		return doctor_found(row, "none is configured");
+	if (kube_open_config(doctor->session, &kubeconfig, &error) < 0)
+		return doctor_found(row, "not looked at (see kubeconfig)");
 	int r = target_list_query(doctor->session, &list, true, CLUSTERS_MS, NULL, err);
 	if (r < 0)
 		return r;
@@ -448,11 +440,6 @@ static char *doctor_remote_host_of(const char *repository)
 	return mem_strndup(repository, strcspn(repository, "/"));
 }
 
-static void doctor_remote_add_text(struct buf *line, const char *text)
-{
-	buf_addf(line, "%s%s", line->len ? "; " : "", text);
-}
-
 /*
  * proxy
  */
@@ -505,13 +492,11 @@ int doctor_proxy(const struct doctor *doctor, struct doctor_row *row, struct err
 	find_registries(config, &hosts);
 	vec_foreach (char *, host, &hosts) {
 		AUTO_FREE char *text = proxy_text(&env, *host, row);
-		AUTO_FREE char *item = mem_printf("%s for %s", text, *host);
-		doctor_remote_add_text(&line, item);
+		buf_addf(&line, "%s%s for %s", line.len ? "; " : "", text, *host);
 	}
 	/* Then any host that NO_PROXY does not name shows which one it is. */
 	AUTO_FREE char *any = hosts.n ? NULL : proxy_text(&env, "registry.invalid", row);
-	doctor_found(row, "%s", any ? any : line.data);
-	return 0;
+	return doctor_found(row, "%s", any ? any : line.data);
 }
 
 /*
@@ -603,35 +588,27 @@ static void start_probe(struct probe *probe)
 					});
 }
 
-static bool is_refusal(const struct err *error)
-{
-	return error->code == ERR_AUTH;
-}
-
 /* "localhost:5000/me: http, anonymous, may be pushed to". */
 static void describe_repository(const struct probe *probe, struct doctor_row *row, struct buf *line)
 {
 	AUTO_FREE char *host = doctor_remote_host_of(probe->repository);
 	AUTO_FREE char *ca = registry_query_certificates(&probe->checks->client, host);
-	AUTO_BUF struct buf text = buf_with(LINE_BYTES);
-	const char *identity;
+	bool failed = err_is_set(&probe->error);
 
-	buf_addf(&text, "%s: ", probe->repository);
-	if (err_is_set(&probe->error))
+	buf_addf(line, "%s%s: ", line->len ? "; " : "", probe->repository);
+	if (failed)
 		blame_error(row, DOCTOR_PROBLEM, &probe->error);
-	if (err_is_set(&probe->error) && !is_refusal(&probe->error)) {
-		buf_adds(&text, "no answer that could be used");
-		doctor_remote_add_text(line, text.data);
+	if (failed && probe->error.code != ERR_AUTH) {
+		buf_adds(line, "no answer that could be used");
 		return;
 	}
-	identity = auth_identity(registry_auth(probe->registry));
+	const char *identity = auth_identity(registry_auth(probe->registry));
 	if (registry_uses_http(probe->registry))
-		buf_adds(&text, "http");
+		buf_adds(line, "http");
 	else
-		buf_addf(&text, "https, %s", ca);
-	buf_addf(&text, ", %s, %s", identity ? identity : "login not known",
-		err_is_set(&probe->error) ? "may not push" : "may push");
-	doctor_remote_add_text(line, text.data);
+		buf_addf(line, "https, %s", ca);
+	buf_addf(line, ", %s, %s", identity ? identity : "login not known",
+		failed ? "may not push" : "may push");
 }
 
 int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct err *err)
@@ -644,10 +621,8 @@ int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct 
 	if (!config)
 		return 0;
 	registry_config_all(config, &repositories);
-	if (repositories.n == 0) {
-		doctor_found(row, "none is set (registry: in dlrun.yaml)");
-		return 0;
-	}
+	if (repositories.n == 0)
+		return doctor_found(row, "none is set (registry: in dlrun.yaml)");
 	int r = registry_query_init(&checks.client, doctor->session, REGISTRIES_MS, err);
 	if (r == 0) {
 		checks.probes = mem_alloc(repositories.n, sizeof(*checks.probes));
@@ -664,8 +639,7 @@ int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct 
 		return r;
 	for (size_t i = 0; i < checks.n; i++)
 		describe_repository(&checks.probes[i], row, &line);
-	doctor_found(row, "%s", line.data);
-	return 0;
+	return doctor_found(row, "%s", line.data);
 }
 
 /*
@@ -677,14 +651,9 @@ struct base_check {
 	struct doctor_row *row;
 	struct config *config;
 	const char *name; /* of the base image */
-	struct base_lookup lookup;
+	struct base_lookup *lookup;
 	bool has_own_login; /* one that another of this host, which is pushed to, has not */
 };
-
-static void base_check_done(struct base_check *check)
-{
-	base_lookup_done(&check->lookup);
-}
 
 static bool needs_image(const struct config *config, const char *name)
 {
@@ -711,8 +680,6 @@ static char *doctor_remote_find_cluster(const struct config *config)
 /* Program that `command:` starts; NULL: not known. The caller frees. */
 static char *doctor_remote_program_of(const struct config *config)
 {
-	static const char *const of_the_shell[] = {".", "[", "cd", "eval", "exec", "exit", "export",
-		"set", "source", "test", "ulimit"};
 	static const char chars[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 				    "0123456789._+-";
 	bool shell;
@@ -723,9 +690,8 @@ static char *doctor_remote_program_of(const struct config *config)
 
 	if (len == 0 || strchr(word, '/') || (shell && first[len] && first[len] != ' '))
 		return NULL;
-	for (size_t i = 0; shell && i < ARRAY_LEN(of_the_shell); i++)
-		if (str_eq(word, of_the_shell[i]))
-			return NULL;
+	if (shell && str_is_word_of(word, ". [ cd eval exec exit export set source test ulimit"))
+		return NULL;
 	return str_ends(word, ".py") ? mem_strdup("python3") : TAKE(word);
 }
 
@@ -743,7 +709,7 @@ static void check_program(struct base_check *check, const struct image_base *bas
 	why = found.why ? str_shown(found.why) : NULL;
 	if (found.has == BASE_UNKNOWN)
 		buf_addf(line, "; whether it has %s cannot be known from %s", shown,
-			base->layout == check->lookup.layout ? "its configuration" : "here");
+			base->layout == check->lookup->layout ? "its configuration" : "here");
 	else
 		buf_addf(line, "; %s %s: %s", found.has == BASE_HAS ? "has" : "lacks", shown, why);
 	if (found.has != BASE_LACKS)
@@ -761,21 +727,21 @@ static void check_same_registry(struct base_check *check, const char *repository
 	AUTO_REGISTRY struct registry *registry = NULL;
 	AUTO_REGISTRY_REPLY struct registry_reply reply = {0};
 	AUTO_ERR struct err error = {0};
-	const struct image_base *base = check->lookup.base;
+	const struct image_base *base = check->lookup->base;
 
 	if (base->n_layers == 0)
 		return;
 	AUTO_FREE char *path = mem_printf("blobs/%s", base->layers[0].digest);
 	struct registry_request request = {.method = "HEAD",
-		.repo = check->lookup.ref.repo,
+		.repo = check->lookup->ref.repo,
 		.path = path,
 		.doing = "looking for a layer of the base image"};
-	int r = registry_query_open(&check->lookup.client, repository, true, &registry, &error);
-	if (r == 0 && !registry_shares_login(registry, check->lookup.ref.repo)) {
+	int r = registry_query_open(&check->lookup->client, repository, true, &registry, &error);
+	if (r == 0 && !registry_shares_login(registry, check->lookup->ref.repo)) {
 		check->has_own_login = true;
 	} else if (r == 0) {
-		registry_add_source(registry, check->lookup.ref.repo, true);
-		r = registry_query(&check->lookup.client, registry, &request, &reply, &error);
+		registry_add_source(registry, check->lookup->ref.repo, true);
+		r = registry_query(&check->lookup->client, registry, &request, &reply, &error);
 	}
 	if (r < 0)
 		blame_error(check->row, DOCTOR_PROBLEM, &error);
@@ -783,8 +749,8 @@ static void check_same_registry(struct base_check *check, const char *repository
 
 static void check_mounts(struct base_check *check)
 {
-	const struct image_base *base = check->lookup.base;
-	const char *host_of_base = check->lookup.ref.host;
+	const struct image_base *base = check->lookup->base;
+	const char *host_of_base = check->lookup->ref.host;
 	AUTO_STRV struct strv repositories = {0};
 	AUTO_BUF struct buf line = buf_with(LINE_BYTES);
 
@@ -804,7 +770,7 @@ static void check_mounts(struct base_check *check)
 				     ? ", can be mounted if the login that pushes may read it"
 				     : ", can be mounted";
 	buf_addf(&line, "%s: %.*s, %zu %s%s", check->name, (int)strlen("sha256:") + 12,
-		check->lookup.digest, base->n_layers, base->n_layers == 1 ? "layer" : "layers",
+		check->lookup->digest, base->n_layers, base->n_layers == 1 ? "layer" : "layers",
 		repositories.n && check->row->status == DOCTOR_OK ? mounts : "");
 	check_program(check, base, &line);
 	doctor_found(check->row, "%s", line.data);
@@ -815,10 +781,10 @@ static int check_remote_base(struct base_check *check, struct err *err)
 	AUTO_ERR struct err error = {0};
 	const char *platform = config_str(check->config, "platform");
 
-	int r = base_lookup_init(&check->lookup, check->doctor->session, REGISTRIES_MS, err);
+	int r = base_lookup_init(check->lookup, check->doctor->session, REGISTRIES_MS, err);
 	if (r < 0)
 		return r;
-	if (base_lookup_run(&check->lookup, check->name, platform, &error) == 0) {
+	if (base_lookup_run(check->lookup, check->name, platform, &error) == 0) {
 		check_mounts(check);
 		return 0;
 	}
@@ -862,9 +828,11 @@ static void check_no_base(struct base_check *check)
 
 int doctor_base(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
-	AUTO(base_check_done)
-	struct base_check check = {
-		.doctor = doctor, .row = row, .config = doctor_remote_load_config(doctor, row)};
+	AUTO_BASE_LOOKUP struct base_lookup lookup = {0};
+	struct base_check check = {.doctor = doctor,
+		.row = row,
+		.config = doctor_remote_load_config(doctor, row),
+		.lookup = &lookup};
 	AUTO_ERR struct err error = {0};
 	AUTO_REF struct ref ref = {0};
 
@@ -874,8 +842,7 @@ int doctor_base(const struct doctor *doctor, struct doctor_row *row, struct err 
 	if (ref_parse(check.name, &ref, &error) < 0) {
 		AUTO_FREE char *fix = error.hint ? mem_printf("image: %s", error.hint) : NULL;
 		doctor_found(row, "not valid");
-		doctor_blame(row, DOCTOR_PROBLEM, fix, "%s", error.message);
-		return 0;
+		return doctor_blame(row, DOCTOR_PROBLEM, fix, "%s", error.message);
 	}
 	if (ref.kind == REF_REGISTRY)
 		return check_remote_base(&check, err);

@@ -44,19 +44,14 @@ static bool redact_is_word(char c)
 /* Also what dlrun does not warn of elsewhere: a report is published. */
 static bool redact_is_secret(const char *name)
 {
-	static const char *const names[] = {"auth", "cookie", "pass", "pw", "sig"};
 	static const char *const last[] = {"token", "password", "passwd", "_pwd", "secret",
 		"apikey", "accesskey", "credential", "signature"};
-	size_t len = strlen(name);
+	AUTO_FREE char *lower = str_lower(name, strlen(name));
 
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (strcasecmp(name, names[i]) == 0)
-			return true;
 	for (size_t i = 0; i < ARRAY_LEN(last); i++)
-		if (len >= strlen(last[i]) &&
-			strcasecmp(name + len - strlen(last[i]), last[i]) == 0)
+		if (str_ends(lower, last[i]))
 			return true;
-	return config_name_is_secret(name);
+	return str_is_word_of(lower, "auth cookie pass pw sig") || config_name_is_secret(name);
 }
 
 /* Bytes before the first of stops, WORD_MAX at most: each word is looked at more than once. */
@@ -295,13 +290,8 @@ static void report_libraries(const struct report *report)
 /* Whether the value of a key, or of a member below one, may hold anything: commands, variables. */
 static bool report_is_private(const char *key)
 {
-	static const char *const keys[] = {
-		"command", "before", "run", "setup.run", "annotations", "labels"};
-
-	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-		if (str_eq(key, keys[i]))
-			return true;
-	return config_name_is_secret(key);
+	return str_is_word_of(key, "command before run setup.run annotations labels") ||
+	       config_name_is_secret(key);
 }
 
 /* A copy of value for people: of variables only the names. The caller frees it with json_free. */

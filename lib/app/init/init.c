@@ -69,14 +69,6 @@ static void init_add_line(
 		comment);
 }
 
-static bool has_key(const char *name)
-{
-	for (size_t i = 0; i < config_keys_n; i++)
-		if (str_eq(config_keys[i].name, name))
-			return true;
-	return false;
-}
-
 /*
  * The keys
  */
@@ -128,7 +120,7 @@ static void init_add_env(const struct init_project *project, struct buf *out)
 	if (project->env == INIT_ENV_NONE || !commands[project->env] || project->env_files.n == 0)
 		return;
 	bool active = project->env == INIT_ENV_UV && project->env_tool && !project->env_active &&
-		      has_key("setup.run") && str_ends(project->env_files.v[0], "uv.lock");
+		      str_ends(project->env_files.v[0], "uv.lock");
 	AUTO_FREE char *command = text_scalar(commands[project->env]);
 	AUTO_FREE char *key = text_list(&project->env_files);
 	AUTO_FREE char *value = key ? mem_printf("{run: %s, key: %s}", command, key) : NULL;
@@ -169,7 +161,7 @@ static void init_add_data(
 		at_least |= data->at_least;
 	}
 	AUTO_FREE char *value = paths.n ? text_list(&paths) : NULL;
-	init_add_line(out, !answers->no_data && has_key("data"), "data", value,
+	init_add_line(out, !answers->no_data, "data", value,
 		"ignored by git, %s%s: stays here, and runs find it", at_least ? "more than " : "",
 		str_size(bytes, size));
 }
@@ -287,9 +279,8 @@ void init_text(
 
 char *init_command_text(const struct init_command *command)
 {
-	struct buf out;
+	struct buf out = buf_with(LINE_BYTES);
 
-	buf_init(&out, LINE_BYTES);
 	str_shell_join(&out, command->words.v);
 	return out.data;
 }

@@ -129,8 +129,8 @@ struct init_answers {
 	const char *registry; /* HOST/REPO for images of runs; NULL: none is known */
 };
 
-/* Every line has a comment. The first cluster is the default target. Keys that this version does
- * not have, what it cannot do yet (nodes) and what nobody has chosen stand there as comments. */
+/* Every line has a comment. The first cluster is the default target. What nobody has chosen stands
+ * there as comments. */
 void init_text(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out);
 

@@ -189,15 +189,12 @@ char *init_login_user(struct session *session, const char *host, int64_t limit_m
 /* Users of some registries are no people: <token>, AWS, _json_key, oauth2accesstoken. */
 static bool init_cluster_is_namespace(const char *user)
 {
-	static const char *const others[] = {"aws", "oauth2accesstoken", "token", "nologin",
-		"00000000-0000-0000-0000-000000000000"};
+	static const char others[] = "aws oauth2accesstoken token nologin "
+				     "00000000-0000-0000-0000-000000000000";
 	static const char chars[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
 
-	for (size_t i = 0; i < ARRAY_LEN(others); i++)
-		if (str_eq(user, others[i]))
-			return false;
-	return strspn(user, chars) == strlen(user) && str_is_plain(user) && *user != '-' &&
-	       !str_ends(user, "-") && !strstr(user, "--");
+	return !str_is_word_of(user, others) && strspn(user, chars) == strlen(user) &&
+	       *user != '-' && !str_ends(user, "-") && !strstr(user, "--");
 }
 
 char *init_repository(const char *host, const char *user, const char *name)

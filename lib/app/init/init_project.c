@@ -52,8 +52,7 @@ static bool init_project_read_file(const char *dir, const char *name, struct buf
 {
 	AUTO_FREE char *path = fs_join(dir, name);
 
-	return init_project_is_file(dir, name) &&
-	       fs_read(path, INIT_FILE_MAX, ret, NULL, NULL) == 0;
+	return fs_read_regular(path, INIT_FILE_MAX, ret, NULL, NULL, NULL) == 0;
 }
 
 /* name of the project's directory as a path from the root of the tree; the caller frees. */
@@ -466,16 +465,6 @@ static void measure(const struct init_project *project, struct init_data *data)
  * Data
  */
 
-/* path as it lies below the project, or NULL. */
-static const char *below_project(const struct init_project *project, const char *path)
-{
-	size_t len = strlen(project->prefix);
-
-	if (str_eq(project->prefix, "."))
-		return path;
-	return strncmp(path, project->prefix, len) == 0 && path[len] == '/' ? path + len + 1 : NULL;
-}
-
 /* A data directory itself ("data/", "exp/raw/"), or what lies in one of the tree ("data/x"); not
  * where programs write ("runs/", "data/runs/"). */
 static bool is_data(const char *path)
@@ -506,9 +495,12 @@ static void init_project_add_data(struct init_project *project, const char *path
  * that, too. */
 static void init_project_find_data(struct init_project *project, const struct file_list *file_list)
 {
+	bool is_root = str_eq(project->prefix, ".");
+
 	for (int elsewhere = 0; file_list && elsewhere < 2; elsewhere++) {
 		vec_foreach (const struct excluded, left, &file_list->paths.excluded) {
-			const char *below = below_project(project, left->path);
+			const char *below =
+				is_root ? left->path : fs_below(left->path, project->prefix);
 
 			if (left->why != EXCLUDED_IGNORED || (below == NULL) != (elsewhere == 1) ||
 				!is_data(below ? below : left->path))

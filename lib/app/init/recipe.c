@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/init/recipe.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ struct recipe {
 	const char *name;
 	const struct json *definition; /* NULL: a host that the configuration does not know */
 	char *user;                    /* who logs in */
+	char *limits;                  /* the file of them */
 	struct strv keys;              /* public ones, a line each */
 	struct strv packages;
 	struct strv dirs;   /* that the user may write to */
@@ -34,26 +36,59 @@ struct recipe {
 static void recipe_done(struct recipe *recipe)
 {
 	free(recipe->user);
+	free(recipe->limits);
 	strv_done(&recipe->keys);
 	strv_done(&recipe->packages);
 	strv_done(&recipe->dirs);
 	strv_done(&recipe->groups);
 }
 
-static void recipe_comment(struct recipe *recipe, const char *text)
+/* A string of HCL, in which nothing is a template. */
+static void recipe_add_hcl(struct recipe *recipe, const char *text)
 {
-	init_yaml_comment(recipe->out, text, RECIPE_SHOWN);
+	struct buf *out = recipe->out;
+
+	recipe->is_bad |= !str_is_utf8(text, strlen(text));
+	buf_addc(out, '"');
+	for (; *text; text++) {
+		if ((unsigned char)*text < ' ')
+			buf_addf(out, "\\u%04x", (unsigned char)*text);
+		else if ((*text == '$' || *text == '%') && text[1] == '{')
+			buf_addf(out, "%c%c", *text, *text);
+		else if (*text == '"' || *text == '\\')
+			buf_addf(out, "\\%c", *text);
+		else
+			buf_addc(out, *text);
+	}
+	buf_addc(out, '"');
 }
 
-static void recipe_scalar(struct recipe *recipe, const char *text)
+/* Add text with values in it: "%s" a scalar of YAML, "%l" a list of YAML (struct strv), "%h" a
+ * string of HCL, "%c" a part of a comment; nothing else is special. */
+static void recipe_add(struct recipe *recipe, const char *text, ...)
 {
-	buf_adds(recipe->out, recipe->tag);
-	recipe->is_bad |= !init_yaml_scalar(recipe->out, text);
-}
+	va_list args;
 
-static void recipe_list(struct recipe *recipe, const struct strv *words)
-{
-	recipe->is_bad |= !init_yaml_list(recipe->out, words);
+	va_start(args, text);
+	for (const char *at; (at = strchr(text, '%')); text = at + 2) {
+		buf_add(recipe->out, text, (size_t)(at - text));
+		if (at[1] == 'l') {
+			recipe->is_bad |=
+				!init_yaml_list(recipe->out, va_arg(args, const struct strv *));
+			continue;
+		}
+		const char *value = va_arg(args, const char *);
+		if (at[1] == 'h') {
+			recipe_add_hcl(recipe, value);
+		} else if (at[1] == 'c') {
+			init_yaml_comment(recipe->out, value, RECIPE_SHOWN);
+		} else {
+			buf_adds(recipe->out, recipe->tag);
+			recipe->is_bad |= !init_yaml_scalar(recipe->out, value);
+		}
+	}
+	va_end(args);
+	buf_adds(recipe->out, text);
 }
 
 /*
@@ -64,18 +99,17 @@ static void recipe_list(struct recipe *recipe, const struct strv *words)
 static char *recipe_user(
 	const struct session *session, const char *name, const struct json *definition)
 {
-	const struct json *hosts = json_get(definition, "hosts");
-	AUTO_STRV struct strv list = {0};
+	const struct json *host = json_first(json_get(definition, "hosts"));
+	const char *text = host                       ? json_str(host)
+			   : str_starts(name, "ssh:") ? name + strlen("ssh:")
+						      : name;
 
-	for (const struct json *host = hosts ? json_first(hosts) : NULL; host;
-		host = json_next(host))
-		strv_add(&list, json_str(host));
-	if (list.n == 0)
-		strv_add(&list, str_starts(name, "ssh:") ? name + strlen("ssh:") : name);
-	for (size_t i = 0; i < list.n; i++) {
-		const char *at = strchr(list.v[i], '@');
-		if (at && at != list.v[i])
-			return mem_strndup(list.v[i], (size_t)(at - list.v[i]));
+	while (text) {
+		const char *at = strchr(text, '@');
+		if (at && at != text)
+			return mem_strndup(text, (size_t)(at - text));
+		host = host ? json_next(host) : NULL;
+		text = host ? json_str(host) : NULL;
 	}
 	return mem_strdup(session->env.user ? session->env.user : "root");
 }
@@ -87,6 +121,8 @@ static void recipe_set(struct session *session, struct recipe *recipe)
 	const char *runtime = json_get_str(recipe->definition, "runtime");
 
 	recipe->user = recipe_user(session, recipe->name, recipe->definition);
+	recipe->limits = mem_printf("%s - nofile %d\n%s - memlock unlimited\n", recipe->user,
+		RECIPE_NOFILE, recipe->user);
 	static const char *const names[] = {
 		".ssh/id_ed25519.pub", ".ssh/id_ecdsa.pub", ".ssh/id_rsa.pub"};
 
@@ -120,160 +156,100 @@ static void recipe_set(struct session *session, struct recipe *recipe)
  * Hosts
  */
 
-static void recipe_add_head(struct recipe *recipe)
-{
-	buf_adds(recipe->out, "# A host of target ");
-	recipe_comment(recipe, recipe->name);
-	buf_adds(recipe->out, " that passes `dlrun doctor`. Packages are called as in Debian and "
-			      "Ubuntu;\n# a GPU driver is left to the image.\n");
-}
-
-static void recipe_add_user(struct recipe *recipe)
-{
-	buf_adds(recipe->out, "users:\n  - default\n  - name: ");
-	recipe_scalar(recipe, recipe->user);
-	buf_adds(recipe->out, "\n    shell: /bin/bash\n    groups: ");
-	strv_add(&recipe->groups, "render");
-	recipe_list(recipe, &recipe->groups);
-	buf_addc(recipe->out, '\n');
-	if (recipe->keys.n == 0) {
-		buf_adds(recipe->out,
-			"    # ssh_authorized_keys: there is no public key in ~/.ssh\n");
-		return;
-	}
-	buf_adds(recipe->out, "    ssh_authorized_keys:\n");
-	vec_foreach (char *const, key, &recipe->keys) {
-		buf_adds(recipe->out, "      - ");
-		recipe_scalar(recipe, *key);
-		buf_addc(recipe->out, '\n');
-	}
-}
-
-static void recipe_add_limits(struct recipe *recipe, const char *key)
-{
-	AUTO_FREE char *text = mem_printf("%s - nofile %d\n%s - memlock unlimited\n", recipe->user,
-		RECIPE_NOFILE, recipe->user);
-
-	buf_adds(recipe->out, key);
-	recipe_scalar(recipe, text);
-	buf_addc(recipe->out, '\n');
-}
+#define RECIPE_HEAD                                                                                \
+	"# A host of target %c that passes `dlrun doctor`. Packages are called as in Debian and "  \
+	"Ubuntu;\n# a GPU driver is left to the image.\n"
 
 static void recipe_cloud_init(struct recipe *recipe)
 {
-	struct buf *out = recipe->out;
 	bool is_root = str_eq(recipe->user, "root");
 
-	buf_adds(out, "#cloud-config\n");
-	recipe_add_head(recipe);
-	buf_adds(out, "package_update: true\npackages: ");
-	recipe_list(recipe, &recipe->packages);
-	buf_addc(out, '\n');
-	if (!is_root)
-		recipe_add_user(recipe);
-	buf_adds(out, "write_files:\n  - path: " RECIPE_LIMITS_FILE "\n");
-	recipe_add_limits(recipe, "    content: ");
+	recipe_add(recipe, "#cloud-config\n" RECIPE_HEAD, recipe->name);
+	recipe_add(recipe, "package_update: true\npackages: %l\n", &recipe->packages);
+	if (!is_root) {
+		strv_add(&recipe->groups, "render");
+		recipe_add(recipe,
+			"users:\n  - default\n  - name: %s\n    shell: /bin/bash\n    groups: %l\n",
+			recipe->user, &recipe->groups);
+		recipe_add(recipe, recipe->keys.n
+					   ? "    ssh_authorized_keys:\n"
+					   : "    # ssh_authorized_keys: there is no public key in "
+					     "~/.ssh\n");
+		vec_foreach (char *const, key, &recipe->keys)
+			recipe_add(recipe, "      - %s\n", *key);
+	}
+	recipe_add(recipe, "write_files:\n  - path: " RECIPE_LIMITS_FILE "\n    content: %s\n",
+		recipe->limits);
 	if (is_root && recipe->dirs.n == 0)
 		return;
-	buf_adds(out, "runcmd:\n");
-	if (!is_root) {
-		buf_adds(
-			out, "  # Runs go on when the login ends.\n  - [loginctl, enable-linger, ");
-		recipe_scalar(recipe, recipe->user);
-		buf_adds(out, "]\n");
-	}
-	vec_foreach (char *const, dir, &recipe->dirs) {
-		buf_adds(out, "  - [install, -d, -m, \"0700\", -o, ");
-		recipe_scalar(recipe, recipe->user);
-		buf_adds(out, ", ");
-		recipe_scalar(recipe, *dir);
-		buf_adds(out, "]\n");
-	}
-}
-
-static void recipe_add_task(struct recipe *recipe, const char *name, const char *module)
-{
-	buf_addf(recipe->out, "\n    - name: %s\n      ansible.builtin.%s:\n", name, module);
-}
-
-static void recipe_add_pair(struct recipe *recipe, const char *key, const char *value)
-{
-	buf_addf(recipe->out, "        %s: ", key);
-	recipe_scalar(recipe, value);
-	buf_addc(recipe->out, '\n');
+	recipe_add(recipe, "runcmd:\n");
+	if (!is_root)
+		recipe_add(recipe,
+			"  # Runs go on when the login ends.\n  - [loginctl, enable-linger, %s]\n",
+			recipe->user);
+	vec_foreach (char *const, dir, &recipe->dirs)
+		recipe_add(recipe, "  - [install, -d, -m, \"0700\", -o, %s, %s]\n", recipe->user,
+			*dir);
 }
 
 static void recipe_ansible(struct recipe *recipe)
 {
-	struct buf *out = recipe->out;
+	AUTO_FREE char *mark = mem_printf("/var/lib/systemd/linger/%s", recipe->user);
 
 	recipe->tag = "!unsafe ";
-	recipe_add_head(recipe);
-	buf_adds(out, "# ansible-playbook -i HOST, FILE\n- name: Hosts for dlrun\n  hosts: all\n"
-		      "  become: true\n  tasks:");
-	recipe_add_task(recipe, "Programs", "package");
-	buf_adds(out, "        name: ");
-	recipe_list(recipe, &recipe->packages);
-	buf_adds(out, "\n        state: present\n");
-	if (!str_eq(recipe->user, "root")) {
-		recipe_add_task(recipe, "The user", "user");
-		recipe_add_pair(recipe, "name", recipe->user);
-		buf_adds(out, "        shell: /bin/bash\n        groups: ");
-		recipe_list(recipe, &recipe->groups);
-		buf_adds(out, "\n        append: true\n");
-		AUTO_FREE char *mark = mem_printf("/var/lib/systemd/linger/%s", recipe->user);
-
-		recipe_add_task(recipe, "Runs go on when the login ends", "command");
-		buf_adds(out, "        argv: [loginctl, enable-linger, ");
-		recipe_scalar(recipe, recipe->user);
-		buf_adds(out, "]\n");
-		recipe_add_pair(recipe, "creates", mark);
-	}
-	recipe_add_task(recipe, "Limits", "copy");
-	buf_adds(out, "        dest: " RECIPE_LIMITS_FILE "\n        mode: \"0644\"\n");
-	recipe_add_limits(recipe, "        content: ");
-	vec_foreach (char *const, dir, &recipe->dirs) {
-		recipe_add_task(recipe, "A directory for runs", "file");
-		recipe_add_pair(recipe, "path", *dir);
-		buf_adds(out, "        state: directory\n        mode: \"0700\"\n");
-		recipe_add_pair(recipe, "owner", recipe->user);
-	}
+	recipe_add(recipe, RECIPE_HEAD, recipe->name);
+	recipe_add(recipe,
+		"# ansible-playbook -i HOST, FILE\n"
+		"- name: Hosts for dlrun\n"
+		"  hosts: all\n"
+		"  become: true\n"
+		"  tasks:\n"
+		"    - name: Programs\n"
+		"      ansible.builtin.package:\n"
+		"        name: %l\n"
+		"        state: present\n",
+		&recipe->packages);
+	if (!str_eq(recipe->user, "root"))
+		recipe_add(recipe,
+			"\n    - name: The user\n"
+			"      ansible.builtin.user:\n"
+			"        name: %s\n"
+			"        shell: /bin/bash\n"
+			"        groups: %l\n"
+			"        append: true\n"
+			"\n    - name: Runs go on when the login ends\n"
+			"      ansible.builtin.command:\n"
+			"        argv: [loginctl, enable-linger, %s]\n"
+			"        creates: %s\n",
+			recipe->user, &recipe->groups, recipe->user, mark);
+	recipe_add(recipe,
+		"\n    - name: Limits\n"
+		"      ansible.builtin.copy:\n"
+		"        dest: " RECIPE_LIMITS_FILE "\n"
+		"        mode: \"0644\"\n"
+		"        content: %s\n",
+		recipe->limits);
+	vec_foreach (char *const, dir, &recipe->dirs)
+		recipe_add(recipe,
+			"\n    - name: A directory for runs\n"
+			"      ansible.builtin.file:\n"
+			"        path: %s\n"
+			"        state: directory\n"
+			"        mode: \"0700\"\n"
+			"        owner: %s\n",
+			*dir, recipe->user);
 }
 
 /*
  * Nodes of a cluster
  */
 
-/* A string of HCL, in which nothing is a template. */
-static void recipe_hcl(struct recipe *recipe, const char *text)
-{
-	struct buf *out = recipe->out;
-
-	recipe->is_bad |= !str_is_utf8(text, strlen(text));
-	buf_addc(out, '"');
-	for (; *text; text++) {
-		if ((unsigned char)*text < ' ')
-			buf_addf(out, "\\u%04x", (unsigned char)*text);
-		else if ((*text == '$' || *text == '%') && text[1] == '{')
-			buf_addf(out, "%c%c", *text, *text);
-		else if (*text == '"' || *text == '\\')
-			buf_addf(out, "\\%c", *text);
-		else
-			buf_addc(out, *text);
-	}
-	buf_addc(out, '"');
-}
-
 static void recipe_add_tag(
 	struct recipe *recipe, const char *what, const char *key, const char *value)
 {
 	AUTO_FREE char *name = mem_printf("k8s.io/cluster-autoscaler/%s%s", what, key);
 
-	buf_adds(recipe->out, "      ");
-	recipe_hcl(recipe, name);
-	buf_adds(recipe->out, " = ");
-	recipe_hcl(recipe, value);
-	buf_addc(recipe->out, '\n');
+	recipe_add(recipe, "      %h = %h\n", name, value);
 }
 
 /* The effect as AWS writes it, of one that Kubernetes has. */
@@ -284,11 +260,27 @@ static const char *recipe_effect(const char *effect)
 						    : "NO_SCHEDULE";
 }
 
-static void recipe_add_taint_tags(struct recipe *recipe, const struct json *tolerations)
+static void recipe_add_group(struct recipe *recipe, const char *name, const struct json *type)
 {
-	const struct json *item = tolerations ? json_first(tolerations) : NULL;
+	const struct json *labels = json_get(type, "node_selector"), *item;
+	const struct json *tolerations = json_get(type, "tolerations");
+	const char *resource = json_get_str(type, "resource");
 
-	for (; item; item = json_next(item)) {
+	recipe_add(recipe, "  %h = {\n    labels = {\n", name);
+	for (item = json_first(labels); item; item = json_next(item))
+		recipe_add(recipe, "      %h = %h\n", json_key(item), json_str(item));
+	recipe_add(recipe, "    }\n    taints = [\n");
+	for (item = json_first(tolerations); item; item = json_next(item)) {
+		const char *key = json_get_str(item, "key"), *value = json_get_str(item, "value");
+		if (!str_empty(key))
+			recipe_add(recipe, "      { key = %h, value = %h, effect = %h },\n", key,
+				value ? value : "", recipe_effect(json_get_str(item, "effect")));
+	}
+	recipe_add(recipe, "    ]\n    tags = {\n");
+	recipe_add_tag(recipe, "enabled", "", "true");
+	for (item = json_first(labels); item; item = json_next(item))
+		recipe_add_tag(recipe, "node-template/label/", json_key(item), json_str(item));
+	for (item = json_first(tolerations); item; item = json_next(item)) {
 		const char *key = json_get_str(item, "key"), *value = json_get_str(item, "value");
 		const char *effect = json_get_str(item, "effect");
 		AUTO_FREE char *text = mem_printf(
@@ -296,68 +288,27 @@ static void recipe_add_taint_tags(struct recipe *recipe, const struct json *tole
 		if (!str_empty(key))
 			recipe_add_tag(recipe, "node-template/taint/", key, text);
 	}
-}
-
-static void recipe_add_group(struct recipe *recipe, const char *name, const struct json *type)
-{
-	const struct json *labels = json_get(type, "node_selector");
-	const struct json *tolerations = json_get(type, "tolerations"), *label;
-	const char *resource = json_get_str(type, "resource");
-	struct buf *out = recipe->out;
-
-	buf_adds(out, "  ");
-	recipe_hcl(recipe, name);
-	buf_adds(out, " = {\n    labels = {\n");
-	for (label = labels ? json_first(labels) : NULL; label; label = json_next(label)) {
-		buf_adds(out, "      ");
-		recipe_hcl(recipe, json_key(label));
-		buf_adds(out, " = ");
-		recipe_hcl(recipe, json_str(label));
-		buf_addc(out, '\n');
-	}
-	buf_adds(out, "    }\n");
-	const struct json *item = tolerations ? json_first(tolerations) : NULL;
-
-	buf_adds(out, "    taints = [\n");
-	for (; item; item = json_next(item)) {
-		const char *key = json_get_str(item, "key"), *value = json_get_str(item, "value");
-		if (str_empty(key))
-			continue;
-		buf_adds(out, "      { key = ");
-		recipe_hcl(recipe, key);
-		buf_adds(out, ", value = ");
-		recipe_hcl(recipe, value ? value : "");
-		buf_addf(
-			out, ", effect = \"%s\" },\n", recipe_effect(json_get_str(item, "effect")));
-	}
-	buf_adds(out, "    ]\n");
-	buf_adds(out, "    tags = {\n");
-	recipe_add_tag(recipe, "enabled", "", "true");
-	for (label = labels ? json_first(labels) : NULL; label; label = json_next(label))
-		recipe_add_tag(recipe, "node-template/label/", json_key(label), json_str(label));
-	recipe_add_taint_tags(recipe, tolerations);
-	buf_adds(out, "      # From none to the first node it has to know the GPUs of each:\n"
-		      "      # \"k8s.io/cluster-autoscaler/node-template/resources/");
-	recipe_comment(recipe, resource ? resource : "nvidia.com/gpu");
-	buf_adds(out, "\" = \"8\"\n    }\n  }\n");
+	recipe_add(recipe,
+		"      # From none to the first node it has to know the GPUs of each:\n"
+		"      # \"k8s.io/cluster-autoscaler/node-template/resources/%c\" = \"8\"\n"
+		"    }\n  }\n",
+		resource ? resource : "nvidia.com/gpu");
 }
 
 static void recipe_terraform(struct recipe *recipe)
 {
-	const struct json *types = json_get(recipe->definition, "gpu_types");
-	const struct json *type = types ? json_first(types) : NULL;
+	const struct json *type = json_first(json_get(recipe->definition, "gpu_types"));
 
-	buf_adds(recipe->out, "# Groups of nodes for target ");
-	recipe_comment(recipe, recipe->name);
-	buf_adds(recipe->out,
-		", as FILE.auto.tfvars: one for each of gpu_types:. Labels and taints are "
-		"those\n# of its pods, tags of the Auto Scaling group tell them to the "
-		"cluster autoscaler.\nnode_groups = {\n");
+	recipe_add(recipe,
+		"# Groups of nodes for target %c, as FILE.auto.tfvars: one for each of "
+		"gpu_types:. Labels and taints are those\n# of its pods, tags of the Auto Scaling "
+		"group tell them to the cluster autoscaler.\nnode_groups = {\n",
+		recipe->name);
 	if (!type)
 		recipe_add_group(recipe, recipe->name, NULL);
 	for (; type; type = json_next(type))
 		recipe_add_group(recipe, json_key(type), type);
-	buf_adds(recipe->out, "}\n");
+	recipe_add(recipe, "}\n");
 }
 
 /*

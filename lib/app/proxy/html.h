@@ -24,12 +24,10 @@ void html_log(struct buf *out, const char *data, size_t len);
 /* Markup with text in it: "%s" stands for html_adds of an argument, "%%" for "%"; nothing else. */
 void html_addf(struct buf *out, const char *markup, ...);
 
-/* From the doctype to <main>. title is text. refresh_s: the page is loaded again so often; 0:
+/* From the doctype to <main>. title is text. live_s: the script (live.js) loads the page again in
+ * place so often; 0: it has none. refresh_s: so often the browser does, where scripts are off; 0:
  * never. */
-void html_begin(struct buf *out, const char *title, unsigned refresh_s);
-/* The same of a page whose script (live.c) loads it again in place every live_s; where scripts are
- * off the browser does, every refresh_s (0: never). */
-void html_begin_live(struct buf *out, const char *title, unsigned live_s, unsigned refresh_s);
+void html_begin(struct buf *out, const char *title, unsigned live_s, unsigned refresh_s);
 void html_end(struct buf *out);
 /* The style sheet that pages name as HTML_STYLE_PATH, because no style may stand in them. */
 #define HTML_STYLE_PATH "/style.css"

@@ -182,15 +182,11 @@ void requests_go_on(struct proxy *proxy, const struct place *place)
  * The first page
  */
 
-/* The things that a page may load: files from that origin, and its own script and forms. */
-struct page_policy {
-	const char *files;
-	bool is_live;
-};
-
+/* files: the origin of what a page may show, or NULL: nothing; live: its own script and forms. */
 static void add_page_headers(
-	struct strv *headers, const char *type, const struct page_policy *policy)
+	struct strv *headers, const char *type, const char *files, bool is_live)
 {
+	files = files ? files : "'none'";
 	strv_addf(headers, "Content-Type: %s", type);
 	strv_add(headers, "Cache-Control: no-store");
 	strv_add(headers, "X-Content-Type-Options: nosniff");
@@ -199,13 +195,12 @@ static void add_page_headers(
 	strv_addf(headers,
 		"Content-Security-Policy: default-src 'none'; style-src 'self'; img-src %s; "
 		"media-src %s; frame-src %s; base-uri 'none'; %sframe-ancestors 'none'",
-		policy->files, policy->files, policy->files,
-		policy->is_live ? "script-src 'self'; connect-src 'self'; form-action 'self'; "
-				: "form-action 'none'; ");
+		files, files, files,
+		is_live ? "script-src 'self'; connect-src 'self'; form-action 'self'; "
+			: "form-action 'none'; ");
 }
 
-static void respond_page_of(
-	struct request *request, const struct buf *page, const struct page_policy *policy)
+void request_page(struct request *request, const struct buf *page, const char *files, bool is_live)
 {
 	AUTO_STRV struct strv headers = {0};
 	AUTO_ERR struct err error = {0};
@@ -214,15 +209,8 @@ static void respond_page_of(
 		request_fail(request, &error);
 		return;
 	}
-	add_page_headers(&headers, "text/html; charset=utf-8", policy);
+	add_page_headers(&headers, "text/html; charset=utf-8", files, is_live);
 	request_respond(request, 200, &headers, page->data, page->len);
-}
-
-void request_page(struct request *request, const struct buf *page, const char *files)
-{
-	const struct page_policy policy = {.files = files ? files : "'none'"};
-
-	respond_page_of(request, page, &policy);
 }
 
 static void with_list(struct request *request, void (*go)(struct request *request));
@@ -240,33 +228,24 @@ static void choose_listed(
 	vec_done(&shown);
 }
 
-static bool shows_media(const struct proxy_view *view)
-{
-	return str_eq(view->path, PROXY_COMPARE_PATH);
-}
-
 /* The curves have been read, and files listed. */
-static void respond_drawn(struct request *request)
+static void respond_drawn(struct request *request, const struct proxy_view *view,
+	const struct proxy_runs *chosen, bool shows_media)
 {
 	struct proxy *proxy = request->proxy;
-	const struct page_policy policy = {.files = "'self'", .is_live = true};
 	AUTO(curves_drawn_done) struct curves_drawn drawn = {0};
-	AUTO_PROXY_VIEW struct proxy_view view;
 	AUTO_STRV struct strv metrics = {0};
-	struct proxy_runs chosen = {0};
 	struct proxy_media_list media = {0};
 	AUTO_BUF struct buf html = buf_with(PROXY_PAGE_MAX);
 
-	proxy_view_parse(request->target, &view);
-	choose_listed(proxy, &view, &chosen);
-	proxy_index_metrics(&chosen, &view, &metrics);
-	curves_draw(proxy, &chosen, &metrics, &drawn);
-	if (shows_media(&view))
-		files_known(proxy, &chosen, &media);
+	proxy_index_metrics(chosen, view, &metrics);
+	curves_draw(proxy, chosen, &metrics, &drawn);
+	if (shows_media)
+		files_known(proxy, chosen, &media);
 	const struct proxy_page_index page = {.runs = &proxy->listed,
 		.is_cut = proxy->listed_cut,
 		.here = &proxy->here,
-		.view = &view,
+		.view = view,
 		.now_ms = clock_wall_ms(),
 		.charts = drawn.charts.v,
 		.n_charts = drawn.charts.n,
@@ -274,39 +253,19 @@ static void respond_drawn(struct request *request)
 		.media = &media};
 	proxy_page_index(&page, &html);
 	vec_done(&media);
-	vec_done(&chosen);
-	respond_page_of(request, &html, &policy);
+	request_page(request, &html, "'self'", true);
 }
+
+static void respond_index(struct request *request);
 
 /* Another request may have begun to list the runs anew meanwhile. */
-static void on_files_listed(struct request *request)
+static void go_on_with_index(struct request *request)
 {
-	files_stop(request->work);
-	request->work = NULL;
-	with_list(request, respond_drawn);
+	request->stop(TAKE(request->work));
+	with_list(request, respond_index);
 }
 
-static void list_files(struct request *request)
-{
-	AUTO_PROXY_VIEW struct proxy_view view;
-	struct proxy_runs chosen = {0};
-
-	proxy_view_parse(request->target, &view);
-	choose_listed(request->proxy, &view, &chosen);
-	request_work(request, files_read(request, &chosen, on_files_listed), files_stop);
-	vec_done(&chosen);
-}
-
-static void on_curves_read(struct request *request)
-{
-	AUTO_PROXY_VIEW struct proxy_view view;
-
-	curves_stop(request->work);
-	request->work = NULL;
-	proxy_view_parse(request->target, &view);
-	with_list(request, shows_media(&view) ? list_files : respond_drawn);
-}
-
+/* The page comes once the curves of the chosen runs have been read, then their files listed. */
 static void respond_index(struct request *request)
 {
 	AUTO_PROXY_VIEW struct proxy_view view;
@@ -314,10 +273,14 @@ static void respond_index(struct request *request)
 
 	proxy_view_parse(request->target, &view);
 	choose_listed(request->proxy, &view, &chosen);
-	if (chosen.n)
-		request_work(request, curves_read(request, &chosen, on_curves_read), curves_stop);
+	bool shows_media = str_eq(view.path, PROXY_COMPARE_PATH);
+	int done = request->n_done++;
+	if (chosen.n && done == 0)
+		request_work(request, curves_read(request, &chosen, go_on_with_index), curves_stop);
+	else if (chosen.n && done == 1 && shows_media)
+		request_work(request, files_read(request, &chosen, go_on_with_index), files_stop);
 	else
-		respond_drawn(request);
+		respond_drawn(request, &view, &chosen, shows_media);
 	vec_done(&chosen);
 }
 
@@ -327,8 +290,7 @@ static void respond_json(struct request *request)
 	AUTO_BUF struct buf text = buf_with(2 * PROXY_PAGE_MAX);
 
 	proxy_page_json(&request->proxy->listed, &text);
-	const struct page_policy policy = {.files = "'none'"};
-	add_page_headers(&headers, "application/json", &policy);
+	add_page_headers(&headers, "application/json", NULL, false);
 	request_respond(
 		request, text.full ? 500 : 200, &headers, text.data, text.full ? 0 : text.len);
 }
@@ -341,22 +303,6 @@ static void respond_constant(struct request *request, const char *type, const ch
 	strv_add(&headers, "Cache-Control: max-age=600");
 	strv_add(&headers, "X-Content-Type-Options: nosniff");
 	request_respond(request, 200, &headers, text, strlen(text));
-}
-
-static void respond_style(struct request *request)
-{
-	respond_constant(request, "text/css", html_style);
-}
-
-static void respond_script(struct request *request)
-{
-	respond_constant(request, "text/javascript", html_script);
-}
-
-/* Browsers ask for one wherever pictures may be shown. */
-static void respond_icon(struct request *request)
-{
-	respond_constant(request, "image/x-icon", "");
 }
 
 static void with_list(struct request *request, void (*go)(struct request *request))
@@ -450,25 +396,26 @@ static void respond_own(struct request *request)
 {
 	static const struct {
 		const char *path;
-		void (*go)(struct request *request);
-		bool needs_list;
+		void (*go)(struct request *request); /* with the list; NULL: a constant */
+		const char *type, *text;
 	} paths[] = {
-		{"/", respond_index, true},
-		{PROXY_COMPARE_PATH, respond_index, true},
-		{"/runs.json", respond_json, true},
-		{HTML_SCRIPT_PATH, respond_script, false},
-		{HTML_STYLE_PATH, respond_style, false},
-		{"/favicon.ico", respond_icon, false},
+		{"/", respond_index, NULL, NULL},
+		{PROXY_COMPARE_PATH, respond_index, NULL, NULL},
+		{"/runs.json", respond_json, NULL, NULL},
+		{HTML_SCRIPT_PATH, NULL, "text/javascript", html_script},
+		{HTML_STYLE_PATH, NULL, "text/css", html_style},
+		/* Browsers ask for one wherever pictures may be shown. */
+		{"/favicon.ico", NULL, "image/x-icon", ""},
 	};
 	AUTO_FREE char *path = mem_strndup(request->target, strcspn(request->target, "?"));
 
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		if (!str_eq(path, paths[i].path))
 			continue;
-		if (paths[i].needs_list)
+		if (paths[i].go)
 			with_list(request, paths[i].go);
 		else
-			paths[i].go(request);
+			respond_constant(request, paths[i].type, paths[i].text);
 		return;
 	}
 	if (proxy_media_parse(request->target, request->name.run, &request->file))
@@ -493,7 +440,7 @@ static void go_to_run(struct request *request)
 		AUTO_FREE char *path = mem_strndup(request->target, strcspn(request->target, "?"));
 
 		if (str_eq(path, HTML_STYLE_PATH))
-			respond_style(request);
+			respond_constant(request, "text/css", html_style);
 		else if (str_eq(path, "/"))
 			show_run(request);
 		else

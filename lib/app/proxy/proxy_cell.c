@@ -68,10 +68,9 @@ char *cell_url(const struct run *run, enum proxy_kind kind, uint16_t port, const
 	const struct proxy_here *here)
 {
 	struct proxy_name name;
-	AUTO_BUF struct buf url = {0};
+	AUTO_BUF struct buf url = buf_with(CELL_URL_MAX + strlen(target));
 
 	cell_name_of(run, kind, port, &name);
-	buf_init(&url, CELL_URL_MAX + strlen(target));
 	proxy_url_add(&name, here, target, &url);
 	return buf_take(&url);
 }
@@ -97,4 +96,12 @@ void cell_ports(struct buf *out, const struct run *run, const struct proxy_here 
 		html_addf(out, "<a href=\"%s\">", url);
 		buf_addf(out, "%u</a> ", ports.v[i]);
 	}
+}
+
+void cell_form(struct buf *out, const char *host, const struct proxy_here *here)
+{
+	html_addf(out, "<code>http://%s.localhost:", host);
+	buf_addf(out, "%u/", here->port);
+	proxy_query_add(here, out);
+	buf_adds(out, "</code>");
 }

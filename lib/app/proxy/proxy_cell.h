@@ -29,4 +29,7 @@ char *cell_origin(const struct run *run, enum proxy_kind kind, const struct prox
 /* Links to the ports that its user gave. */
 void cell_ports(struct buf *out, const struct run *run, const struct proxy_here *here);
 
+/* The form of the URLs of a host's ports: "http://PORT.RUN.localhost:8470/". */
+void cell_form(struct buf *out, const char *host, const struct proxy_here *here);
+
 #endif

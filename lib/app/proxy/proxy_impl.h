@@ -77,6 +77,7 @@ struct request {
 	/* Work for it that goes on, or NULL: given up when the other side leaves. */
 	void *work;
 	void (*stop)(void *work);
+	int n_done; /* of such works, for the first page */
 };
 
 /*
@@ -88,8 +89,9 @@ void request_respond(struct request *request, int status, const struct strv *hea
 	const void *data, size_t len);
 void request_refuse(struct request *request, int status, const char *what, const char *hint);
 void request_fail(struct request *request, const struct err *err);
-/* A page of ours without scripts, which shows what comes from that origin, or (NULL) none. */
-void request_page(struct request *request, const struct buf *page, const char *files);
+/* A page of ours, which shows what comes from that origin, or (NULL) none; only one that is live
+ * has a script and forms. */
+void request_page(struct request *request, const struct buf *page, const char *files, bool is_live);
 /* Attach work to the request, until one of those or request_free. */
 void request_work(struct request *request, void *work, void (*stop)(void *work));
 

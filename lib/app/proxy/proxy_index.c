@@ -663,15 +663,6 @@ static void index_add_notes(struct buf *out, const struct proxy_page_index *page
 			page->runs->n);
 }
 
-/* The URL of a port of any run, of which only what stands in front of the id is given. */
-static void index_add_form(struct buf *out, const char *prefix, const struct proxy_here *here)
-{
-	html_addf(out, "<code>http://%s.RUN.localhost:", prefix);
-	buf_addf(out, "%u/", here->port);
-	proxy_query_add(here, out);
-	buf_adds(out, "</code>");
-}
-
 static void index_add_all(struct buf *out, const struct proxy_page_index *page)
 {
 	const struct proxy_view *view = page->view;
@@ -718,7 +709,7 @@ void proxy_page_index(const struct proxy_page_index *page, struct buf *out)
 
 	vec_foreach (struct run *, run, page->runs)
 		live += !run_state_is_final(run_state(*run));
-	html_begin_live(out, title, PROXY_REFRESH_S, live ? PROXY_REFRESH_S : 0);
+	html_begin(out, title, PROXY_REFRESH_S, live ? PROXY_REFRESH_S : 0);
 	html_addf(out, "<h1>%s%s</h1>\n", page->view->group ? "Runs of " : "Runs",
 		page->view->group ? page->view->group : "");
 	if (page->runs->n)
@@ -726,9 +717,9 @@ void proxy_page_index(const struct proxy_page_index *page, struct buf *out)
 	else
 		buf_adds(out, "<p>There is no run yet: <code>dlrun submit -- PROGRAM</code></p>\n");
 	buf_adds(out, "<p class=\"note\">Any port of a run that goes on: ");
-	index_add_form(out, "6006", page->here);
+	cell_form(out, "6006.RUN", page->here);
 	buf_adds(out, ", of its rank 1: ");
-	index_add_form(out, "6006.r1", page->here);
+	cell_form(out, "6006.r1.RUN", page->here);
 	buf_adds(out, " &middot; <a href=\"/runs.json\">as JSON</a></p>\n");
 	html_end(out);
 }

@@ -3,7 +3,7 @@
  * The pages of several runs (`dlrun proxy`): a table that is sorted, filtered and grouped by its
  * URL (proxy_view.h), with curves of the chosen runs and drawings of a study on top. An engine:
  * records in, HTML out. Everything that a program or its user wrote is text. Forms and links do all
- * that the script (live.c) does.
+ * that the script (live.js) does.
  */
 #ifndef DLRUN_APP_PROXY_PROXY_INDEX_H
 #define DLRUN_APP_PROXY_PROXY_INDEX_H

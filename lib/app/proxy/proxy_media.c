@@ -10,6 +10,7 @@
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
+#include "base/util/str.h"
 
 #define MEDIA_PATH    "/media/"
 #define MEDIA_VERSION "v="
@@ -60,11 +61,6 @@ struct media_row {
 };
 struct media_rows VEC_OF(struct media_row);
 
-static bool media_is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
 /* The ending is part of the row's name ("a.mp4"). */
 static char *media_row_name(const char *path)
 {
@@ -72,9 +68,9 @@ static char *media_row_name(const char *path)
 	char *name = mem_strdup(path), *out = name;
 
 	for (const char *at = path; *at; at++) {
-		if (at < ending && media_is_digit(*at) && out > name && out[-1] == '#')
+		if (at < ending && str_is_digit(*at) && out > name && out[-1] == '#')
 			continue;
-		*out++ = at < ending && media_is_digit(*at) ? '#' : *at;
+		*out++ = at < ending && str_is_digit(*at) ? '#' : *at;
 	}
 	*out = '\0';
 	return name;
@@ -174,9 +170,9 @@ static void media_add_figure(struct buf *out, const struct run *run, const struc
 	bool is_first = true;
 
 	for (const char *at = file->path; at < ending; at++) {
-		if (!media_is_digit(*at))
+		if (!str_is_digit(*at))
 			continue;
-		if ((at == file->path || !media_is_digit(at[-1])) && !is_first)
+		if ((at == file->path || !str_is_digit(at[-1])) && !is_first)
 			buf_addc(out, ' ');
 		buf_addc(out, *at);
 		is_first = false;

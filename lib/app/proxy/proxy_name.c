@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/proxy/proxy_name.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -10,6 +9,7 @@
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/target/fetch_sink.h"
 #include "net/httpd/httpd_token.h"
 #include "net/stream/url.h"
 
@@ -47,13 +47,14 @@ static bool proxy_name_parse_number(const char *text, int64_t min, int64_t max, 
 	       str_to_int(text, min, max, "number", ret, NULL) == 0;
 }
 
-static bool parse_run(const char *label, struct proxy_name *ret)
+/* ret: of that size. */
+static bool copy_label(const char *label, char *ret, size_t size)
 {
 	size_t len = strlen(label);
 
-	if (len == 0 || len >= RUN_ID_SIZE || label[strspn(label, RUN_LETTERS)])
+	if (len == 0 || len >= size || label[strspn(label, RUN_LETTERS)])
 		return false;
-	memcpy(ret->run, label, len + 1);
+	memcpy(ret, label, len + 1);
 	return true;
 }
 
@@ -64,17 +65,6 @@ static bool proxy_name_parse_rank(const char *label, struct proxy_name *ret)
 	if (label[0] != 'r' || !proxy_name_parse_number(label + 1, 0, PROXY_RANK_MAX, &rank))
 		return false;
 	ret->rank = (int)rank;
-	return true;
-}
-
-static bool proxy_name_parse_role(const char *label, struct proxy_name *ret)
-{
-	size_t len = strlen(label);
-
-	if (len >= sizeof(ret->role) || !islower((unsigned char)label[0]) ||
-		label[strspn(label, RUN_LETTERS)])
-		return false;
-	memcpy(ret->role, label, len + 1);
 	return true;
 }
 
@@ -98,15 +88,11 @@ static bool parse_prefix(const struct labels *labels, struct proxy_name *ret)
 	if (labels->n == 3 && str_eq(labels->v[2], "files"))
 		ret->kind = PROXY_FILES;
 	else if (!is_part)
-		is_part = proxy_name_parse_role(labels->v[2], ret);
+		is_part = str_is_lower(labels->v[2][0]) &&
+			  copy_label(labels->v[2], ret->role, sizeof(ret->role));
 	if (labels->n == 4)
 		return is_part && proxy_name_parse_port(labels->v[3], ret);
 	return ret->kind == PROXY_FILES || is_part || proxy_name_parse_port(labels->v[2], ret);
-}
-
-static bool is_index(const char *host)
-{
-	return str_eq(host, "localhost") || str_eq(host, "127.0.0.1") || str_eq(host, "::1");
 }
 
 int proxy_name_parse(const char *host, struct proxy_name *ret, struct err *err)
@@ -114,13 +100,14 @@ int proxy_name_parse(const char *host, struct proxy_name *ret, struct err *err)
 	struct proxy_name name = {.kind = PROXY_INDEX};
 	struct labels labels;
 
-	if (is_index(host)) {
+	if (str_is_word_of(host, "localhost 127.0.0.1 ::1")) {
 		*ret = name;
 		return 0;
 	}
 	name.kind = PROXY_RUN;
 	if (proxy_name_split(host, &labels) && labels.n >= 2 && str_eq(labels.v[0], "localhost") &&
-		parse_run(labels.v[1], &name) && parse_prefix(&labels, &name)) {
+		copy_label(labels.v[1], name.run, sizeof(name.run)) &&
+		parse_prefix(&labels, &name)) {
 		*ret = name;
 		return 0;
 	}
@@ -243,24 +230,6 @@ static char next_byte(const char **at)
 	return (char)byte;
 }
 
-static bool is_part(const char *part, size_t len)
-{
-	return len && !(len == 1 && part[0] == '.') && !(len == 2 && memcmp(part, "..", 2) == 0);
-}
-
-static bool proxy_name_is_path(const char *path)
-{
-	for (;;) {
-		size_t len = strcspn(path, "/");
-
-		if (!is_part(path, len))
-			return false;
-		if (!path[len])
-			return true;
-		path += len + 1;
-	}
-}
-
 char *proxy_path_decode(const char *target)
 {
 	size_t len = strcspn(target, "?#"), n = 0;
@@ -276,7 +245,7 @@ char *proxy_path_decode(const char *target)
 			return NULL;
 		path[n++] = byte;
 	}
-	return proxy_name_is_path(path) ? TAKE(path) : NULL;
+	return fetch_path_is_proper(path) ? TAKE(path) : NULL;
 }
 
 /*

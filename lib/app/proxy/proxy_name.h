@@ -71,7 +71,7 @@ struct proxy_type {
 const struct proxy_type *proxy_type_of(const char *path);
 
 /* The path below the outputs that the target of a request names ("/a%20b?c" is "a b"); the caller
- * frees. NULL: it is none: empty parts, "." and "..", NUL, a wrong escape. */
+ * frees. NULL: it is none: not proper (fetch_path_is_proper), NUL, a wrong escape. */
 char *proxy_path_decode(const char *target);
 
 struct proxy_range {

@@ -95,26 +95,25 @@ static void proxy_page_add_roles(struct buf *out, const struct proxy_page_run *p
 			proxy_url_add(&name, page->here, "/", out);
 			buf_addf(out, "\">%u</a> ", ports.v[i]);
 		}
-		html_addf(out,
-			"<span class=\"note\"><code>http://PORT.%s%s.%s.localhost:", name.role,
-			nodes > 1 ? "-N" : "", name.run);
-		buf_addf(out, "%u/", page->here->port);
-		proxy_query_add(page->here, out);
-		buf_adds(out, "</code></span></p>\n");
+		AUTO_FREE char *form =
+			mem_printf("PORT.%s%s.%s", name.role, nodes > 1 ? "-N" : "", name.run);
+		buf_adds(out, "<span class=\"note\">");
+		cell_form(out, form, page->here);
+		buf_adds(out, "</span></p>\n");
 	}
 }
 
 static void proxy_page_add_ports(struct buf *out, const struct proxy_page_run *page)
 {
+	AUTO_FREE char *form = mem_printf("PORT.%s", run_id(page->run));
+
 	if (run_state_is_final(run_state(page->run)))
 		return;
 	buf_adds(out, "<h2>Ports</h2>\n<p>");
 	cell_ports(out, page->run, page->here);
-	html_addf(out, "<span class=\"note\">any other: <code>http://PORT.%s.localhost:",
-		run_id(page->run));
-	buf_addf(out, "%u/", page->here->port);
-	proxy_query_add(page->here, out);
-	buf_adds(out, "</code></span></p>\n");
+	buf_adds(out, "<span class=\"note\">any other: ");
+	cell_form(out, form, page->here);
+	buf_adds(out, "</span></p>\n");
 	proxy_page_add_roles(out, page);
 }
 
@@ -295,7 +294,7 @@ void proxy_page_run(const struct proxy_page_run *page, struct buf *out)
 	bool is_live = !run_state_is_final(run_state(run));
 	int64_t now_ms = clock_wall_ms();
 
-	html_begin(out, run_id(run), is_live && page->is_watched ? PROXY_WATCH_S : 0);
+	html_begin(out, run_id(run), 0, is_live && page->is_watched ? PROXY_WATCH_S : 0);
 	buf_adds(out, "<p><a href=\"");
 	proxy_url_add(&(struct proxy_name){.kind = PROXY_INDEX}, page->here, "/", out);
 	buf_adds(out, "\">all runs</a>");

@@ -402,10 +402,9 @@ void place_relay(struct request *request)
 
 	if (!may_relay_to(place) || !run_handle(place_run(place))) {
 		/* Refuse with the sentence of `dlrun why`: no program is there to respond. */
-		AUTO_BUF struct buf sentence = {0}, hint = {0};
+		AUTO_BUF struct buf sentence = buf_with(SENTENCE_MAX),
+				    hint = buf_with(SENTENCE_MAX);
 
-		buf_init(&sentence, SENTENCE_MAX);
-		buf_init(&hint, SENTENCE_MAX);
 		run_why(place_run(place), &sentence, &hint);
 		request_refuse(request, 503, sentence.data, hint.len ? hint.data : NULL);
 		return;

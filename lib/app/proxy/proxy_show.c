@@ -74,18 +74,16 @@ static void cut_text(struct show *show)
 static void respond_page(struct request *request, struct proxy_page_run *page)
 {
 	AUTO_FREE char *files = cell_origin(page->run, PROXY_FILES, &request->proxy->here);
-	AUTO_BUF struct buf html, why, hint;
+	AUTO_BUF struct buf html = buf_with(PROXY_PAGE_MAX), why = buf_with(SENTENCE_MAX),
+			    hint = buf_with(SENTENCE_MAX);
 
-	buf_init(&html, PROXY_PAGE_MAX);
-	buf_init(&why, SENTENCE_MAX);
-	buf_init(&hint, SENTENCE_MAX);
 	run_why_said(
 		&request->proxy->session->dirs, page->run, page->log, page->log_len, &why, &hint);
 	page->why = why.data;
 	page->why_hint = hint.data;
 	page->here = &request->proxy->here;
 	proxy_page_run(page, &html);
-	request_page(request, &html, files);
+	request_page(request, &html, files, false);
 }
 
 static void respond_show(struct show *show)
@@ -193,12 +191,6 @@ static void start_log(struct show *show)
  * Files of the run
  */
 
-/* A pod that reads them is not started by itself. */
-static bool wants_files(const struct request *request)
-{
-	return strstr(request->target, "?files") != NULL;
-}
-
 static void on_files(void *ctx, int status, struct err *error)
 {
 	struct show *show = ctx;
@@ -215,7 +207,8 @@ static void on_files(void *ctx, int status, struct err *error)
 
 static void start_files(struct show *show)
 {
-	if (place_is_far(show->place) && !wants_files(show->request))
+	/* A pod that reads them is not started by itself. */
+	if (place_is_far(show->place) && !strstr(show->request->target, "?files"))
 		return;
 	if (place_files_are_fresh(show->place)) {
 		show->files_cut = show->place->files.n >= LISTED_MAX;
@@ -408,11 +401,6 @@ static void read_window(struct send *send)
  * Finding
  */
 
-static bool proxy_show_matches(const char *tags, const char *etag)
-{
-	return tags && (str_eq(tags, "*") || strstr(tags, etag));
-}
-
 static void respond_empty(struct send *send, int status)
 {
 	AUTO_STRV struct strv headers = {0};
@@ -430,8 +418,9 @@ static void respond_found(struct send *send)
 	const struct request *request = send->request;
 	AUTO_FREE char *etag = etag_of(send);
 	bool is_same = !request->if_range || str_eq(request->if_range, etag);
+	const char *tags = request->if_none_match;
 
-	if (proxy_show_matches(request->if_none_match, etag)) {
+	if (tags && (str_eq(tags, "*") || strstr(tags, etag))) {
 		respond_empty(send, 304);
 		return;
 	}

@@ -47,20 +47,6 @@ static const struct view_name *view_find_name(const char *text, size_t len)
  * Reading
  */
 
-static bool view_is_text(const char *text, size_t len)
-{
-	while (len) {
-		uint32_t cp = 0;
-		size_t n = unicode_decode(text, len, &cp);
-
-		if (n == 0 || unicode_is_control(cp) || unicode_is_hidden(cp))
-			return false;
-		text += n;
-		len -= n;
-	}
-	return true;
-}
-
 /* A value as forms write it ("+" is a blank); NULL: it is empty, or no text. The caller frees. */
 static char *view_decode(const char *text, size_t len)
 {
@@ -78,7 +64,7 @@ static char *view_decode(const char *text, size_t len)
 		buf_addc(&out, (char)byte);
 		i += 2;
 	}
-	if (out.full || !out.len || !view_is_text(out.data, out.len))
+	if (out.full || !out.len || strlen(out.data) != out.len || !str_is_plain(out.data))
 		return NULL;
 	return buf_take(&out);
 }

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
@@ -18,10 +18,14 @@
 #include "base/util/str.h"
 #include "base/util/vec.h"
 #include "net/httpd/httpd.h"
-#include "net/stream/pump.h"
-#include "net/stream/stream.h"
 
-enum { CONNECT_MS = 1000, CHUNK = 16 << 10, SAID_MAX = 64 << 10, LINE_MAX_BYTES = 4096 };
+enum {
+	PROBE_MS = 15 * 1000,
+	PROBE_EVERY_MS = 100,
+	CHUNK = 16 << 10,
+	SAID_MAX = 64 << 10,
+	LINE_MAX_BYTES = 4096
+};
 
 /*
  * Whether it answers
@@ -132,164 +136,118 @@ struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
 }
 
 /*
- * Connections
+ * The server
  */
 
-struct piped {
-	struct tensorboard_pumps *all;
-	struct pump *pump;
-	struct piped *next, **at;
-};
-
-struct tensorboard_pumps {
-	struct loop *loop;
-	struct piped *first;
-};
-
-struct tensorboard_pumps *tensorboard_pumps_new(struct loop *loop)
+static void tensorboard_server_add_line(struct tensorboard_server *server)
 {
-	struct tensorboard_pumps *pumps = mem_alloc(1, sizeof(*pumps));
+	struct tensorboard_line line;
 
-	pumps->loop = loop;
-	return pumps;
-}
-
-static void tensorboard_link_drop(struct piped *piped)
-{
-	*piped->at = piped->next;
-	if (piped->next)
-		piped->next->at = piped->at;
-	free(piped);
-}
-
-void tensorboard_pumps_free(struct tensorboard_pumps *pumps)
-{
-	if (!pumps)
-		return;
-	while (pumps->first) {
-		pump_cancel(pumps->first->pump);
-		tensorboard_link_drop(pumps->first);
+	if (!server->port && tensorboard_line_read(server->part.data, &line)) {
+		server->port = line.port;
+		memcpy(server->version, line.version, sizeof(line.version));
 	}
-	free(pumps);
+	log_note("tensorboard: %s", server->part.data);
+	buf_reset(&server->part);
 }
-
-static int tensorboard_link_on_pumped(
-	void *ctx, struct pump_end *end UNUSED, struct err *err UNUSED)
-{
-	tensorboard_link_drop(ctx);
-	return 0;
-}
-
-/* Loopback answers at once. */
-static bool finish_connect(int s)
-{
-	struct pollfd pollfd = {.fd = s, .events = POLLOUT};
-	int error = 0;
-	socklen_t size = sizeof(error);
-
-	if (poll(&pollfd, 1, CONNECT_MS) != 1 ||
-		getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
-		return false;
-	errno = error;
-	return error == 0;
-}
-
-int tensorboard_pumps_connect(
-	struct tensorboard_pumps *pumps, int fd, int s, uint16_t port, struct err *err)
-{
-	struct sockaddr_in address = {.sin_family = AF_INET,
-		.sin_port = htons(port),
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	struct piped *piped;
-
-	fcntl(s, F_SETFD, FD_CLOEXEC);
-	fcntl(s, F_SETFL, fcntl(s, F_GETFL) | O_NONBLOCK);
-	if (connect(s, (struct sockaddr *)&address, sizeof(address)) < 0 &&
-		(errno != EINPROGRESS || !finish_connect(s))) {
-		int saved = errno;
-
-		close(s);
-		close(fd);
-		return err_set_errno(err, E_TENSORBOARD_ENDED, saved,
-			"TensorBoard does not answer at its port %u", port);
-	}
-	piped = mem_alloc(1, sizeof(*piped));
-	*piped = (struct piped){.all = pumps, .next = pumps->first, .at = &pumps->first};
-	if (piped->next)
-		piped->next->at = &piped->next;
-	pumps->first = piped;
-	const struct pump_options options = {.loop = pumps->loop,
-		.a = stream_from_fd(fd),
-		.b = stream_from_fd(s),
-		.done = tensorboard_link_on_pumped,
-		.ctx = piped};
-	piped->pump = pump_start(&options);
-	return 0;
-}
-
-/*
- * Output
- */
 
 static int tensorboard_link_on_output(void *ctx, short revents UNUSED, struct err *err UNUSED)
 {
-	struct tensorboard_output *output = ctx;
+	struct tensorboard_server *server = ctx;
 	char chunk[LINE_MAX_BYTES];
-	ssize_t n = read(output->fd, chunk, sizeof(chunk));
+	ssize_t n = read(server->said_fd, chunk, sizeof(chunk));
 
 	if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
-		loop_remove_fd(output->loop, TAKE(output->source));
+		loop_remove_fd(server->loop, TAKE(server->source));
 	if (n <= 0)
 		return 0;
-	if (output->said.len + (size_t)n > SAID_MAX)
-		buf_consume(&output->said, output->said.len / 2);
-	buf_add(&output->said, chunk, (size_t)n);
+	if (server->said.len + (size_t)n > SAID_MAX)
+		buf_consume(&server->said, server->said.len / 2);
+	buf_add(&server->said, chunk, (size_t)n);
 	for (ssize_t i = 0; i < n; i++) {
-		if (chunk[i] != '\n') {
-			buf_addc(&output->part, chunk[i]);
-			continue;
-		}
-		output->line(output->ctx, output->part.data, output->part.len);
-		buf_reset(&output->part);
+		if (chunk[i] == '\n')
+			tensorboard_server_add_line(server);
+		else
+			buf_addc(&server->part, chunk[i]);
 	}
 	return 0;
 }
 
-void tensorboard_output_start(struct tensorboard_output *output)
+void tensorboard_server_read(struct tensorboard_server *server)
 {
 	static const struct loop_fd_ops ops = {
 		tensorboard_link_want_read, tensorboard_link_on_output};
 
-	buf_init(&output->said, SAID_MAX);
-	buf_init(&output->part, LINE_MAX_BYTES);
-	fcntl(output->fd, F_SETFL, O_NONBLOCK);
-	output->source = loop_add_fd(output->loop, output->fd, &ops, output);
+	buf_init(&server->said, SAID_MAX);
+	buf_init(&server->part, LINE_MAX_BYTES);
+	fcntl(server->said_fd, F_SETFL, O_NONBLOCK);
+	server->source = loop_add_fd(server->loop, server->said_fd, &ops, server);
 }
 
-void tensorboard_output_drain(struct tensorboard_output *output)
+static void tensorboard_server_on_probed(void *ctx, const char *version)
 {
-	for (size_t before = SIZE_MAX; output->source && output->said.len != before;) {
-		before = output->said.len;
-		tensorboard_link_on_output(output, POLLIN, NULL);
+	struct tensorboard_server *server = ctx;
+
+	server->has_responded = version != NULL;
+	if (!str_empty(version))
+		memcpy(server->version, version, strlen(version) + 1);
+	server->probe_next_ms = clock_ms() + PROBE_EVERY_MS;
+}
+
+bool tensorboard_server_probe(struct tensorboard_server *server)
+{
+	if (server->has_responded || !server->port || clock_ms() < server->probe_next_ms)
+		return server->has_responded;
+	tensorboard_probe_free(server->probe);
+	server->probe_next_ms = INT64_MAX;
+	server->probe = tensorboard_probe_start(server->loop, &server->link, server->prefix,
+		server->port, PROBE_MS, tensorboard_server_on_probed, server);
+	return false;
+}
+
+int tensorboard_server_fail(struct tensorboard_server *server, const struct tensorboard_who *who,
+	const char *ended, const char *hint, struct err *err)
+{
+	/* The last output may still be in the pipe. */
+	for (size_t before = SIZE_MAX; server->source && server->said.len != before;) {
+		before = server->said.len;
+		tensorboard_link_on_output(server, POLLIN, NULL);
 	}
+	if (server->part.len)
+		tensorboard_server_add_line(server);
+	if (!server->has_responded)
+		return tensorboard_explain(server->said.data, server->said.len, who, err);
+	AUTO_FREE char *last = tensorboard_last_line(server->said.data, server->said.len);
+	err_set(err, E_TENSORBOARD_ENDED, "TensorBoard %s", ended);
+	if (last)
+		err_evidence(err, "%s", last);
+	return err_hint(err, "%s", hint);
 }
 
-void tensorboard_output_done(struct tensorboard_output *output)
+void tensorboard_server_done(struct tensorboard_server *server)
 {
-	loop_remove_fd(output->loop, TAKE(output->source));
-	buf_done(&output->said);
-	buf_done(&output->part);
+	tensorboard_probe_free(server->probe);
+	loop_remove_fd(server->loop, TAKE(server->source));
+	buf_done(&server->said);
+	buf_done(&server->part);
 }
+
+int tensorboard_server_poll(struct tensorboard_server *server, struct err *err)
+{
+	return server->poll(server, err);
+}
+
+void tensorboard_server_free(struct tensorboard_server *server)
+{
+	if (server)
+		server->free(server);
+}
+
+/*
+ * The reverse proxy
+ */
 
 enum { PORT = 6006, FOUND = 302, NOT_FOUND = 404, NOT_ALLOWED = 405 };
-
-struct tensorboard_httpd {
-	struct httpd *httpd;
-	struct tensorboard_link link;
-	char secret[TENSORBOARD_SECRET_SIZE], once[TENSORBOARD_SECRET_SIZE];
-	bool strip, was_opened;
-	char *url, *open_url;
-};
 
 static void tensorboard_link_redirect(
 	struct httpd_exchange *exchange, const char *secret, const char *target)
@@ -315,7 +273,7 @@ static bool is_requested_by_page(
 		const char *path =
 			str_starts(header, name) ? strchr(header + sizeof(name) - 1, '/') : NULL;
 
-		if (path && tensorboard_secret_fits(httpd->secret, path))
+		if (path && tensorboard_secret_fits(httpd->server->prefix, path))
 			return true;
 	}
 	return false;
@@ -331,26 +289,28 @@ static void tensorboard_link_on_request(
 	void *ctx, struct httpd_exchange *exchange, const struct httpd_request *request)
 {
 	struct tensorboard_httpd *httpd = ctx;
+	const struct tensorboard_server *server = httpd->server;
+	const char *secret = server->prefix;
 	const struct httpd_route route = {.key = "tensorboard",
-		.connect = httpd->link.connect,
+		.connect = server->link.connect,
 		.why = why,
-		.ctx = httpd->link.ctx,
-		.strip = httpd->strip ? httpd->secret : NULL};
+		.ctx = server->link.ctx,
+		.strip = server->was_found ? secret : NULL};
 
 	if (request->is_connect) {
 		httpd_refuse(exchange, NOT_ALLOWED, "This is not a proxy", NULL);
 	} else if (!httpd->was_opened && tensorboard_secret_fits(httpd->once, request->target)) {
 		httpd->was_opened = true;
-		tensorboard_link_redirect(exchange, httpd->secret, "/");
-	} else if (!tensorboard_secret_fits(httpd->secret, request->target)) {
+		tensorboard_link_redirect(exchange, secret, "/");
+	} else if (!tensorboard_secret_fits(secret, request->target)) {
 		if (is_requested_by_page(httpd, request))
-			tensorboard_link_redirect(exchange, httpd->secret, request->target);
+			tensorboard_link_redirect(exchange, secret, request->target);
 		else
 			httpd_refuse(exchange, NOT_FOUND, "There is nothing at this address",
 				"Open the whole address that dlrun tensorboard has printed.");
-	} else if (str_eq(request->target, httpd->secret)) {
+	} else if (str_eq(request->target, secret)) {
 		/* Where TensorBoard does not know the path it would lead elsewhere. */
-		tensorboard_link_redirect(exchange, httpd->secret, "/");
+		tensorboard_link_redirect(exchange, secret, "/");
 	} else {
 		httpd_relay(exchange, &route);
 	}
@@ -361,55 +321,31 @@ static void tensorboard_link_on_notice(void *ctx UNUSED, const char *text)
 	log_note("%s", text);
 }
 
-int tensorboard_httpd_open(const struct tensorboard_httpd_options *options,
-	struct tensorboard_httpd **ret, struct err *err)
+int tensorboard_httpd_open(struct tensorboard_httpd *httpd, const struct tensorboard_server *server,
+	uint16_t port, struct err *err)
 {
-	AUTO(tensorboard_httpd_free_auto)
-	struct tensorboard_httpd *httpd = mem_alloc(1, sizeof(*httpd));
-	const struct httpd_options listen = {.loop = options->loop,
-		.port = options->port ? options->port : PORT,
-		.is_exact = options->port != 0,
+	const struct httpd_options listen = {.loop = server->loop,
+		.port = port ? port : PORT,
+		.is_exact = port != 0,
 		.request = tensorboard_link_on_request,
 		.notice = tensorboard_link_on_notice,
 		.ctx = httpd,
 		.has_secret = true};
 
-	httpd->link = *options->link;
-	httpd->strip = options->strip;
-	memcpy(httpd->secret, options->secret, sizeof(httpd->secret));
+	*httpd = (struct tensorboard_httpd){.server = server};
 	tensorboard_secret_make(httpd->once);
 	int r = httpd_open(&listen, &httpd->httpd, err);
 	if (r < 0)
 		return r;
-	httpd->url =
-		mem_printf("http://127.0.0.1:%u%s/", tensorboard_httpd_port(httpd), httpd->secret);
-	httpd->open_url =
-		mem_printf("http://127.0.0.1:%u%s/", tensorboard_httpd_port(httpd), httpd->once);
-	*ret = TAKE(httpd);
+	httpd->port = httpd_port(httpd->httpd);
+	httpd->url = mem_printf("http://127.0.0.1:%u%s/", httpd->port, server->prefix);
+	httpd->open_url = mem_printf("http://127.0.0.1:%u%s/", httpd->port, httpd->once);
 	return 0;
 }
 
-void tensorboard_httpd_free(struct tensorboard_httpd *httpd)
+void tensorboard_httpd_done(struct tensorboard_httpd *httpd)
 {
-	if (!httpd)
-		return;
 	httpd_free(httpd->httpd);
 	free(httpd->url);
 	free(httpd->open_url);
-	free(httpd);
-}
-
-const char *tensorboard_httpd_url(const struct tensorboard_httpd *httpd)
-{
-	return httpd->url;
-}
-
-const char *tensorboard_httpd_open_url(const struct tensorboard_httpd *httpd)
-{
-	return httpd->open_url;
-}
-
-uint16_t tensorboard_httpd_port(const struct tensorboard_httpd *httpd)
-{
-	return httpd_port(httpd->httpd);
 }

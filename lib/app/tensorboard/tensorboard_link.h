@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A way to the port of a TensorBoard, wherever that runs, whether it answers there, and what it
- * writes.
+ * A TensorBoard, wherever that runs: a way to its port, whether it answers there, what it writes,
+ * and the reverse proxy in front of it.
  */
 #ifndef DLRUN_APP_TENSORBOARD_TENSORBOARD_LINK_H
 #define DLRUN_APP_TENSORBOARD_TENSORBOARD_LINK_H
@@ -11,7 +11,6 @@
 
 #include "app/tensorboard/tensorboard_words.h"
 #include "base/loop/loop.h"
-#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/err.h"
 
@@ -31,59 +30,71 @@ struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
 	tensorboard_probe_fn *done, void *ctx);
 /* Gives up, if it goes on: no done. NULL is accepted. */
 void tensorboard_probe_free(struct tensorboard_probe *probe);
-AUTO_POINTER(struct tensorboard_probe, tensorboard_probe_free)
-
-/* Relays fd to that port of 127.0.0.1; s is a socket of the network that is meant, which is not
- * connected yet. Both are taken over. The pump is added to pumps. */
-struct tensorboard_pumps;
-struct tensorboard_pumps *tensorboard_pumps_new(struct loop *loop);
-/* Connections are reset. NULL is accepted. */
-void tensorboard_pumps_free(struct tensorboard_pumps *pumps);
-int tensorboard_pumps_connect(
-	struct tensorboard_pumps *pumps, int fd, int s, uint16_t port, struct err *err);
 
 /*
- * Output of a TensorBoard: the end of it is held for the error, and each line is handed on.
+ * A TensorBoard, on this machine (tensorboard_local.h) or beside a program
+ * (tensorboard_remote.h). What it writes is noted (log.h), the line that names its port is read,
+ * and the end of it is held for the error.
  */
 
-struct tensorboard_output {
+struct tensorboard_server {
+	/* Whether it answers by now: 1; 0: not yet; fails when it has ended. */
+	int (*poll)(struct tensorboard_server *server, struct err *err);
+	void (*free)(struct tensorboard_server *server);
 	struct loop *loop;
-	int fd; /* of a pipe; the caller's */
-	void (*line)(void *ctx, const char *text, size_t len);
-	void *ctx;
-	struct loop_fd *source; /* NULL: not read yet, or at its end */
+	struct tensorboard_link link;
+	const char *prefix; /* "/RANDOM"; lives as long */
+	int said_fd;        /* of a pipe, its output; the owner's */
+
+	uint16_t port;                          /* where it runs; 0: not known yet */
+	char version[TENSORBOARD_VERSION_SIZE]; /* empty: not known */
+	bool has_responded;
+	bool was_found; /* it was there already, and so does not know the prefix */
+	bool is_alone;  /* no other user of this machine can reach its port */
+	bool is_plain;  /* all users may see the prefix: no interpreter was found to start it by */
+
+	struct loop_fd *source; /* NULL: its output is not read yet, or at its end */
 	struct buf said, part;  /* part: of a line that has not ended */
+	struct tensorboard_probe *probe;
+	int64_t probe_next_ms;
 };
-/* The members up to ctx are set. Reads while the loop runs. */
-void tensorboard_output_start(struct tensorboard_output *output);
-/* Read what is still there, without waiting. */
-void tensorboard_output_drain(struct tensorboard_output *output);
-/* The descriptor stays open. */
-void tensorboard_output_done(struct tensorboard_output *output);
+/* To be called again and again while the loop runs. */
+int tensorboard_server_poll(struct tensorboard_server *server, struct err *err);
+/* NULL is accepted. */
+void tensorboard_server_free(struct tensorboard_server *server);
 
 /*
- * A reverse proxy of a TensorBoard, which checks nothing by itself: requests are served below one
- * random path only, and under the rules of httpd.c.
+ * For the two kinds: the members from prefix up are set.
  */
 
-struct tensorboard_httpd_options {
-	struct loop *loop;
-	uint16_t port; /* 0: 6006, or the next one that is free */
-	const struct tensorboard_link *link;
-	const char *secret; /* copied */
-	bool strip;         /* TensorBoard does not know the secret */
-};
+/* Reads what it writes while the loop runs. */
+void tensorboard_server_read(struct tensorboard_server *server);
+/* Probes it, once its port is known, until it responds; returns whether it has. */
+bool tensorboard_server_probe(struct tensorboard_server *server);
+/* Why it ended: tensorboard_explain; of one that had responded E_TENSORBOARD_ENDED: "TensorBoard
+ * ENDED". */
+int tensorboard_server_fail(struct tensorboard_server *server, const struct tensorboard_who *who,
+	const char *ended, const char *hint, struct err *err);
+void tensorboard_server_done(struct tensorboard_server *server);
 
-struct tensorboard_httpd;
-/* Listens when it returns. E_LISTEN_TAKEN, E_LISTEN. */
-int tensorboard_httpd_open(const struct tensorboard_httpd_options *options,
-	struct tensorboard_httpd **ret, struct err *err);
-void tensorboard_httpd_free(struct tensorboard_httpd *httpd);
-AUTO_POINTER(struct tensorboard_httpd, tensorboard_httpd_free)
-/* "http://127.0.0.1:6006/SECRET/". */
-const char *tensorboard_httpd_url(const struct tensorboard_httpd *httpd);
-/* URL that leads there once: for the arguments of a browser, which all users can read. */
-const char *tensorboard_httpd_open_url(const struct tensorboard_httpd *httpd);
-uint16_t tensorboard_httpd_port(const struct tensorboard_httpd *httpd);
+/*
+ * A reverse proxy of a TensorBoard, which checks nothing by itself: requests are served below its
+ * prefix only, and under the rules of httpd.c.
+ */
+
+struct tensorboard_httpd {
+	struct httpd *httpd;
+	const struct tensorboard_server *server;
+	char once[TENSORBOARD_SECRET_SIZE];
+	bool was_opened;
+	uint16_t port;
+	char *url;      /* "http://127.0.0.1:6006/SECRET/" */
+	char *open_url; /* leads there once: for the arguments of a browser, which all can read */
+};
+/* port: 0: 6006, or the next one that is free. Listens when it returns; httpd and server stay where
+ * they are. E_LISTEN_TAKEN, E_LISTEN. */
+int tensorboard_httpd_open(struct tensorboard_httpd *httpd, const struct tensorboard_server *server,
+	uint16_t port, struct err *err);
+void tensorboard_httpd_done(struct tensorboard_httpd *httpd);
 
 #endif

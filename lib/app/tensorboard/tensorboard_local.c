@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,21 +15,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "app/tensorboard/tensorboard_words.h"
 #include "app/transfer/mirror_files.h"
 #include "base/data/json.h"
 #include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
-#include "base/os/os.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
-#include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
 #include "events/event_files.h"
+#include "net/stream/pump.h"
+#include "net/stream/stream.h"
 
 enum { HEAD_MAX = 8192 };
 #define NAME "tensorboard"
@@ -292,9 +292,7 @@ int tensorboard_dir_link(const struct tensorboard_dir *dir, const char *name, co
 
 	strv_add(&subs, "");
 	while (r == 0 && subs.n) {
-		AUTO_FREE char *sub = subs.v[--subs.n];
-
-		subs.v[subs.n] = NULL;
+		AUTO_FREE char *sub = strv_take_out(&subs, subs.n - 1);
 		AUTO_FREE char *here = mem_printf("%s%s", from, sub);
 		AUTO_FREE char *there = mem_printf("%s%s", source, sub);
 		AUTO_FREE char *at = mem_printf("%s/%s%s", dir->runs, name, sub);
@@ -304,13 +302,7 @@ int tensorboard_dir_link(const struct tensorboard_dir *dir, const char *name, co
 	return r;
 }
 
-enum {
-	HEADER_MAX = 4096,
-	PROBE_MS = 10 * 1000,
-	STOP_MS = 2000,
-	STOP_POLL_MS = 10,
-	RESPONSE_EVERY_MS = 100,
-};
+enum { HEADER_MAX = 4096, CONNECT_MS = 1000, STOP_MS = 2000, STOP_POLL_MS = 10 };
 
 /* Without an interpreter: ends it when standard input does, and ends with it. */
 static const char watcher[] = "exec 3<&0 </dev/null\n"
@@ -318,46 +310,91 @@ static const char watcher[] = "exec 3<&0 </dev/null\n"
 			      "(cat <&3 >/dev/null; kill $t) 2>/dev/null & w=$!\n"
 			      "wait $t; s=$?; kill $w 2>/dev/null; exit $s";
 
-/* A connection that waits for a socket of TensorBoard's network. */
-struct waiting {
-	int fd;
-	struct waiting *next;
+/* A connection. */
+struct piped {
+	struct pump *pump;
+	struct piped *next, **at;
 };
 
 struct tensorboard_local {
+	struct tensorboard_server server;
 	struct tensorboard_local_options options;
 	pid_t pid; /* and its group; 0: it has ended */
 	int status;
-	int said_fd, link_fd;
-	struct tensorboard_output output;
+	int link_fd;
 	struct loop_fd *link_source;
 	struct buf header;
-	bool has_header, is_alone, is_plain, has_responded;
-	struct tensorboard_line at;
-	char version[TENSORBOARD_VERSION_SIZE];
-	struct waiting *waiting, **waiting_end;
-	struct tensorboard_pumps *pumps;
-	struct tensorboard_probe *probe;
-	int64_t probe_next_ms;
+	bool has_header;
+	struct VEC_OF(int) waiting; /* connections that wait for a socket of its network */
+	struct piped *piped;
 };
 
 /*
- * Output of TensorBoard
+ * Connections to TensorBoard
  */
 
-static void tensorboard_local_on_line(void *ctx, const char *text, size_t len)
+static void tensorboard_local_drop(struct piped *piped)
 {
-	struct tensorboard_local *local = ctx;
-
-	if (!local->at.port)
-		(void)tensorboard_line_read(text, len, &local->at);
-	if (log_is_on())
-		log_write("tensorboard: %s", text);
+	*piped->at = piped->next;
+	if (piped->next)
+		piped->next->at = piped->at;
+	free(piped);
 }
 
-/*
- * Sockets to TensorBoard
- */
+static int tensorboard_local_on_pumped(
+	void *ctx, struct pump_end *end UNUSED, struct err *err UNUSED)
+{
+	tensorboard_local_drop(ctx);
+	return 0;
+}
+
+/* Loopback answers at once. */
+static bool finish_connect(int s)
+{
+	struct pollfd pollfd = {.fd = s, .events = POLLOUT};
+	int error = 0;
+	socklen_t size = sizeof(error);
+
+	if (poll(&pollfd, 1, CONNECT_MS) != 1 ||
+		getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
+		return false;
+	errno = error;
+	return error == 0;
+}
+
+/* Relay fd to TensorBoard; s is a socket of its network, which is not connected yet. Both are taken
+ * over. */
+static int tensorboard_local_relay(struct tensorboard_local *local, int fd, int s, struct err *err)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET,
+		.sin_port = htons(local->server.port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct piped *piped;
+
+	fcntl(s, F_SETFD, FD_CLOEXEC);
+	fcntl(s, F_SETFL, fcntl(s, F_GETFL) | O_NONBLOCK);
+	if (connect(s, (struct sockaddr *)&address, sizeof(address)) < 0 &&
+		(errno != EINPROGRESS || !finish_connect(s))) {
+		int saved = errno;
+
+		close(s);
+		close(fd);
+		return err_set_errno(err, E_TENSORBOARD_ENDED, saved,
+			"TensorBoard does not answer at its port %u", local->server.port);
+	}
+	piped = mem_alloc(1, sizeof(*piped));
+	*piped = (struct piped){.next = local->piped, .at = &local->piped};
+	if (piped->next)
+		piped->next->at = &piped->next;
+	local->piped = piped;
+	const struct pump_options options = {.loop = local->server.loop,
+		.a = stream_from_fd(fd),
+		.b = stream_from_fd(s),
+		.done = tensorboard_local_on_pumped,
+		.ctx = piped};
+	piped->pump = pump_start(&options);
+	return 0;
+}
 
 static void tensorboard_local_read_header(struct tensorboard_local *local)
 {
@@ -368,23 +405,19 @@ static void tensorboard_local_read_header(struct tensorboard_local *local)
 	if (json_parse(local->header.data, local->header.len, HEADER_MAX, "the header", &json,
 		    NULL) < 0)
 		return;
-	local->is_alone = json_get_bool(json, "alone", false);
+	local->server.is_alone = json_get_bool(json, "alone", false);
 	version = json_get_str(json, "version");
-	if (version && str_is_plain(version) && strlen(version) < sizeof(local->version))
-		memcpy(local->version, version, strlen(version) + 1);
+	if (version && str_is_plain(version) && strlen(version) < sizeof(local->server.version))
+		memcpy(local->server.version, version, strlen(version) + 1);
 }
 
+/* The one that has waited longest, or -1. */
 static int next_waiting(struct tensorboard_local *local)
 {
-	struct waiting *waiting = local->waiting;
-
-	if (!waiting)
+	if (local->waiting.n == 0)
 		return -1;
-	int fd = waiting->fd;
-	local->waiting = waiting->next;
-	if (!local->waiting)
-		local->waiting_end = &local->waiting;
-	free(waiting);
+	int fd = local->waiting.v[0];
+	memmove(local->waiting.v, local->waiting.v + 1, --local->waiting.n * sizeof(fd));
 	return fd;
 }
 
@@ -400,7 +433,7 @@ static void take_socket(struct tensorboard_local *local, int s)
 	int fd = next_waiting(local);
 
 	if (fd >= 0 && s >= 0) {
-		(void)tensorboard_pumps_connect(local->pumps, fd, s, local->at.port, NULL);
+		(void)tensorboard_local_relay(local, fd, s, NULL);
 		return;
 	}
 	if (fd >= 0)
@@ -454,25 +487,9 @@ static int on_link(void *ctx, short revents UNUSED, struct err *err UNUSED)
 			return 0;
 	}
 	if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-		loop_remove_fd(local->options.loop, TAKE(local->link_source));
+		loop_remove_fd(local->server.loop, TAKE(local->link_source));
 		close_waiting(local);
 	}
-	return 0;
-}
-
-/* Request a socket from TensorBoard, which runs in a network of its own. */
-static int request_socket(struct tensorboard_local *local, int fd, struct err *err)
-{
-	struct waiting *waiting;
-
-	if (!local->link_source || send(local->link_fd, "?", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
-		close(fd);
-		return err_set(err, E_TENSORBOARD_ENDED, "TensorBoard has ended");
-	}
-	waiting = mem_alloc(1, sizeof(*waiting));
-	waiting->fd = fd;
-	*local->waiting_end = waiting;
-	local->waiting_end = &waiting->next;
 	return 0;
 }
 
@@ -481,21 +498,22 @@ static int tensorboard_local_connect_to(void *ctx, int fd, struct err *err)
 	struct tensorboard_local *local = ctx;
 	int s;
 
-	if (local->is_alone)
-		return request_socket(local, fd, err);
-	s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (s < 0) {
+	if (!local->server.is_alone) {
+		s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (s >= 0)
+			return tensorboard_local_relay(local, fd, s, err);
 		int saved = errno;
 
 		close(fd);
 		return err_set_errno(err, E_IO, saved, "cannot make a socket");
 	}
-	return tensorboard_pumps_connect(local->pumps, fd, s, local->at.port, err);
-}
-
-void tensorboard_local_link(struct tensorboard_local *local, struct tensorboard_link *ret)
-{
-	*ret = (struct tensorboard_link){.connect = tensorboard_local_connect_to, .ctx = local};
+	/* Request a socket from TensorBoard, which runs in a network of its own. */
+	if (!local->link_source || send(local->link_fd, "?", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
+		close(fd);
+		return err_set(err, E_TENSORBOARD_ENDED, "TensorBoard has ended");
+	}
+	*vec_push(&local->waiting) = fd;
+	return 0;
 }
 
 /*
@@ -526,7 +544,7 @@ static void list_argv(const struct tensorboard_local *local, struct strv *argv)
 	const char *const by_shell[] = {"/bin/sh", "-c", watcher, "tensorboard", program->path,
 		"--load_fast=false", "--reload_multifile=true", "--logdir", local->options.logdir};
 
-	if (local->is_plain) {
+	if (local->server.is_plain) {
 		for (size_t i = 0; i < ARRAY_LEN(by_shell); i++)
 			strv_add(argv, by_shell[i]);
 		tensorboard_child_argv(local->options.prefix, argv);
@@ -568,22 +586,18 @@ static int tensorboard_local_do_start(struct tensorboard_local *local, struct er
 		return err_set_errno(err, E_IO, errno, "cannot make a pair of sockets");
 	local->link_fd = link[0];
 	AUTO_FD int link_end = link[1];
-	int r = os_pipe(said, 0);
+	int r = fs_pipe(said, 0, err);
 	if (r < 0)
-		return err_set_errno(err, E_IO, -r, "cannot make a pipe");
-	local->said_fd = said[0];
+		return r;
+	local->server.said_fd = said[0];
 	AUTO_FD int said_end = said[1];
 	r = tensorboard_local_spawn(local, link_end, said_end, err);
-	if (r == 0 && !local->is_plain)
+	if (r == 0 && !local->server.is_plain)
 		r = send_child(local, err);
 	if (r < 0)
 		return r;
-	local->output = (struct tensorboard_output){.loop = local->options.loop,
-		.fd = local->said_fd,
-		.line = tensorboard_local_on_line,
-		.ctx = local};
-	tensorboard_output_start(&local->output);
-	local->link_source = loop_add_fd(local->options.loop, local->link_fd, &link_ops, local);
+	tensorboard_server_read(&local->server);
+	local->link_source = loop_add_fd(local->server.loop, local->link_fd, &link_ops, local);
 	return 0;
 }
 
@@ -605,27 +619,6 @@ static int fail_exec(const struct tensorboard_local_options *options, struct err
 		"python3 -m venv %s && %sbin/pip install tensorboard   — or read the "
 		"same curves now: dlrun plot %s",
 		dir.data, dir.data, options->plot ? options->plot : "@");
-}
-
-int tensorboard_local_start(const struct tensorboard_local_options *options,
-	struct tensorboard_local **ret, struct err *err)
-{
-	AUTO(tensorboard_local_free_auto)
-	struct tensorboard_local *local = mem_alloc(1, sizeof(*local));
-
-	*local = (struct tensorboard_local){.options = *options,
-		.said_fd = -1,
-		.link_fd = -1,
-		.is_plain = options->program->python.n == 0};
-	local->waiting_end = &local->waiting;
-	buf_init(&local->header, HEADER_MAX);
-	local->pumps = tensorboard_pumps_new(options->loop);
-	int r = tensorboard_local_do_start(local, err);
-	if (r < 0 && err && err->id == E_RUN_EXEC)
-		return fail_exec(options, err);
-	if (r == 0)
-		*ret = TAKE(local);
-	return r;
 }
 
 /*
@@ -656,20 +649,23 @@ static void tensorboard_local_stop(struct tensorboard_local *local)
 		;
 }
 
-void tensorboard_local_free(struct tensorboard_local *local)
+static void tensorboard_local_free(struct tensorboard_server *server)
 {
-	if (!local)
-		return;
-	tensorboard_probe_free(local->probe);
-	tensorboard_pumps_free(local->pumps);
+	struct tensorboard_local *local = (struct tensorboard_local *)server;
+
+	tensorboard_server_done(server);
+	while (local->piped) {
+		pump_cancel(local->piped->pump);
+		tensorboard_local_drop(local->piped);
+	}
 	close_waiting(local);
-	tensorboard_output_done(&local->output);
-	loop_remove_fd(local->options.loop, local->link_source);
+	loop_remove_fd(server->loop, local->link_source);
 	tensorboard_local_stop(local);
-	if (local->said_fd >= 0)
-		close(local->said_fd);
+	if (server->said_fd >= 0)
+		close(server->said_fd);
 	if (local->link_fd >= 0)
 		close(local->link_fd);
+	vec_done(&local->waiting);
 	buf_done(&local->header);
 	free(local);
 }
@@ -678,78 +674,52 @@ static int tensorboard_local_fail_ended(struct tensorboard_local *local, struct 
 {
 	const struct tensorboard_local_options *options = &local->options;
 	const struct tensorboard_who who = {.path = options->program->path,
-		.version = local->version,
+		.version = local->server.version,
 		.install = options->program->install,
 		.plot = options->plot};
-	AUTO_FREE char *last = NULL;
 	char signal[8];
+	AUTO_FREE char *ended =
+		WIFSIGNALED(local->status)
+			? mem_printf("was killed by SIG%s",
+				  proc_signal_name(WTERMSIG(local->status), signal))
+			: mem_printf("has exited with status %d", WEXITSTATUS(local->status));
+	AUTO_FREE char *hint =
+		mem_printf("dlrun tensorboard   # or read the curves now: dlrun plot %s",
+			options->plot ? options->plot : "@");
 
-	/* Read the last output, which may still be in the pipe. */
-	struct tensorboard_output *output = &local->output;
-
-	tensorboard_output_drain(output);
-	if (output->part.len)
-		tensorboard_local_on_line(local, output->part.data, output->part.len);
-	if (!local->has_responded)
-		return tensorboard_explain(
-			local->output.said.data, local->output.said.len, &who, err);
-	last = tensorboard_last_line(local->output.said.data, local->output.said.len);
-	if (WIFSIGNALED(local->status))
-		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard was killed by SIG%s",
-			proc_signal_name(WTERMSIG(local->status), signal));
-	else
-		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard has exited with status %d",
-			WEXITSTATUS(local->status));
-	if (last)
-		err_evidence(err, "%s", last);
-	return err_hint(err, "dlrun tensorboard   # or read the curves now: dlrun plot %s",
-		options->plot ? options->plot : "@");
+	return tensorboard_server_fail(&local->server, &who, ended, hint, err);
 }
 
-static void tensorboard_local_on_probed(void *ctx, const char *version)
+static int tensorboard_local_poll(struct tensorboard_server *server, struct err *err)
 {
-	struct tensorboard_local *local = ctx;
+	struct tensorboard_local *local = (struct tensorboard_local *)server;
 
-	local->has_responded = version != NULL;
-	if (version && *version)
-		memcpy(local->version, version, strlen(version) + 1);
-	local->probe_next_ms = clock_ms() + RESPONSE_EVERY_MS;
-}
-
-static void tensorboard_local_probe(struct tensorboard_local *local)
-{
-	struct tensorboard_link link;
-
-	if (!local->at.port || clock_ms() < local->probe_next_ms ||
-		(!local->is_plain && !local->has_header))
-		return;
-	tensorboard_probe_free(local->probe);
-	tensorboard_local_link(local, &link);
-	local->probe_next_ms = INT64_MAX;
-	local->probe = tensorboard_probe_start(local->options.loop, &link, local->options.prefix,
-		local->at.port, PROBE_MS, tensorboard_local_on_probed, local);
-}
-
-int tensorboard_local_poll(struct tensorboard_local *local, struct err *err)
-{
 	if (tensorboard_local_has_ended(local))
 		return tensorboard_local_fail_ended(local, err);
-	if (!local->has_responded)
-		tensorboard_local_probe(local);
-	return local->has_responded;
+	/* The header tells how to connect. */
+	return (server->is_plain || local->has_header) && tensorboard_server_probe(server);
 }
 
-const char *tensorboard_local_version(const struct tensorboard_local *local)
+int tensorboard_local_start(const struct tensorboard_local_options *options,
+	struct tensorboard_server **ret, struct err *err)
 {
-	return local->version;
-}
+	struct tensorboard_local *local = mem_alloc(1, sizeof(*local));
 
-bool tensorboard_local_is_alone(const struct tensorboard_local *local)
-{
-	return local->is_alone;
-}
-
-bool tensorboard_local_is_plain(const struct tensorboard_local *local)
-{
-	return local->is_plain;
+	*local = (struct tensorboard_local){.server = {.poll = tensorboard_local_poll,
+						    .free = tensorboard_local_free,
+						    .loop = options->loop,
+						    .link = {tensorboard_local_connect_to, local},
+						    .prefix = options->prefix,
+						    .said_fd = -1,
+						    .is_plain = options->program->python.n == 0},
+		.options = *options,
+		.link_fd = -1};
+	buf_init(&local->header, HEADER_MAX);
+	int r = tensorboard_local_do_start(local, err);
+	if (r == 0) {
+		*ret = &local->server;
+		return 0;
+	}
+	tensorboard_local_free(&local->server);
+	return err && err->id == E_RUN_EXEC ? fail_exec(options, err) : r;
 }

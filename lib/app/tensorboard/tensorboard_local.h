@@ -77,23 +77,9 @@ struct tensorboard_local_options {
 	const char *plot;    /* for hints: a run; or NULL */
 };
 
-struct tensorboard_local;
-/* Returns once it was started; it answers later. E_TENSORBOARD_…, E_RUN_EXEC. */
+/* Returns once it was started; it answers later. E_TENSORBOARD_…, E_RUN_EXEC. When it is freed it
+ * ends with its whole group, 2 s later at the latest. */
 int tensorboard_local_start(const struct tensorboard_local_options *options,
-	struct tensorboard_local **ret, struct err *err);
-/* With its whole group; waits 2 s for it to end by itself. NULL is accepted. */
-void tensorboard_local_free(struct tensorboard_local *local);
-AUTO_POINTER(struct tensorboard_local, tensorboard_local_free)
-
-/* Whether it answers by now: 1; 0: not yet; fails when it has ended. To be called again and again
- * while the loop runs. */
-int tensorboard_local_poll(struct tensorboard_local *local, struct err *err);
-/* Once it answers. */
-const char *tensorboard_local_version(const struct tensorboard_local *local);
-/* Whether no other user can reach TensorBoard's port. */
-bool tensorboard_local_is_alone(const struct tensorboard_local *local);
-/* Whether all users may see the prefix: no interpreter was found to start TensorBoard with. */
-bool tensorboard_local_is_plain(const struct tensorboard_local *local);
-void tensorboard_local_link(struct tensorboard_local *local, struct tensorboard_link *ret);
+	struct tensorboard_server **ret, struct err *err);
 
 #endif

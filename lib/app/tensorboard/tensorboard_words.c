@@ -19,12 +19,6 @@ enum { WORDS_MAX = 8, WORD_MAX = 4096, SHOWN_MAX = 200, PORT_MAX = 65535 };
  * The line that names the port
  */
 
-static bool is_version_char(char c)
-{
-	return str_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
-	       c == '+' || c == '-';
-}
-
 /* Whether text up to end begins with word; *text is behind it then. */
 static bool tensorboard_words_skip(const char **text, const char *end, const char *word)
 {
@@ -36,53 +30,41 @@ static bool tensorboard_words_skip(const char **text, const char *end, const cha
 	return true;
 }
 
-static bool read_version(const char **text, const char *end, char ret[TENSORBOARD_VERSION_SIZE])
+/* Copies the version at text, as far as it fits; returns its length. */
+static size_t read_version(const char *text, char ret[static TENSORBOARD_VERSION_SIZE])
 {
-	size_t n = 0;
+	size_t n =
+		strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+-");
 
-	while (*text < end && is_version_char(**text) && n < TENSORBOARD_VERSION_SIZE - 1)
-		ret[n++] = *(*text)++;
+	n = n < TENSORBOARD_VERSION_SIZE ? n : TENSORBOARD_VERSION_SIZE - 1;
+	memcpy(ret, text, n);
 	ret[n] = '\0';
-	return n > 0;
+	return n;
 }
 
-/* Ignore the host: it depends on how TensorBoard was started. */
-static bool skip_host(const char **text, const char *end)
+bool tensorboard_line_read(const char *line, struct tensorboard_line *ret)
 {
-	const char *at = *text;
-
-	if (at < end && *at == '[')
-		while (at < end && *at != ']')
-			at++;
-	while (at < end && *at != ':' && *at != '/' && *at != ' ')
-		at++;
-	*text = at;
-	return at < end && *at == ':';
-}
-
-static bool read_port(const char *text, const char *end, uint16_t *ret)
-{
-	unsigned port = 0;
-	const char *at = text;
-
-	while (at < end && str_is_digit(*at) && port <= PORT_MAX)
-		port = port * 10 + (unsigned)(*at++ - '0');
-	if (at == text || port == 0 || port > PORT_MAX || (at < end && *at != '/' && *at != ' '))
-		return false;
-	*ret = (uint16_t)port;
-	return true;
-}
-
-bool tensorboard_line_read(const char *line, size_t len, struct tensorboard_line *ret)
-{
-	const char *at = line, *end = line + len;
+	static const char name[] = "TensorBoard ", between[] = " at http://";
 	struct tensorboard_line found = {0};
+	int64_t port;
 
-	if (!tensorboard_words_skip(&at, end, "TensorBoard ") ||
-		!read_version(&at, end, found.version) ||
-		!tensorboard_words_skip(&at, end, " at http://") || !skip_host(&at, end) ||
-		!read_port(at + 1, end, &found.port))
+	if (!str_starts(line, name))
 		return false;
+	const char *at = line + strlen(name);
+	at += read_version(at, found.version);
+	if (!*found.version || !str_starts(at, between))
+		return false;
+	/* Ignore the host: it depends on how TensorBoard was started. */
+	at += strlen(between);
+	at += *at == '[' ? strcspn(at, "]") : 0;
+	at += strcspn(at, ":/ ");
+	if (*at != ':')
+		return false;
+	AUTO_FREE char *digits = mem_strndup(at + 1, strcspn(at + 1, "/ "));
+	if (strspn(digits, "0123456789") != strlen(digits) ||
+		str_to_int(digits, 1, PORT_MAX, "port", &port, NULL) < 0)
+		return false;
+	found.port = (uint16_t)port;
 	*ret = found;
 	return true;
 }
@@ -209,8 +191,7 @@ bool tensorboard_response_read(
 		!json_get_str(json, "data_location"))
 		return false;
 	const char *version = json_get_str(json, "version");
-	at = version ? version : "";
-	read_version(&at, at + strlen(at), ret_version);
+	read_version(version ? version : "", ret_version);
 	return true;
 }
 

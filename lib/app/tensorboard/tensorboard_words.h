@@ -22,7 +22,7 @@ struct tensorboard_line {
 	uint16_t port;
 	char version[TENSORBOARD_VERSION_SIZE];
 };
-bool tensorboard_line_read(const char *line, size_t len, struct tensorboard_line *ret);
+bool tensorboard_line_read(const char *line, struct tensorboard_line *ret);
 
 /* The words in front of a script that make its interpreter, if that is a Python: of "#!/a/python
  * -s", "#!/usr/bin/env python3", and the two lines for sh that pip, uv and conda write where the

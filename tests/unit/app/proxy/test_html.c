@@ -79,13 +79,13 @@ static void test_pages(void **state)
 
 	buf_init(&out, 4000);
 	buf_init(&again, 4000);
-	html_begin(&out, "a<b", 0);
+	html_begin(&out, "a<b", 0, 0);
 	html_end(&out);
 	assert_non_null(strstr(out.data, "<title>a&lt;b</title>"));
 	assert_null(strstr(out.data, "refresh"));
 	assert_null(strstr(out.data, "script"));
 	assert_true(str_starts(out.data, "<!doctype html>\n"));
-	html_begin(&again, "a", 7);
+	html_begin(&again, "a", 0, 7);
 	assert_non_null(strstr(again.data, "<meta http-equiv=\"refresh\" content=\"7\">"));
 }
 

@@ -55,7 +55,7 @@ static void test_the_line_that_names_the_port(void **state)
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct tensorboard_line line = {0};
-		bool is = tensorboard_line_read(cases[i].line, strlen(cases[i].line), &line);
+		bool is = tensorboard_line_read(cases[i].line, &line);
 
 		if (is != (cases[i].version != NULL) || line.port != cases[i].port ||
 			(is && !str_eq(line.version, cases[i].version)))
@@ -444,7 +444,7 @@ struct running {
 	struct loop *loop;
 	struct loop_timer *timer;
 	struct tensorboard_program program;
-	struct tensorboard_local *local;
+	struct tensorboard_server *server;
 	char *path, *logdir;
 };
 
@@ -486,7 +486,7 @@ static void start(struct running *running, const char *script, const char *modul
 		.logdir = running->logdir,
 		.prefix = "/secret",
 		.scratch = running->path};
-	if (tensorboard_local_start(&options, &running->local, &err) < 0)
+	if (tensorboard_local_start(&options, &running->server, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
@@ -495,14 +495,14 @@ static int wait_for_response(struct running *running, struct err *err)
 	int64_t end_ms = clock_ms() + 60000;
 	int r;
 
-	while ((r = tensorboard_local_poll(running->local, err)) == 0 && clock_ms() < end_ms)
+	while ((r = tensorboard_server_poll(running->server, err)) == 0 && clock_ms() < end_ms)
 		turn(running);
 	return r;
 }
 
 static void end(struct running *running)
 {
-	tensorboard_local_free(running->local);
+	tensorboard_server_free(running->server);
 	tensorboard_program_done(&running->program);
 	loop_free(running->loop);
 	place_done(&running->place);
@@ -518,8 +518,8 @@ static void test_it_responses_below_its_prefix(void **state)
 	start(&running, "#!/usr/bin/env python3\n", fake_main);
 	if (wait_for_response(&running, &err) != 1)
 		fail_msg("%s", err.message ? err.message : "no answer");
-	assert_string_equal(tensorboard_local_version(running.local), "9.9");
-	assert_false(tensorboard_local_is_plain(running.local));
+	assert_string_equal(running.server->version, "9.9");
+	assert_false(running.server->is_plain);
 	end(&running);
 }
 
@@ -536,8 +536,8 @@ static void test_a_wrapper_is_started_as_it_is(void **state)
 	start(&running, wrapper, fake_main);
 	if (wait_for_response(&running, &err) != 1)
 		fail_msg("%s", err.message ? err.message : "no answer");
-	assert_true(tensorboard_local_is_plain(running.local));
-	assert_false(tensorboard_local_is_alone(running.local));
+	assert_true(running.server->is_plain);
+	assert_false(running.server->is_alone);
 	end(&running);
 }
 
@@ -563,7 +563,7 @@ static void test_one_that_ends(void **state)
 	int r;
 
 	start(&running, "#!/usr/bin/env python3\n", both);
-	while ((r = tensorboard_local_poll(running.local, &err)) >= 0)
+	while ((r = tensorboard_server_poll(running.server, &err)) >= 0)
 		turn(&running);
 	assert_true(err.id == E_TENSORBOARD_ENDED || err.id == E_TENSORBOARD_START);
 	end(&running);
@@ -574,7 +574,7 @@ static void test_no_interpreter(void **state)
 	AUTO(place_done) struct place place;
 	AUTO_TENSORBOARD_PROGRAM struct tensorboard_program program = {0};
 	AUTO_ERR struct err err = {0};
-	struct tensorboard_local *local = NULL;
+	struct tensorboard_server *server = NULL;
 
 	place_init(&place);
 	strv_addf(&place.env, "PATH=%s/v/bin", place.dir);
@@ -587,7 +587,7 @@ static void test_no_interpreter(void **state)
 		.logdir = "/x",
 		.prefix = "/secret",
 		.scratch = place.dir};
-	assert_true(tensorboard_local_start(&options, &local, &err) < 0);
+	assert_true(tensorboard_local_start(&options, &server, &err) < 0);
 	assert_int_equal(err.id, E_TENSORBOARD_START);
 	assert_non_null(strstr(err.message, "/proc/nonexistent/python3"));
 	assert_non_null(strstr(err.hint, "bin/pip install tensorboard"));

@@ -28,12 +28,6 @@ void node_mark(char out[static NODE_MARK_LEN + 1])
 	hex_encode(bytes, sizeof(bytes), out);
 }
 
-/* The mark of a command of node_command's. */
-static const char *node_command_mark(const char *command)
-{
-	return command + strlen(command) - NODE_MARK_LEN;
-}
-
 static int check_root(const char *root, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(root);
@@ -169,13 +163,6 @@ static void conn_explain_silence(
 	err_set(ret, E_NODE_SHELL, "the login shell of %s has run no command within %s", name,
 		text);
 	err_hint(ret, SHELL_HINT, name);
-}
-
-static void conn_explain_unexpected(const char *name, const char *line, struct err *ret)
-{
-	AUTO_FREE char *shown = str_shown(line);
-
-	err_set(ret, E_NODE_PROTOCOL, "%s sent an unexpected message: %s", name, shown);
 }
 
 enum {
@@ -510,9 +497,10 @@ static void conn_hold(struct flow *flow, const char *data, size_t len)
 
 static void unexpected(struct node_conn *conn, const char *line)
 {
+	AUTO_FREE char *shown = str_shown(line);
 	AUTO_ERR struct err error = {0};
 
-	conn_explain_unexpected(conn->name, line, &error);
+	err_set(&error, E_NODE_PROTOCOL, "%s sent an unexpected message: %s", conn->name, shown);
 	node_conn_fail(conn, &error);
 }
 
@@ -850,7 +838,8 @@ static void open_channel(struct node_conn *conn)
 {
 	const struct channel_opener *opener = &conn->options.opener;
 	const struct channel_events events = {.ready = conn_on_ready, .ctx = conn};
-	const char *mark = node_command_mark(conn->command);
+	/* As node_command puts it. */
+	const char *mark = conn->command + strlen(conn->command) - NODE_MARK_LEN;
 
 	for (size_t i = 0; i < ARRAY_LEN(conn->flows); i++) {
 		node_wire_done(&conn->flows[i].wire);

@@ -26,18 +26,14 @@ void node_files_done(struct node_files *files)
 	vec_done(files);
 }
 
-static bool files_is_name(const char *part, size_t len)
-{
-	return len > 0 && !(len == 1 && *part == '.') && !(len == 2 && memcmp(part, "..", 2) == 0);
-}
-
 /* Relative, no empty name, no "." or "..". */
 static bool node_file_path_is_good(const char *path)
 {
 	for (;;) {
 		size_t len = strcspn(path, "/");
 
-		if (!files_is_name(path, len))
+		if (len == 0 || (len == 1 && *path == '.') ||
+			(len == 2 && memcmp(path, "..", 2) == 0))
 			return false;
 		if (!path[len])
 			return true;
@@ -242,15 +238,6 @@ static int files_advance(struct get *get, struct err *err)
 	}
 }
 
-/* Note a file that was cut short: it is padded with zeros up to its size, and `short` follows. */
-static void note_cut(struct get *get)
-{
-	size_t i = get->requested_from + get->sizes.n - 1;
-
-	if (get->sizes.n && i < get->n && !get->cut)
-		get->cut = mem_strdup(get->wants[i].file->path);
-}
-
 static int get_line(
 	struct node_call *call, enum channel_flow flow UNUSED, char *line, struct err *err)
 {
@@ -258,7 +245,10 @@ static int get_line(
 	uint64_t size;
 
 	if (str_starts(line, "short ")) {
-		note_cut(get);
+		/* Of a file that was cut short: it is padded with zeros up to its size. */
+		size_t i = get->requested_from + get->sizes.n - 1;
+		if (get->sizes.n && i < get->n && !get->cut)
+			get->cut = mem_strdup(get->wants[i].file->path);
 		return 1;
 	}
 	if (!str_starts(line, "size "))

@@ -462,35 +462,20 @@ static int by_writing(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-static void hosts_take(const struct candidates *list, unsigned nodes, struct node_choice *ret)
-{
-	for (unsigned i = 0; i < nodes; i++)
-		*vec_push(&ret->hosts) = list->v[i].index;
-	vec_sort(&ret->hosts, by_writing);
-}
-
-static size_t count_ready(const struct candidates *list)
-{
-	size_t n = 0;
-
-	vec_foreach (struct candidate, one, list)
-		n += one->is_ready;
-	return n;
-}
-
 void node_choose(const struct node_offer *offers, size_t n,
 	const struct node_requirements *requirements, struct node_choice *ret)
 {
 	struct candidates list = {0};
 	unsigned nodes = requirements->nodes ? requirements->nodes : 1;
-	size_t n_ready;
+	size_t n_ready = 0;
 
 	*ret = (struct node_choice){0};
 	for (size_t i = 0; i < n; i++)
 		if (offers[i].answered && lack_of(&offers[i], requirements) == LACK_NOTHING)
 			consider(&list, i, &offers[i], requirements);
 	vec_sort(&list, hosts_compare);
-	n_ready = count_ready(&list);
+	vec_foreach (const struct candidate, one, &list)
+		n_ready += one->is_ready;
 	if (n == 0)
 		ret->why = mem_strdup("no host is named");
 	else if (list.n == 0 && nodes <= n)
@@ -498,7 +483,9 @@ void node_choose(const struct node_offer *offers, size_t n,
 	else if (nodes > 1 && n_ready < nodes)
 		ret->why = why_no_gang(&list, n_ready, offers, n, requirements);
 	else
-		hosts_take(&list, nodes, ret);
+		for (unsigned i = 0; i < nodes; i++)
+			*vec_push(&ret->hosts) = list.v[i].index;
+	vec_sort(&ret->hosts, by_writing);
 	ret->is_ready = ret->hosts.n > 0 && n_ready >= nodes;
 	if (ret->hosts.n == 1)
 		ret->why = why_one(&list.v[0], offers, n);

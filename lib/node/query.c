@@ -67,7 +67,7 @@ static struct node_call *query_attempt(struct node *node, const char *verb, cons
 struct node_call *node_stop(
 	struct node *node, const char *run, int attempt, node_done_fn *done, void *ctx)
 {
-	return query_attempt(node, "cancel", run, attempt, NULL, 0, done, ctx);
+	return node_stop_for(node, run, attempt, NULL, done, ctx);
 }
 
 struct node_call *node_stop_for(struct node *node, const char *run, int attempt, const char *how,
@@ -304,22 +304,6 @@ static int64_t query_parse_number(const char *text)
 	return node_word_number(text, &value) && value <= INT64_MAX ? (int64_t)value : -1;
 }
 
-static void machine_memory(const struct node_words *words, struct node_machine *machine)
-{
-	if (words->n < 3)
-		return;
-	machine->memory_bytes = query_parse_number(words->v[1]);
-	machine->memory_free_bytes = query_parse_number(words->v[2]);
-}
-
-static void machine_cpus(const struct node_words *words, struct node_machine *machine)
-{
-	int64_t cpus = words->n > 1 ? query_parse_number(words->v[1]) : -1;
-
-	if (cpus > 0 && cpus <= INT_MAX)
-		machine->cpus = (unsigned)cpus;
-}
-
 static void machine_meter(const struct node_words *words, struct node_machine *machine)
 {
 	char *const *v = words->v;
@@ -358,16 +342,20 @@ int node_machine_line(const struct node_words *words, struct node_machine *machi
 
 	if (str_eq(key, "gpu"))
 		return machine_gpu(words, machine, err);
-	if (str_eq(key, "meter"))
+	if (str_eq(key, "meter")) {
 		machine_meter(words, machine);
-	else if (str_eq(key, "memory"))
-		machine_memory(words, machine);
-	else if (str_eq(key, "cpus"))
-		machine_cpus(words, machine);
-	else if (str_eq(key, "load") && words->n > 1)
+	} else if (str_eq(key, "memory") && words->n > 2) {
+		machine->memory_bytes = query_parse_number(words->v[1]);
+		machine->memory_free_bytes = query_parse_number(words->v[2]);
+	} else if (str_eq(key, "cpus") && words->n > 1) {
+		int64_t cpus = query_parse_number(words->v[1]);
+		if (cpus > 0 && cpus <= INT_MAX)
+			machine->cpus = (unsigned)cpus;
+	} else if (str_eq(key, "load") && words->n > 1) {
 		machine->load = parse_load(words->v[1]);
-	else if (str_eq(key, "fault") && words->n > 1 && !machine->error)
+	} else if (str_eq(key, "fault") && words->n > 1 && !machine->error) {
 		machine->error = mem_strdup(words->v[1]);
+	}
 	return 0;
 }
 
@@ -487,16 +475,6 @@ static void forget_batch(struct question *question, const struct node_batch *bat
 	question->batches.n = n;
 }
 
-static void question_take(struct question *question, const struct node_attempts *responses)
-{
-	vec_foreach (struct node_attempt, response, responses) {
-		AUTO_FREE char *name = mem_printf("%s/%d", response->run, response->attempt);
-
-		if (strv_find(&question->names, name) >= 0)
-			node_attempt_copy(response, vec_push(question->ret));
-	}
-}
-
 /*
  * A batch
  */
@@ -545,7 +523,12 @@ static void question_response(
 {
 	if (err_is_set(error) && !err_is_set(&question->call.error))
 		err_copy(&question->call.error, error);
-	question_take(question, &batch->responses);
+	vec_foreach (struct node_attempt, response, &batch->responses) {
+		AUTO_FREE char *name = mem_printf("%s/%d", response->run, response->attempt);
+
+		if (strv_find(&question->names, name) >= 0)
+			node_attempt_copy(response, vec_push(question->ret));
+	}
 	if (--question->n_batches == 0)
 		call_finish(&question->call, NULL);
 }

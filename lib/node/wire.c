@@ -347,13 +347,6 @@ static const struct {
 };
 _Static_assert(ARRAY_LEN(strings) == NODE_FACT_WORDS, "as many words as strings");
 
-static void clear_partials(struct node_handshake *handshake)
-{
-	vec_foreach (struct node_partial, partial, &handshake->partials)
-		free(partial->name);
-	vec_done(&handshake->partials);
-}
-
 void node_handshake_done(struct node_handshake *handshake)
 {
 	if (!handshake)
@@ -364,7 +357,9 @@ void node_handshake_done(struct node_handshake *handshake)
 	strv_done(&handshake->facts.missing);
 	strv_done(&handshake->facts.layers);
 	strv_done(&handshake->facts.spares);
-	clear_partials(handshake);
+	vec_foreach (struct node_partial, partial, &handshake->partials)
+		free(partial->name);
+	vec_done(&handshake->partials);
 	*handshake = (struct node_handshake){0};
 }
 

@@ -806,16 +806,6 @@ static void fetch_dir_add_names(const struct problem *problem, struct err *err)
 	}
 }
 
-static int fail_unread(const struct fetch_dir *into, const char *run_id, struct err *err)
-{
-	size_t n = into->unread.n;
-
-	err_set_errno(err, E_IO_READ, into->unread.errnum,
-		"%zu %s of the results of %s cannot be read", n, n == 1 ? "file" : "files", run_id);
-	fetch_dir_add_names(&into->unread, err);
-	return -ERR_IO;
-}
-
 bool fetch_dir_again(struct fetch_sink *sink)
 {
 	struct fetch_dir *into = dir_of(sink);
@@ -848,7 +838,13 @@ int fetch_dir_finish(struct fetch_sink *sink, const char *run_id, struct err *er
 		fetch_dir_add_names(&into->kept, err);
 		return err_hint(err, "dlrun fetch --force -o %s %s", dir.data, run_id);
 	}
-	return into->unread.n ? fail_unread(into, run_id, err) : 0;
+	size_t n = into->unread.n;
+	if (n == 0)
+		return 0;
+	err_set_errno(err, E_IO_READ, into->unread.errnum,
+		"%zu %s of the results of %s cannot be read", n, n == 1 ? "file" : "files", run_id);
+	fetch_dir_add_names(&into->unread, err);
+	return -ERR_IO;
 }
 
 static const struct fetch_sink_ops dir_ops = {

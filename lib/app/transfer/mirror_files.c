@@ -465,17 +465,14 @@ static int mirror_open_anew(struct mirror_files *files, const char *path)
  * The sink
  */
 
-static void note_unread(struct mirror_files *files, const char *path, int errnum)
+static void mirror_unread(struct fetch_sink *sink, const char *path, int errnum)
 {
+	struct mirror_files *files = mirror_files_of(sink);
+
 	if (!files->unread) {
 		files->unread = mem_strdup(path);
 		files->unread_errnum = errnum;
 	}
-}
-
-static void mirror_unread(struct fetch_sink *sink, const char *path, int errnum)
-{
-	note_unread(mirror_files_of(sink), path, errnum);
 }
 
 /* NULL: it is refused, noted. */
@@ -487,7 +484,7 @@ static struct mirror_kept *mirror_admit(struct mirror_files *files, const struct
 	if (entry_path_has_git(item->path))
 		return NULL;
 	if (!sink_dir_admits(&files->dir, item->path)) {
-		note_unread(files, item->path, EINVAL);
+		mirror_unread(&files->sink, item->path, EINVAL);
 		return NULL;
 	}
 	if (!files->walk && !mirror_plugins_admit(files, item))
@@ -1058,16 +1055,6 @@ static int append(struct mirror_files *files, struct mirror_kept *kept, struct e
 	return 0;
 }
 
-/* The content there does not continue at the known place. If that place was behind a record that
- * was passed over, the file may also be damaged. */
-static void mirror_files_begin_anew(struct mirror_files *files, struct mirror_kept *kept)
-{
-	if (!files->was_sure && kept->walked.n_lost >= LOST_MAX)
-		return;
-	kept->walked.n_lost += !files->was_sure;
-	files->is_dropped = kept->is_anew = files->counts.wants_more = true;
-}
-
 static int mirror_files_take_piece(
 	struct mirror_files *files, const char *data, size_t len, struct err *err)
 {
@@ -1075,7 +1062,12 @@ static int mirror_files_take_piece(
 
 	buf_reset(&files->out);
 	if (scalars_only_feed(files->walk, data, len, &files->out) == SCALARS_ONLY_OTHER) {
-		mirror_files_begin_anew(files, kept);
+		/* The content there does not continue at the known place. If that place was behind
+		 * a record that was passed over, the file may also be damaged. */
+		if (!files->was_sure && kept->walked.n_lost >= LOST_MAX)
+			return 0;
+		kept->walked.n_lost += !files->was_sure;
+		files->is_dropped = kept->is_anew = files->counts.wants_more = true;
 		return 0;
 	}
 	int r = append(files, kept, err);

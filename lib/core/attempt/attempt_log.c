@@ -15,7 +15,6 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/attempt/marks.h"
-#include "core/config/words.h"
 #include "core/target/target_work.h"
 
 size_t mark_format(const struct mark *mark, char out[static MARK_SIZE])
@@ -405,19 +404,6 @@ static int attempt_log_read_some(struct reading *reading, struct err *err)
 	return r;
 }
 
-/* Report to the follower why the attempt waits, once for each reason. */
-static void attempt_log_report_waiting(struct reading *reading, const struct target_status *status)
-{
-	const struct target_log_events *events = &reading->request.events;
-
-	if (!events->notice || str_empty(status->text) || reading->final ||
-		status->state == RUN_RUNNING || str_eq(status->text, reading->reported))
-		return;
-	REPLACE(reading->reported, mem_strdup(status->text));
-	AUTO_FREE char *reason = words_reason_now(status->text);
-	events->notice(events->ctx, reason);
-}
-
 static int attempt_log_check(struct reading *reading, struct err *err)
 {
 	struct target_status status;
@@ -426,7 +412,8 @@ static int attempt_log_check(struct reading *reading, struct err *err)
 	if (r < 0)
 		return r;
 	reading->final = run_state_is_final(status.state);
-	attempt_log_report_waiting(reading, &status);
+	if (!reading->final && status.state != RUN_RUNNING)
+		target_log_waits(&reading->request.events, status.text, &reading->reported);
 	target_status_done(&status);
 	return 0;
 }

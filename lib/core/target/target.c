@@ -6,6 +6,8 @@
 
 #include "base/util/clock.h"
 #include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/words.h"
 #include "core/target/target_work.h"
 #include "net/stream/pump.h"
 
@@ -58,12 +60,17 @@ void target_call_end(struct target_call *call, int status, struct err *err)
 	call->done(call, status, err);
 }
 
+void target_call_end_as(struct target_call *call, struct err *err)
+{
+	AUTO_ERR struct err own = {0};
+	int r = err_is_set(err) ? err_move(&own, err) : 0;
+
+	target_call_end(call, r, &own);
+}
+
 void target_call_end_pumped(struct target_call *call, struct pump_end *end)
 {
-	AUTO_ERR struct err error = {0};
-	int r = err_is_set(&end->error) ? err_move(&error, &end->error) : 0;
-
-	target_call_end(call, r, &error);
+	target_call_end_as(call, &end->error);
 }
 
 struct soon {
@@ -125,6 +132,15 @@ void target_log_gap(const struct target_log_events *events, const char *text)
 		events->gap(events->ctx, text);
 	else if (events->notice)
 		events->notice(events->ctx, text);
+}
+
+void target_log_waits(const struct target_log_events *events, const char *text, char **reported)
+{
+	if (!events->notice || str_empty(text) || str_eq(text, *reported))
+		return;
+	REPLACE(*reported, mem_strdup(text));
+	AUTO_FREE char *reason = words_reason_now(text);
+	events->notice(events->ctx, reason);
 }
 
 static void wait_init(struct wait *wait, struct target *target, int64_t timeout_ms)

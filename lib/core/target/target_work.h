@@ -20,6 +20,11 @@ static inline void target_call_begin(struct target_call *call, struct target_wor
 
 /* The work is over: it is dropped, then done is called. From within the loop only. */
 void target_call_end(struct target_call *call, int status, struct err *err);
+/* The same with the status of err, which the work may own; NULL or not set: 0. */
+void target_call_end_as(struct target_call *call, struct err *err);
+/* Why an attempt waits, as a notice, once for each reason: *reported (NULL or malloc'ed, the
+ * caller's) is the last one. text may be NULL: nothing is known. */
+void target_log_waits(const struct target_log_events *events, const char *text, char **reported);
 struct pump_end;
 /* The same for a connection that was forwarded (pump.h). */
 void target_call_end_pumped(struct target_call *call, struct pump_end *end);

@@ -10,6 +10,7 @@
 #include "core/record/setup_key.h"
 #include "kube/job/job.h"
 #include "kube/job/preflight.h"
+#include "kube/status/object.h"
 #include "kube/status/status.h"
 #include "targets/kube/kube_record_read.h"
 #include "targets/kube/target_kube.h"
@@ -20,9 +21,9 @@
 
 enum { USER_MAX = 4096 };
 
-static struct json *kube_adopt_parse(const struct json *notes, const char *key)
+static struct json *kube_adopt_parse(const struct json *object, const char *key)
 {
-	const char *text = json_get_str(notes, key);
+	const char *text = kube_annotation(object, key);
 	struct json *json = NULL;
 
 	if (!text || json_parse(text, strlen(text), KUBE_RECORD_MAX, key, &json, NULL) < 0)
@@ -66,10 +67,10 @@ static void kube_adopt_add_attempts(
 	}
 }
 
-static struct run *kube_adopt_make_run(const struct json *notes, const struct kube_handle *handle,
+static struct run *kube_adopt_make_run(const struct json *object, const struct kube_handle *handle,
 	const struct kube_record_place *place, const struct json *record, const struct json *spec)
 {
-	const char *user = json_get_str(notes, KUBE_ANNOTATION_USER);
+	const char *user = kube_annotation(object, KUBE_ANNOTATION_USER);
 	AUTO_FREE char *name = mem_strndup(handle->run_id, strlen(handle->run_id) - RUN_SUFFIX - 1);
 	struct run *run = run_new(handle->run_id, name);
 	struct json *adopted;
@@ -87,37 +88,24 @@ static struct run *kube_adopt_make_run(const struct json *notes, const struct ku
 	return run;
 }
 
-static struct run *kube_adopt_make(const struct json *object, const struct kube_handle *handle,
-	const struct kube_record_place *place)
-{
-	const struct json *notes = json_get(json_get(object, "metadata"), "annotations");
-	AUTO_JSON struct json *record = kube_adopt_parse(notes, KUBE_ANNOTATION_RECORD);
-	AUTO_JSON struct json *spec = kube_adopt_parse(notes, KUBE_ANNOTATION_SPEC);
-
-	return kube_adopt_make_run(notes, handle, place, record, spec);
-}
-
 /* The handle that the object's name and labels agree on. */
 static bool read_handle(const struct json *object, enum kube_kind list,
 	const struct kube_record_place *place, struct kube_handle *ret)
 {
-	const struct json *metadata = json_get(object, "metadata");
-	const struct json *labels = json_get(metadata, "labels");
-	const char *name = json_get_str(metadata, "name");
-	const char *jobset =
-		list == KUBE_KIND_JOBSET ? name : json_get_str(labels, KUBE_JOBSET_NAME);
+	const char *name = kube_str_at(object, "metadata.name");
+	const char *jobset = list == KUBE_KIND_JOBSET ? name : kube_label(object, KUBE_JOBSET_NAME);
 	enum kube_kind kind = jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
 	struct kube_cluster cluster = {0};
 	const struct target_kube kube = {.cluster = &cluster};
 
-	if (!name || !str_eq(json_get_str(labels, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY))
+	if (!name || !str_eq(kube_label(object, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY))
 		return false;
 	AUTO_FREE char *text = kube_handle_text(
 		place->server_id, place->kube_namespace, kind, jobset ? jobset : name);
 	memcpy(cluster.server_id, place->server_id, strlen(place->server_id) + 1);
 	return kube_handle_parse(&kube, text, ret, NULL) == 0 &&
 	       (list == KUBE_KIND_JOBSET || str_eq(ret->job, name)) &&
-	       str_eq(json_get_str(labels, KUBE_LABEL_RUN), ret->run_id);
+	       str_eq(kube_label(object, KUBE_LABEL_RUN), ret->run_id);
 }
 
 /* An attempt that is older than the one that is known already says nothing new. */
@@ -135,39 +123,25 @@ static bool kube_adopt_is_known(struct run_list *runs, const struct kube_handle 
 	return false;
 }
 
-/* The id of the study that a Job or ConfigMap is made of; or NULL. */
-static const char *kube_adopt_study_of(const struct json *object)
-{
-	return json_get_str(json_get(json_get(object, "metadata"), "labels"), KUBE_LABEL_STUDY);
-}
-
 void kube_record_read(const struct json *objects, enum kube_kind kind, const char *id,
 	const struct kube_record_place *place, struct run_list *ret)
 {
-	for (const struct json *at = json_first(json_get(objects, "items")); at;
-		at = json_next(at)) {
+	for (const struct json *at = kube_first(objects, "items"); at; at = json_next(at)) {
 		struct kube_handle handle;
 
 		if (!read_handle(at, kind, place, &handle) || (id && !str_eq(id, handle.run_id)) ||
-			kube_adopt_study_of(at) || setup_id_is_own(handle.run_id) ||
+			kube_label(at, KUBE_LABEL_STUDY) || setup_id_is_own(handle.run_id) ||
 			kube_adopt_is_known(ret, &handle))
 			continue;
-		*vec_push(ret) = kube_adopt_make(at, &handle, place);
+		AUTO_JSON struct json *record = kube_adopt_parse(at, KUBE_ANNOTATION_RECORD);
+		AUTO_JSON struct json *spec = kube_adopt_parse(at, KUBE_ANNOTATION_SPEC);
+		*vec_push(ret) = kube_adopt_make_run(at, &handle, place, record, spec);
 	}
 }
 
 /*
  * Members of studies
  */
-
-static const struct json *kube_adopt_find_config(const struct json *configs, const char *study)
-{
-	for (const struct json *at = json_first(json_get(configs, "items")); at; at = json_next(at))
-		if (str_eq(json_get_str(json_get(at, "metadata"), "name"), study) &&
-			str_eq(kube_adopt_study_of(at), study))
-			return at;
-	return NULL;
-}
 
 /* The parts of the specification that are the member's own. */
 static void kube_adopt_set_member(struct json *spec, int index, bool is_line,
@@ -195,9 +169,8 @@ static void kube_adopt_set_member(struct json *spec, int index, bool is_line,
 static struct run *kube_adopt_make_member(const struct json *job, const struct json *config,
 	const struct kube_handle *handle, const struct kube_record_place *place)
 {
-	const struct json *notes = json_get(json_get(job, "metadata"), "annotations");
-	AUTO_JSON struct json *record = kube_adopt_parse(notes, KUBE_ANNOTATION_RECORD);
-	AUTO_JSON struct json *spec = kube_adopt_parse(notes, KUBE_ANNOTATION_SPEC);
+	AUTO_JSON struct json *record = kube_adopt_parse(job, KUBE_ANNOTATION_RECORD);
+	AUTO_JSON struct json *spec = kube_adopt_parse(job, KUBE_ANNOTATION_SPEC);
 	AUTO_JSON struct json *params = kube_member_params(config, handle->index);
 	AUTO_STRV struct strv words = {0}, env = {0};
 
@@ -210,7 +183,7 @@ static struct run *kube_adopt_make_member(const struct json *job, const struct j
 	if (params)
 		json_set(record, "params", TAKE(params));
 	json_set_str(record, "group", handle->owner);
-	struct run *run = kube_adopt_make_run(notes, handle, place, record, spec);
+	struct run *run = kube_adopt_make_run(job, handle, place, record, spec);
 	struct json *study = json_sub(run->doc, "study");
 	json_set_str(study, "id", handle->owner);
 	json_set_int(study, "index", handle->index);
@@ -224,7 +197,7 @@ static void kube_adopt_read_study(const struct json *job, const struct json *con
 	struct kube_handle handle, study;
 
 	if (!read_handle(job, KUBE_KIND_JOB, place, &study) || study.attempt != 1 ||
-		!str_eq(kube_adopt_study_of(job), study.run_id) ||
+		!str_eq(kube_label(job, KUBE_LABEL_STUDY), study.run_id) ||
 		strlen(study.run_id) > RUN_ID_SIZE - 1 - RUN_INDEX_MAX)
 		return;
 	for (int i = 0; i < n && i < KUBE_MEMBERS_MAX; i++) {
@@ -243,11 +216,11 @@ static void kube_adopt_read_study(const struct json *job, const struct json *con
 void kube_record_read_studies(const struct json *jobs, const struct json *configs, const char *id,
 	const struct kube_record_place *place, struct run_list *ret)
 {
-	for (const struct json *at = json_first(json_get(jobs, "items")); at; at = json_next(at)) {
-		const char *study = kube_adopt_study_of(at);
-		const struct json *config = study ? kube_adopt_find_config(configs, study) : NULL;
+	for (const struct json *at = kube_first(jobs, "items"); at; at = json_next(at)) {
+		const char *study = kube_label(at, KUBE_LABEL_STUDY);
+		const struct json *config = study ? kube_item(configs, study) : NULL;
 
-		if (config)
+		if (config && str_eq(kube_label(config, KUBE_LABEL_STUDY), study))
 			kube_adopt_read_study(at, config, id, place, ret);
 	}
 }
@@ -264,8 +237,14 @@ struct adoption {
 	struct target_kube *kube;
 	struct target_call *call;
 	struct run_list *ret;
-	char *id;                                     /* or NULL: all of this user */
-	struct kube_call *lists[KUBE_KINDS], *review; /* lists: or the first attempt alone */
+	char *id; /* or NULL: all of this user */
+	/* Of each kind; or the first attempt alone. */
+	struct adoption_list {
+		struct adoption *adoption;
+		enum kube_kind kind;
+		struct kube_call *call;
+	} lists[KUBE_KINDS];
+	struct kube_call *review;
 	struct json *objects[KUBE_KINDS];
 	struct kube_call *configs_call; /* of studies */
 	struct json *configs;
@@ -280,7 +259,7 @@ static void kube_adopt_drop(struct target_work *work)
 	struct adoption *adoption = (struct adoption *)work;
 
 	for (size_t i = 0; i < KUBE_KINDS; i++) {
-		kube_cancel(adoption->lists[i]);
+		kube_cancel(adoption->lists[i].call);
 		json_free(adoption->objects[i]);
 	}
 	kube_cancel(adoption->review);
@@ -335,10 +314,10 @@ static int read_runs(struct adoption *adoption, struct err *err)
 
 static bool kube_adopt_has_study(const struct adoption *adoption)
 {
-	const struct json *items = json_get(adoption->objects[KUBE_KIND_JOB], "items");
+	const struct json *at = kube_first(adoption->objects[KUBE_KIND_JOB], "items");
 
-	for (const struct json *at = json_first(items); at; at = json_next(at))
-		if (kube_adopt_study_of(at))
+	for (; at; at = json_next(at))
+		if (kube_label(at, KUBE_LABEL_STUDY))
 			return true;
 	return false;
 }
@@ -400,7 +379,7 @@ static bool kube_adopt_query_one(struct adoption *adoption)
 		.deadline_ms = adoption->call->deadline_ms,
 		.done = kube_adopt_on_one,
 		.ctx = adoption};
-	adoption->lists[KUBE_KIND_JOB] = kube_start(adoption->kube->cluster->client, &request);
+	adoption->lists[KUBE_KIND_JOB].call = kube_start(adoption->kube->cluster->client, &request);
 	return true;
 }
 
@@ -409,7 +388,7 @@ static int kube_adopt_on_one(void *ctx, struct kube_response *response, struct e
 	struct adoption *adoption = ctx;
 	struct json *list = json_object(), *items = json_array();
 
-	adoption->lists[KUBE_KIND_JOB] = NULL;
+	adoption->lists[KUBE_KIND_JOB].call = NULL;
 	json_set(list, "items", items);
 	adoption->objects[KUBE_KIND_JOB] = list;
 	if (!err_is_set(&response->error))
@@ -420,10 +399,15 @@ static int kube_adopt_on_one(void *ctx, struct kube_response *response, struct e
 	return 0;
 }
 
-static int kube_adopt_on_list(
-	struct adoption *adoption, enum kube_kind kind, struct kube_response *response)
+/* Before its first start and between two a JobSet has no Job. Where it cannot be asked for, all of
+ * its Jobs still tell. */
+static int kube_adopt_on_list(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
-	adoption->lists[kind] = NULL;
+	struct adoption_list *list = ctx;
+	struct adoption *adoption = list->adoption;
+	enum kube_kind kind = list->kind;
+
+	list->call = NULL;
 	if (kind == KUBE_KIND_JOB && response->error.id == E_KUBE_DENIED &&
 		kube_adopt_query_one(adoption))
 		return 0;
@@ -433,18 +417,6 @@ static int kube_adopt_on_list(
 		err_move(&adoption->error, &response->error);
 	kube_adopt_answered(adoption);
 	return 0;
-}
-
-static int kube_adopt_on_jobs(void *ctx, struct kube_response *response, struct err *err UNUSED)
-{
-	return kube_adopt_on_list(ctx, KUBE_KIND_JOB, response);
-}
-
-/* Before its first start and between two a JobSet has no Job. Where it cannot be asked for, all of
- * its Jobs still tell. */
-static int kube_adopt_on_jobsets(void *ctx, struct kube_response *response, struct err *err UNUSED)
-{
-	return kube_adopt_on_list(ctx, KUBE_KIND_JOBSET, response);
 }
 
 /* Old clusters do not tell. */
@@ -484,15 +456,14 @@ int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 		.n_open = KUBE_KINDS + 1};
 	target_call_begin(call, &adoption->work);
 	for (size_t i = 0; i < KUBE_KINDS; i++) {
-		static kube_done_fn *const done[KUBE_KINDS] = {[KUBE_KIND_JOB] = kube_adopt_on_jobs,
-			[KUBE_KIND_JOBSET] = kube_adopt_on_jobsets};
 		AUTO_FREE char *path =
 			kube_kind_collection((enum kube_kind)i, adoption->kube->kube_namespace);
 		AUTO_FREE char *selector = kube_adopt_selector(adoption->id);
 		const char *const query[] = {"labelSelector", selector, NULL};
 
-		adoption->lists[i] = kube_list(adoption->kube->cluster->client, path, query,
-			JOBS_MAX, call->deadline_ms, done[i], adoption);
+		adoption->lists[i] = (struct adoption_list){adoption, (enum kube_kind)i, NULL};
+		adoption->lists[i].call = kube_list(adoption->kube->cluster->client, path, query,
+			JOBS_MAX, call->deadline_ms, kube_adopt_on_list, &adoption->lists[i]);
 	}
 	AUTO_JSON struct json *body = kube_who_query();
 	const struct kube_request request = {

@@ -81,23 +81,21 @@ static void delivery_stop(struct delivery_pod *pod)
 	buf_reset(&pod->response);
 }
 
-static void delivery_free_pod(struct delivery_pod *pod)
-{
-	delivery_stop(pod);
-	buf_done(&pod->response);
-	free(pod->name);
-	free(pod->uid);
-	free(pod);
-}
-
 static void delivery_drop(struct target_work *work)
 {
 	struct delivery *delivery = (struct delivery *)work;
 
 	kube_watch_free(delivery->pod_watch);
 	kube_watch_free(delivery->job_watch);
-	vec_foreach (struct delivery_pod *, pod, &delivery->pods)
-		delivery_free_pod(*pod);
+	vec_foreach (struct delivery_pod *, at, &delivery->pods) {
+		struct delivery_pod *pod = *at;
+
+		delivery_stop(pod);
+		buf_done(&pod->response);
+		free(pod->name);
+		free(pod->uid);
+		free(pod);
+	}
 	vec_done(&delivery->pods);
 	vec_done(&delivery->layers);
 	loop_remove_timer(delivery->kube->target.loop, delivery->end);
@@ -112,13 +110,9 @@ static void delivery_drop(struct target_work *work)
 static int delivery_on_end(void *ctx, struct err *err UNUSED)
 {
 	struct delivery *delivery = ctx;
-	AUTO_ERR struct err error = {0};
-	int r = 0;
 
 	delivery->end = NULL;
-	if (err_is_set(&delivery->error))
-		r = err_move(&error, &delivery->error);
-	target_call_end(delivery->call, r, &error);
+	target_call_end_as(delivery->call, &delivery->error);
 	return 0;
 }
 

@@ -27,35 +27,17 @@
 
 enum { RANK_MAX = 1000000, ATTEMPT_MAX = 9999 };
 
-static const struct json *kube_fetch_items_of(const struct json *object, const char *key)
-{
-	const struct json *list = json_get(object, key);
-
-	return list && json_kind(list) == JSON_ARRAY ? json_first(list) : NULL;
-}
-
-static const struct json *kube_fetch_find(
-	const struct json *object, const char *list, const char *key, const char *value)
-{
-	for (const struct json *item = kube_fetch_items_of(object, list); item;
-		item = json_next(item))
-		if (str_eq(json_get_str(item, key), value))
-			return item;
-	return NULL;
-}
-
 bool kube_storage_of(const struct json *pod_spec, struct kube_storage *ret)
 {
-	const struct json *container =
-		kube_fetch_find(pod_spec, "containers", "name", KUBE_CONTAINER);
-	const struct json *mount =
-		kube_fetch_find(container, "volumeMounts", "mountPath", KUBE_OUTPUT_DIR);
-	const char *name = json_get_str(mount, "name");
-	const struct json *volume =
-		name ? kube_fetch_find(pod_spec, "volumes", "name", name) : NULL;
+	const struct json *container = kube_named(pod_spec, "containers", KUBE_CONTAINER);
+	const struct json *keeper = kube_named(pod_spec, "containers", KUBE_KEEPER);
+	const struct json *mount = kube_first(container, "volumeMounts");
 
-	const struct json *keeper = kube_fetch_find(pod_spec, "containers", "name", KUBE_KEEPER);
-	const struct json *arg = kube_fetch_items_of(keeper, "args");
+	while (mount && !str_eq(json_get_str(mount, "mountPath"), KUBE_OUTPUT_DIR))
+		mount = json_next(mount);
+	const char *name = json_get_str(mount, "name");
+	const struct json *volume = name ? kube_named(pod_spec, "volumes", name) : NULL;
+	const struct json *arg = kube_first(keeper, "args");
 
 	if (!volume)
 		return false;
@@ -102,12 +84,10 @@ static void set_metadata(const struct kube_reader *reader, struct json *metadata
 	kube_fetch_set_label(labels, KUBE_LABEL_USER, reader->user);
 	json_set_str(notes, KUBE_READER_OWNER, reader->owner);
 	if (reader->job) {
-		const struct json *job = reader->job;
-		AUTO_JSON struct json *patch = kube_job_owner(job);
-		const struct json *owners =
-			json_get(json_get(patch, "metadata"), "ownerReferences");
+		AUTO_JSON struct json *patch = kube_job_owner(reader->job);
 
-		json_set(metadata, "ownerReferences", json_clone(owners));
+		json_set(metadata, "ownerReferences",
+			json_clone(kube_at(patch, "metadata.ownerReferences")));
 	}
 }
 
@@ -126,15 +106,6 @@ static void set_security(
 	json_set_bool(own, "allowPrivilegeEscalation", false);
 	json_add_str(drop, "ALL");
 	json_set(json_sub(own, "capabilities"), "drop", drop);
-}
-
-static struct json *volume_of(const struct kube_storage *storage)
-{
-	static const char *const members[] = {"name", "persistentVolumeClaim", "nfs", "hostPath"};
-	struct json *volume = json_object();
-
-	kube_copy_members(volume, storage->volume, members, ARRAY_LEN(members));
-	return volume;
 }
 
 /* Selectors for GPUs are left out: any node that has the storage will do. */
@@ -190,9 +161,12 @@ struct json *kube_reader_make(const struct kube_reader *reader)
 	json_set_str(limits, "memory", "512Mi");
 	set_security(reader, spec, container);
 	const struct kube_storage *storage = reader->storage;
+	static const char *const kinds[] = {"name", "persistentVolumeClaim", "nfs", "hostPath"};
 	struct json *volumes = json_array(), *mounts = json_array(), *mount = json_object();
+	struct json *volume = json_object();
 
-	json_add(volumes, volume_of(storage));
+	kube_copy_members(volume, storage->volume, kinds, ARRAY_LEN(kinds));
+	json_add(volumes, volume);
 	json_set(spec, "volumes", volumes);
 	json_set_str(mount, "name", json_get_str(storage->volume, "name"));
 	json_set_str(mount, "mountPath", KUBE_OUTPUT_DIR);
@@ -208,10 +182,8 @@ struct json *kube_reader_make(const struct kube_reader *reader)
 
 bool kube_reader_is_one(const struct json *pod)
 {
-	const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
-
-	return str_eq(json_get_str(labels, "app.kubernetes.io/name"), KUBE_READER_NAME) &&
-	       str_eq(json_get_str(labels, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY);
+	return str_eq(kube_label(pod, "app.kubernetes.io/name"), KUBE_READER_NAME) &&
+	       str_eq(kube_label(pod, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY);
 }
 
 /*
@@ -228,27 +200,24 @@ static int number(const char *text, int64_t max)
 static const struct json *kube_fetch_state_of(
 	const struct json *pod, const char *container, const char *state)
 {
-	const struct json *of =
-		kube_fetch_find(json_get(pod, "status"), "containerStatuses", "name", container);
-
-	return json_get(json_get(of, "state"), state);
+	return kube_at(kube_named(pod, "status.containerStatuses", container), state);
 }
 
 /* The container that has its results; NULL: none runs. */
 static const char *running_container(const struct json *pod, bool ending)
 {
-	bool ends = json_get(json_get(pod, "metadata"), "deletionTimestamp");
+	bool ends = kube_at(pod, "metadata.deletionTimestamp");
 
 	/* With ending, a pod counts although its removal, which follows its Job's, may be yet to
 	 * come. */
 	if (kube_reader_is_one(pod) || (ends && !ending))
 		return NULL;
 	if (ending)
-		return kube_fetch_state_of(pod, KUBE_KEEPER, "running") ? KUBE_KEEPER : NULL;
-	if (kube_fetch_state_of(pod, KUBE_CONTAINER, "running"))
+		return kube_fetch_state_of(pod, KUBE_KEEPER, "state.running") ? KUBE_KEEPER : NULL;
+	if (kube_fetch_state_of(pod, KUBE_CONTAINER, "state.running"))
 		return KUBE_CONTAINER;
-	return kube_fetch_state_of(pod, KUBE_CONTAINER, "terminated") &&
-			       kube_fetch_state_of(pod, KUBE_KEEPER, "running")
+	return kube_fetch_state_of(pod, KUBE_CONTAINER, "state.terminated") &&
+			       kube_fetch_state_of(pod, KUBE_KEEPER, "state.running")
 		       ? KUBE_KEEPER
 		       : NULL;
 }
@@ -274,16 +243,13 @@ static void add_pod(struct kube_rank_pods *list, const struct kube_rank_pod *pod
 
 void kube_rank_pods_of(const struct json *pods, bool ending, struct kube_rank_pods *ret)
 {
-	for (const struct json *pod = kube_fetch_items_of(pods, "items"); pod;
-		pod = json_next(pod)) {
-		const struct json *metadata = json_get(pod, "metadata");
-		const struct json *labels = json_get(metadata, "labels");
+	for (const struct json *pod = kube_first(pods, "items"); pod; pod = json_next(pod)) {
 		const char *container = running_container(pod, ending);
 		int rank = kube_rank_of(pod);
 		const struct kube_rank_pod found = {
 			.rank = rank >= 0 && rank <= RANK_MAX ? rank : 0,
-			.attempt = number(json_get_str(labels, KUBE_LABEL_ATTEMPT), ATTEMPT_MAX),
-			.name = json_get_str(metadata, "name"),
+			.attempt = number(kube_label(pod, KUBE_LABEL_ATTEMPT), ATTEMPT_MAX),
+			.name = kube_str_at(pod, "metadata.name"),
 			.container = container,
 			.lingers = str_eq(container, KUBE_KEEPER),
 		};
@@ -319,7 +285,6 @@ struct fetching {
 	struct kube_call *list; /* of pods, or Jobs */
 	struct json *pods, *jobs;
 	const struct json *job; /* of jobs: the newest attempt; or NULL */
-	bool has_ended;
 	struct kube_rank_pods ranks;
 	size_t at; /* of ranks: which is read */
 	bool by_rank;
@@ -340,8 +305,7 @@ struct fetching {
 	char *waits_for;
 	char *tree; /* that the program runs in; or NULL */
 	/* How it went, while the pod is removed. */
-	int result;
-	struct err result_err;
+	struct err result;
 };
 
 static char *pod_path(const struct fetching *fetching, const char *name)
@@ -382,7 +346,7 @@ static void kube_fetch_drop(struct target_work *work)
 	json_free(fetching->made);
 	free(fetching->sub_path);
 	free(fetching->s3);
-	err_done(&fetching->result_err);
+	err_done(&fetching->result);
 	free(fetching->reader);
 	free(fetching->waits_for);
 	free(fetching->tree);
@@ -393,15 +357,6 @@ static void kube_fetch_drop(struct target_work *work)
  * The end
  */
 
-static void kube_fetch_end(struct fetching *fetching)
-{
-	AUTO_ERR struct err error = {0};
-
-	if (err_is_set(&fetching->result_err))
-		err_move(&error, &fetching->result_err);
-	target_call_end(fetching->call, fetching->result, &error);
-}
-
 static int kube_fetch_on_removed(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
 	struct fetching *fetching = ctx;
@@ -410,7 +365,7 @@ static int kube_fetch_on_removed(void *ctx, struct kube_response *response, stru
 	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND)
 		log_note("pod %s is left: %s", fetching->reader, response->error.message);
 	free(TAKE(fetching->reader));
-	kube_fetch_end(fetching);
+	target_call_end_as(fetching->call, &fetching->result);
 	return 0;
 }
 
@@ -431,13 +386,13 @@ static void kube_fetch_start_request(struct fetching *fetching, const char *meth
 	fetching->request = kube_start(fetching->kube->cluster->client, &request);
 }
 
-static void kube_fetch_finish(struct fetching *fetching, int r, struct err *error)
+/* error: NULL or not set: it has all come. */
+static void kube_fetch_finish(struct fetching *fetching, struct err *error)
 {
-	fetching->result = r;
-	if (r < 0)
-		err_move(&fetching->result_err, error);
+	if (err_is_set(error))
+		err_move(&fetching->result, error);
 	if (!fetching->reader) {
-		kube_fetch_end(fetching);
+		target_call_end_as(fetching->call, &fetching->result);
 		return;
 	}
 	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
@@ -505,26 +460,26 @@ static void release_next(struct fetching *fetching)
 	if (fetching->at < fetching->ranks.n)
 		r = start_release(fetching, &error);
 	if (r < 0 || fetching->at == fetching->ranks.n)
-		kube_fetch_finish(fetching, r, &error);
+		kube_fetch_finish(fetching, &error);
 }
 
 static void kube_fetch_read_next(struct fetching *fetching);
 
-static void on_copied(void *ctx, int r, struct err *error)
+static void on_copied(void *ctx, struct err *error)
 {
 	struct fetching *fetching = ctx;
 
 	fetching->copy = NULL;
 	fetching->at++;
-	if (r < 0 || fetching->reader) {
-		kube_fetch_finish(fetching, r, error);
+	if (err_is_set(error) || fetching->reader) {
+		kube_fetch_finish(fetching, error);
 	} else if (fetching->at < fetching->ranks.n) {
 		kube_fetch_read_next(fetching);
 	} else if (fetching->sink->takes) {
 		fetching->at = 0;
 		release_next(fetching);
 	} else {
-		kube_fetch_finish(fetching, 0, error);
+		kube_fetch_finish(fetching, error);
 	}
 }
 
@@ -572,7 +527,7 @@ static void kube_fetch_read_next(struct fetching *fetching)
 	const char *only = fetching->sink->only;
 
 	if (only && !str_starts(only, prefix)) {
-		on_copied(fetching, 0, NULL);
+		on_copied(fetching, NULL);
 		return;
 	}
 	read_pod(fetching, pod->name, pod->container, prefix);
@@ -582,45 +537,23 @@ static void kube_fetch_read_next(struct fetching *fetching)
  * The pod that reads
  */
 
-static const char *waiting_reason(const struct json *status)
-{
-	const struct json *waiting = json_get(
-		json_get(json_first(json_get(status, "containerStatuses")), "state"), "waiting");
-	const char *message = json_get_str(waiting, "message");
-
-	return message ? message : json_get_str(waiting, "reason");
-}
-
 /* The reason why the pod waits, in the cluster's words. */
 static const char *pod_reason(const struct json *pod)
 {
-	const struct json *status = json_get(pod, "status");
-	const char *reason = waiting_reason(status);
+	const struct json *first = kube_first(pod, "status.containerStatuses");
+	const char *message = kube_str_at(first, "state.waiting.message");
+	const char *reason = message ? message : kube_str_at(first, "state.waiting.reason");
 
-	for (const struct json *item = json_first(json_get(status, "conditions")); !reason && item;
-		item = json_next(item))
-		if (str_eq(json_get_str(item, "type"), "PodScheduled") &&
-			str_eq(json_get_str(item, "status"), "False"))
-			reason = json_get_str(item, "message");
+	if (!reason && kube_condition_is(pod, "PodScheduled", "False"))
+		reason = json_get_str(kube_condition(pod, "PodScheduled"), "message");
 	return reason;
 }
 
 static int kube_fetch_on_poll(void *ctx, struct err *err);
 
-static void has_ended_early(struct fetching *fetching)
-{
-	AUTO_ERR struct err error = {0};
-
-	err_set(&error, E_KUBE_SHELL, "the image of %s has no shell to read its results with",
-		fetching->handle.run_id);
-	err_hint(&error, "image: docker.io/library/python:3.12   # has a shell and tar");
-	kube_fetch_finish(fetching, -(int)error.code, &error);
-}
-
 static void kube_fetch_check_pod(struct fetching *fetching, const struct json *pod)
 {
-	const struct json *status = json_get(pod, "status");
-	const char *phase = json_get_str(status, "phase"), *reason = pod_reason(pod);
+	const char *phase = kube_str_at(pod, "status.phase"), *reason = pod_reason(pod);
 	AUTO_ERR struct err error = {0};
 
 	if (str_eq(phase, "Running")) {
@@ -628,7 +561,11 @@ static void kube_fetch_check_pod(struct fetching *fetching, const struct json *p
 		return;
 	}
 	if (str_eq(phase, "Failed") || str_eq(phase, "Succeeded")) {
-		has_ended_early(fetching);
+		err_set(&error, E_KUBE_SHELL,
+			"the image of %s has no shell to read its results with",
+			fetching->handle.run_id);
+		err_hint(&error, "image: docker.io/library/python:3.12   # has a shell and tar");
+		kube_fetch_finish(fetching, &error);
 		return;
 	}
 	free(fetching->waits_for);
@@ -640,9 +577,8 @@ static void kube_fetch_check_pod(struct fetching *fetching, const struct json *p
 			fetching->reader, fetching->handle.run_id);
 		if (fetching->waits_for)
 			err_evidence(&error, "%s", fetching->waits_for);
-		int r = err_hint(
-			&error, "kubectl -n %s get events", fetching->handle.kube_namespace);
-		kube_fetch_finish(fetching, r, &error);
+		err_hint(&error, "kubectl -n %s get events", fetching->handle.kube_namespace);
+		kube_fetch_finish(fetching, &error);
 		return;
 	}
 	fetching->timer = loop_add_timer(
@@ -655,7 +591,7 @@ static int kube_fetch_on_polled(void *ctx, struct kube_response *response, struc
 
 	fetching->request = NULL;
 	if (err_is_set(&response->error))
-		kube_fetch_finish(fetching, -(int)response->error.code, &response->error);
+		kube_fetch_finish(fetching, &response->error);
 	else
 		kube_fetch_check_pod(fetching, response->object);
 	return 0;
@@ -698,39 +634,6 @@ static char *owner_text(void)
  * Locating the results
  */
 
-static int kube_fetch_fail_gone(const struct fetching *fetching, struct err *err)
-{
-	err_set(err, E_KUBE_STORAGE, "the results of %s ended with its pod: target %s keeps none",
-		fetching->handle.run_id, fetching->kube->target.name);
-	return err_hint(err, "results: {claim: 20Gi}   # of the target, for later runs");
-}
-
-static const struct json *kube_fetch_first_item(const struct json *list)
-{
-	const struct json *items = json_get(list, "items");
-
-	return items && json_kind(items) == JSON_ARRAY ? json_first(items) : NULL;
-}
-
-/* The newest attempt's. */
-static const struct json *kube_fetch_find_job(const struct fetching *fetching)
-{
-	for (const struct json *job = kube_fetch_first_item(fetching->jobs); job;
-		job = json_next(job))
-		if (str_eq(json_get_str(json_get(job, "metadata"), "name"), fetching->handle.job))
-			return job;
-	return NULL;
-}
-
-/* A pod of the run: with ranks one that is read. */
-static bool kube_fetch_is_example(const struct fetching *fetching, const struct json *pod)
-{
-	if (fetching->ranks.n)
-		return str_eq(
-			json_get_str(json_get(pod, "metadata"), "name"), fetching->ranks.v[0].name);
-	return !kube_reader_is_one(pod);
-}
-
 static const struct json *find_pod_spec(const struct fetching *fetching)
 {
 	const struct json *spec =
@@ -739,9 +642,12 @@ static const struct json *find_pod_spec(const struct fetching *fetching)
 
 	if (template)
 		return json_get(template, "spec");
-	for (const struct json *pod = kube_fetch_first_item(fetching->pods); pod;
+	/* Of a pod of the run: with ranks one that is read. */
+	if (fetching->ranks.n)
+		return json_get(kube_item(fetching->pods, fetching->ranks.v[0].name), "spec");
+	for (const struct json *pod = kube_first(fetching->pods, "items"); pod;
 		pod = json_next(pod))
-		if (kube_fetch_is_example(fetching, pod))
+		if (!kube_reader_is_one(pod))
 			return json_get(pod, "spec");
 	return NULL;
 }
@@ -749,17 +655,13 @@ static const struct json *find_pod_spec(const struct fetching *fetching)
 /* The program's working directory, less its place in the tree. */
 static int find_tree(struct fetching *fetching, struct err *err)
 {
-	const struct json *list = json_get(fetching->pod_spec, "containers");
-	const struct json *notes = json_get(json_get(fetching->job, "metadata"), "annotations");
-	const char *text = json_get_str(notes, KUBE_ANNOTATION_SPEC);
+	const struct json *program = kube_named(fetching->pod_spec, "containers", KUBE_CONTAINER);
+	const char *text = kube_annotation(fetching->job, KUBE_ANNOTATION_SPEC);
+	const char *dir = json_get_str(program, "workingDir"), *cwd = NULL;
 	AUTO_JSON struct json *spec = NULL;
-	const char *dir = NULL, *cwd = NULL;
 
 	if (text && json_parse(text, strlen(text), SPEC_MAX, "spec", &spec, NULL) == 0)
 		cwd = json_get_str(spec, "cwd");
-	for (const struct json *item = json_first(list); item; item = json_next(item))
-		if (str_eq(json_get_str(item, "name"), KUBE_CONTAINER))
-			dir = json_get_str(item, "workingDir");
 	if (!dir || *dir != '/')
 		return err_set(err, E_FETCH_PATH, "the pod of %s has no tree of its own",
 			fetching->handle.run_id);
@@ -770,29 +672,23 @@ static int find_tree(struct fetching *fetching, struct err *err)
 	return 0;
 }
 
-/* The Job says so a moment later. */
-static bool any_pod_ended(const struct fetching *fetching)
+/* The Job says so a moment later than its pods. */
+static bool kube_fetch_has_ended(const struct fetching *fetching)
 {
-	for (const struct json *pod = kube_fetch_first_item(fetching->pods); pod;
+	const struct kube_handle *handle = &fetching->handle;
+
+	for (const struct json *pod = kube_first(fetching->pods, "items"); pod;
 		pod = json_next(pod)) {
-		const char *phase = json_get_str(json_get(pod, "status"), "phase");
+		const char *phase = kube_str_at(pod, "status.phase");
 
 		if (!kube_reader_is_one(pod) &&
 			(str_eq(phase, "Succeeded") || str_eq(phase, "Failed")))
 			return true;
 	}
-	return false;
-}
-
-/* The Job is gone: rebuild it from the record. */
-static int kube_fetch_make_job(struct fetching *fetching, struct err *err)
-{
-	int r = kube_record_job(fetching->kube, &fetching->handle, &fetching->made, err);
-
-	if (r == 0)
-		fetching->job_spec =
-			json_get(kube_kind_template(fetching->handle.kind, fetching->made), "spec");
-	return r;
+	if (!fetching->job)
+		return true;
+	return handle->is_member ? kube_member_has_ended(fetching->job, handle->index)
+				 : kube_kind_has_ended(KUBE_KIND_JOB, fetching->job);
 }
 
 /* Where results wait it is gone. */
@@ -810,14 +706,6 @@ static int evaluate_tree(struct fetching *fetching, struct err *err)
 			fetching->handle.run_id);
 	int r = find_tree(fetching, err);
 	return r < 0 ? r : 1;
-}
-
-static bool job_has_ended(const struct fetching *fetching)
-{
-	const struct kube_handle *handle = &fetching->handle;
-
-	return handle->is_member ? kube_member_has_ended(fetching->job, handle->index)
-				 : kube_kind_has_ended(KUBE_KIND_JOB, fetching->job);
 }
 
 static bool kube_fetch_find_storage(struct fetching *fetching)
@@ -839,38 +727,41 @@ static bool kube_fetch_find_storage(struct fetching *fetching)
 /* 1: there is storage to be read. */
 static int kube_fetch_evaluate(struct fetching *fetching, struct err *err)
 {
-	bool has_any;
+	const struct kube_handle *handle = &fetching->handle;
 
-	fetching->job = kube_fetch_find_job(fetching);
-	fetching->has_ended = !fetching->job || any_pod_ended(fetching) || job_has_ended(fetching);
-	int r = fetching->ranks.n || find_pod_spec(fetching) ? 0
-							     : kube_fetch_make_job(fetching, err);
-	if (r < 0)
-		return r;
+	fetching->job = kube_item(fetching->jobs, handle->job);
+	/* The Job is gone: rebuild it from the record. */
+	if (!fetching->ranks.n && !find_pod_spec(fetching)) {
+		int r = kube_record_job(fetching->kube, handle, &fetching->made, err);
+		if (r < 0)
+			return r;
+		fetching->job_spec =
+			json_get(kube_kind_template(handle->kind, fetching->made), "spec");
+	}
 	fetching->pod_spec = find_pod_spec(fetching);
-	has_any = kube_fetch_find_storage(fetching);
+	bool has_any = kube_fetch_find_storage(fetching);
 	if (fetching->sink->from_tree)
 		return evaluate_tree(fetching, err);
-	if (fetching->ranks.n)
-		return 1;
-	if (fetching->s3)
+	if (fetching->ranks.n || fetching->s3)
 		return 1;
 	if (has_any && fetching->storage.is_host)
 		return err_set(err, E_KUBE_HOST_PATH,
 			"the results of %s are in a directory of a node, which is read while it runs only",
-			fetching->handle.run_id);
+			handle->run_id);
 	if (has_any && fetching->storage.is_kept)
 		return 1;
 	/* The run has not started and has written nothing, or there is nothing to take. */
-	return fetching->has_ended && !fetching->sink->takes ? kube_fetch_fail_gone(fetching, err)
-							     : 0;
+	if (!kube_fetch_has_ended(fetching) || fetching->sink->takes)
+		return 0;
+	err_set(err, E_KUBE_STORAGE, "the results of %s ended with its pod: target %s keeps none",
+		handle->run_id, fetching->kube->target.name);
+	return err_hint(err, "results: {claim: 20Gi}   # of the target, for later runs");
 }
 
 /* Whether a process of this machine made it that is gone. */
 static bool is_left(const struct json *pod)
 {
-	const struct json *notes = json_get(json_get(pod, "metadata"), "annotations");
-	const char *owner = json_get_str(notes, KUBE_READER_OWNER);
+	const char *owner = kube_annotation(pod, KUBE_READER_OWNER);
 	const char *slash = owner ? strchr(owner, '/') : NULL;
 	char machine[OS_ID_SIZE];
 	long long pid;
@@ -889,9 +780,9 @@ static void kube_fetch_sweep(struct fetching *fetching)
 {
 	size_t n = 0;
 
-	for (const struct json *pod = kube_fetch_first_item(fetching->pods); pod && n < READERS_MAX;
+	for (const struct json *pod = kube_first(fetching->pods, "items"); pod && n < READERS_MAX;
 		pod = json_next(pod)) {
-		const char *name = json_get_str(json_get(pod, "metadata"), "name");
+		const char *name = kube_str_at(pod, "metadata.name");
 
 		if (!name || !is_left(pod))
 			continue;
@@ -910,12 +801,12 @@ static bool kube_fetch_owns(const struct fetching *fetching)
 	return fetching->job && !kube_deleted_ms(fetching->job) && !is_joined;
 }
 
-static void kube_fetch_on_s3(void *ctx, int r, struct err *error)
+static void kube_fetch_on_s3(void *ctx, struct err *error)
 {
 	struct fetching *fetching = ctx;
 
 	s3_copy_cancel(TAKE(fetching->s3_copy));
-	kube_fetch_finish(fetching, r, error);
+	kube_fetch_finish(fetching, error);
 }
 
 static void kube_fetch_from_s3(struct fetching *fetching)
@@ -933,7 +824,7 @@ static void kube_fetch_from_s3(struct fetching *fetching)
 	int r = s3_copy_start(&request, &fetching->s3_copy, &error);
 
 	if (r < 0)
-		kube_fetch_finish(fetching, r, &error);
+		kube_fetch_finish(fetching, &error);
 }
 
 static void kube_fetch_decide(struct fetching *fetching)
@@ -942,7 +833,7 @@ static void kube_fetch_decide(struct fetching *fetching)
 	int r = kube_fetch_evaluate(fetching, &error);
 
 	if (r <= 0) {
-		kube_fetch_finish(fetching, r, &error);
+		kube_fetch_finish(fetching, &error);
 		return;
 	}
 	kube_fetch_sweep(fetching);
@@ -965,7 +856,7 @@ static void kube_fetch_decide(struct fetching *fetching)
 		r = err_set(&error, E_TARGET_UNSUPPORTED,
 			"a pod would have to be started to read the storage of %s",
 			fetching->handle.run_id);
-		kube_fetch_finish(fetching, r, &error);
+		kube_fetch_finish(fetching, &error);
 		return;
 	}
 	log_note("a pod is started to read the results of %s", fetching->handle.run_id);
@@ -999,7 +890,7 @@ static bool kube_fetch_take_list(
 {
 	fetching->list = NULL;
 	if (err_is_set(&response->error)) {
-		kube_fetch_finish(fetching, -(int)response->error.code, &response->error);
+		kube_fetch_finish(fetching, &response->error);
 		return false;
 	}
 	*out = TAKE(response->object);

@@ -4,6 +4,7 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "kube/status/object.h"
 #include "targets/kube/target_kube.h"
 
 /*
@@ -61,6 +62,15 @@ char *kube_handle_attempt_pods(const struct kube_handle *handle)
 	AUTO_FREE char *all = kube_handle_pods(handle);
 
 	return mem_printf("%s," KUBE_LABEL_ATTEMPT "=%d", all, handle->attempt);
+}
+
+const struct json *kube_item(const struct json *list, const char *name)
+{
+	const struct json *item = kube_first(list, "items");
+
+	while (item && !str_eq(kube_str_at(item, "metadata.name"), name))
+		item = json_next(item);
+	return item;
 }
 
 /* "<id>" or "<id>-<attempt>": an id ends in five characters behind a dash, an attempt has fewer. */

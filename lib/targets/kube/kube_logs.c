@@ -918,14 +918,8 @@ static void logs_on_gap(void *ctx, int rank, const char *text)
 
 static void end_both(struct following *following)
 {
-	AUTO_ERR struct err own = {0};
-	int r;
-
-	if (!following->is_over || following->keeps)
-		return;
-	/* The end of the call frees following before the error is reported: move the error out. */
-	r = err_is_set(&following->error) ? err_move(&own, &following->error) : 0;
-	target_call_end(following->call, r, &own);
+	if (following->is_over && !following->keeps)
+		target_call_end_as(following->call, &following->error);
 }
 
 static int logs_on_end(void *ctx, struct err *error, struct err *err UNUSED)

@@ -23,11 +23,8 @@ enum {
 	LOGS_MS = 20, /* between two looks whether logs that are saved have begun */
 };
 
-#define MARK_REFUSED "refused"
 #define MARK_MISSED  "missed"
 #define MARK_STOPPED "stopped"
-#define MARK_GATED   "gated"
-#define MARK_CODE    "code"
 #define MARK_GONE    "withdrawn"
 #define TEXT_ADOPTED "adopted\n"
 
@@ -85,19 +82,10 @@ void kube_annotation_accepted(
 	kube_reconcile_write_mark(kube, handle, ATTEMPT_ACCEPTED, adopted ? TEXT_ADOPTED : "");
 }
 
-void kube_annotation_refused(const struct target_kube *kube, const struct kube_handle *handle)
+void kube_annotation_mark(
+	const struct target_kube *kube, const struct kube_handle *handle, const char *mark)
 {
-	kube_reconcile_write_mark(kube, handle, MARK_REFUSED, "");
-}
-
-void kube_annotation_gated(const struct target_kube *kube, const struct kube_handle *handle)
-{
-	kube_reconcile_write_mark(kube, handle, MARK_GATED, "");
-}
-
-void kube_annotation_code(const struct target_kube *kube, const struct kube_handle *handle)
-{
-	kube_reconcile_write_mark(kube, handle, MARK_CODE, "");
+	kube_reconcile_write_mark(kube, handle, mark, "");
 }
 
 int kube_annotation_gone(
@@ -173,7 +161,7 @@ static bool kube_reconcile_is_over(const struct target_kube *kube, const struct 
 	if (stat(path, &st) == 0)
 		age_s = clock_wall_ms() / 1000 - st.st_mtime;
 	if (age_s < 0)
-		kube_reconcile_write_mark(kube, handle, MARK_MISSED, "");
+		kube_annotation_mark(kube, handle, MARK_MISSED);
 	return age_s >= ARRIVAL_S;
 }
 
@@ -185,7 +173,7 @@ enum kube_arrival kube_arrival(const struct target_kube *kube, const struct kube
 		return KUBE_ARRIVED;
 	if (is_submitting(kube, handle))
 		return KUBE_SUBMITTING;
-	if (access(attempt, F_OK) < 0 || has_mark(kube, handle, MARK_REFUSED))
+	if (access(attempt, F_OK) < 0 || has_mark(kube, handle, KUBE_MARK_REFUSED))
 		return KUBE_NEVER_SENT;
 	return kube_reconcile_is_over(kube, handle) ? KUBE_NEVER_SENT : KUBE_ARRIVING;
 }
@@ -194,7 +182,7 @@ enum kube_arrival kube_arrival(const struct target_kube *kube, const struct kube
  * Requests
  */
 
-struct kube_request kube_reconcile_change(
+static struct kube_request kube_reconcile_change(
 	const char *method, const char *path, const struct json *body, int64_t deadline_ms)
 {
 	return (struct kube_request){
@@ -205,6 +193,17 @@ struct kube_request kube_reconcile_change(
 		.is_idempotent = true,
 		.deadline_ms = deadline_ms,
 	};
+}
+
+struct kube_call *kube_reconcile_send(const struct target_kube *kube, const char *method,
+	const char *path, const struct json *body, int64_t deadline_ms, kube_done_fn *done,
+	void *ctx)
+{
+	struct kube_request request = kube_reconcile_change(method, path, body, deadline_ms);
+
+	request.done = done;
+	request.ctx = ctx;
+	return kube_start(kube->cluster->client, &request);
 }
 
 struct json *kube_reconcile_removal(const char *policy)
@@ -229,7 +228,6 @@ struct stopping;
 static void stop_drop(struct stopping *stopping);
 
 struct kube_reconcile {
-	struct kube_client *client;
 	struct target_kube *kube;
 	struct loop_timer *timer;  /* until logs that are saved have begun */
 	struct stopping *stopping; /* of a member; or NULL */
@@ -313,16 +311,9 @@ struct kube_stop {
 	struct err error;
 };
 
-static char *stop_mark(const struct target_kube *kube, const struct kube_handle *handle)
-{
-	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
-
-	return fs_join(dir, MARK_STOPPED);
-}
-
 bool kube_member_is_stopped(const struct target_kube *kube, const struct kube_handle *handle)
 {
-	AUTO_FREE char *path = stop_mark(kube, handle);
+	AUTO_FREE char *path = kube_attempt_path(kube, handle, MARK_STOPPED);
 
 	return handle->is_member && access(path, F_OK) == 0;
 }
@@ -373,23 +364,18 @@ static void stop_drop(struct stopping *stopping)
 	stop_free(stop);
 }
 
-static void stop_note(const struct kube_stop *stop, const struct kube_handle *handle)
-{
-	AUTO_FREE char *path = stop_mark(stop->kube, handle);
-	AUTO_ERR struct err err = {0};
-
-	if (fs_replace(path, "", 0, 0600, FS_SYNC_NONE, &err) < 0)
-		log_note("%s", err.message);
-}
-
 static void stop_end(struct kube_stop *stop)
 {
 	struct VEC_OF(struct kube_reconcile *) repairs = {0};
 
 	vec_foreach (struct stopping *, item, &stop->list) {
 		struct kube_reconcile *repair = (*item)->repair;
-		if (!err_is_set(&stop->error))
-			stop_note(stop, &(*item)->handle);
+		AUTO_FREE char *mark =
+			kube_attempt_path(stop->kube, &(*item)->handle, MARK_STOPPED);
+		AUTO_ERR struct err err = {0};
+		if (!err_is_set(&stop->error) &&
+			fs_replace(mark, "", 0, 0600, FS_SYNC_NONE, &err) < 0)
+			log_note("%s", err.message);
 		if (!repair)
 			continue;
 		repair->stopping = NULL;
@@ -430,11 +416,7 @@ static void stop_fail(struct kube_stop *stop, struct err *error)
 static struct kube_call *stop_send(const struct kube_stop *stop, const char *method,
 	const char *path, const struct json *body, kube_done_fn *done, void *ctx)
 {
-	struct kube_request request = kube_reconcile_change(method, path, body, stop->deadline_ms);
-
-	request.done = done;
-	request.ctx = ctx;
-	return kube_start(stop->kube->cluster->client, &request);
+	return kube_reconcile_send(stop->kube, method, path, body, stop->deadline_ms, done, ctx);
 }
 
 static char *stop_job_path(const struct kube_stop *stop)
@@ -703,15 +685,6 @@ static int stop_on_marked(void *ctx, struct kube_response *response, struct err 
 	return 0;
 }
 
-static void stop_mark_members(struct kube_stop *stop)
-{
-	AUTO_FREE char *path = stop_config_path(stop);
-	AUTO_JSON struct json *body = json_object();
-
-	stop_add_marks(stop, KUBE_STUDY_CANCEL, stop->wanted, "", body);
-	stop->call = stop_send(stop, "PATCH", path, body, stop_on_marked, stop);
-}
-
 /*
  * The choice
  */
@@ -754,10 +727,14 @@ static int stop_on_job(void *ctx, struct kube_response *response, struct err *er
 	vec_foreach (struct stopping *, item, &stop->list)
 		if ((*item)->handle.index < stop->n)
 			stop->wanted[(*item)->handle.index] = true;
-	if (stop_is_last(stop))
+	if (stop_is_last(stop)) {
 		stop_job(stop);
-	else
-		stop_mark_members(stop);
+		return 0;
+	}
+	AUTO_FREE char *path = stop_config_path(stop);
+	AUTO_JSON struct json *body = json_object();
+	stop_add_marks(stop, KUBE_STUDY_CANCEL, stop->wanted, "", body);
+	stop->call = stop_send(stop, "PATCH", path, body, stop_on_marked, stop);
 	return 0;
 }
 
@@ -847,14 +824,11 @@ static void send_step(struct kube_reconcile *repair, const char *method, const c
 	const struct json *body, bool is_job)
 {
 	struct step *step = &repair->steps[repair->n++];
-	struct kube_request request =
-		kube_reconcile_change(method, path, body, repair->deadline_ms);
 
-	request.done = on_step;
-	request.ctx = step;
 	*step = (struct step){.repair = repair, .is_job = is_job};
 	repair->n_open++;
-	step->call = kube_start(repair->client, &request);
+	step->call = kube_reconcile_send(
+		repair->kube, method, path, body, repair->deadline_ms, on_step, step);
 }
 
 static void remove_job(struct kube_reconcile *repair, bool in_foreground)
@@ -882,6 +856,13 @@ static int remove_when_logged(void *ctx, struct err *err UNUSED)
 	return 0;
 }
 
+char *kube_gate_path(const struct kube_handle *handle)
+{
+	AUTO_FREE char *name = kube_job_gate_name(handle->name);
+
+	return kube_path("/api/v1/namespaces/%s/configmaps/%s", handle->kube_namespace, name);
+}
+
 static void send_parts(struct kube_reconcile *repair, const char *method, const struct json *body)
 {
 	const struct kube_handle *handle = &repair->handle;
@@ -890,14 +871,11 @@ static void send_parts(struct kube_reconcile *repair, const char *method, const 
 		kube_path("/api/v1/namespaces/%s/secrets/%s", handle->kube_namespace, name);
 	AUTO_FREE char *other = kube_path("/api/v1/namespaces/%s/%s/%s", handle->kube_namespace,
 		handle->is_member ? "configmaps" : "services", handle->name);
+	AUTO_FREE char *gate = kube_gate_path(handle);
 
 	send_step(repair, method, secret, body, false);
-	if (repair->is_gated) {
-		AUTO_FREE char *gate = kube_job_gate_name(handle->name);
-		AUTO_FREE char *path = kube_path(
-			"/api/v1/namespaces/%s/configmaps/%s", handle->kube_namespace, gate);
-		send_step(repair, method, path, body, false);
-	}
+	if (repair->is_gated)
+		send_step(repair, method, gate, body, false);
 	for (size_t i = 0; repair->has_code && i < KUBE_CODE_OBJECTS; i++) {
 		AUTO_FREE char *code = kube_job_code_name(handle->name, i);
 		AUTO_FREE char *path = kube_path(
@@ -931,12 +909,11 @@ struct kube_reconcile *kube_reconcile_start(
 	struct kube_reconcile *repair = mem_alloc(1, sizeof(*repair));
 	bool adopts = request->what & KUBE_RECONCILE_ADOPT;
 
-	*repair = (struct kube_reconcile){.client = kube->cluster->client,
-		.kube = kube,
+	*repair = (struct kube_reconcile){.kube = kube,
 		.handle = *request->handle,
 		.what = request->what,
-		.is_gated = has_mark(kube, request->handle, MARK_GATED),
-		.has_code = has_mark(kube, request->handle, MARK_CODE),
+		.is_gated = has_mark(kube, request->handle, KUBE_MARK_GATED),
+		.has_code = has_mark(kube, request->handle, KUBE_MARK_CODE),
 		.owner = adopts ? kube_job_owner(request->made) : NULL,
 		.deadline_ms = request->deadline_ms,
 		.done = request->done,

@@ -70,14 +70,17 @@ int kube_annotation_sending(
 	const struct target_kube *kube, const struct kube_handle *handle, struct err *err);
 void kube_annotation_accepted(
 	const struct target_kube *kube, const struct kube_handle *handle, bool adopted);
-void kube_annotation_refused(const struct target_kube *kube, const struct kube_handle *handle);
+/* As above; empty. */
+#define KUBE_MARK_REFUSED "refused"
+#define KUBE_MARK_GATED   "gated"
+#define KUBE_MARK_CODE    "code"
+void kube_annotation_mark(
+	const struct target_kube *kube, const struct kube_handle *handle, const char *mark);
 /* An attempt that is taken back (kube_withdraw.c): gone is durable before its Job is removed. */
 int kube_annotation_gone(
 	const struct target_kube *kube, const struct kube_handle *handle, struct err *err);
 void kube_annotation_stays(const struct target_kube *kube, const struct kube_handle *handle);
 bool kube_annotation_is_gone(const struct target_kube *kube, const struct kube_handle *handle);
-void kube_annotation_gated(const struct target_kube *kube, const struct kube_handle *handle);
-void kube_annotation_code(const struct target_kube *kube, const struct kube_handle *handle);
 /* Whether the cluster is known to have had it: also of what others have submitted. */
 bool kube_is_accepted(const struct target_kube *kube, const struct kube_handle *handle);
 bool kube_is_adopted(const struct target_kube *kube, const struct kube_handle *handle);
@@ -93,9 +96,12 @@ enum kube_arrival kube_arrival(const struct target_kube *kube, const struct kube
 /* Whether it was submitted by this state directory, so that it is ours to mend. */
 bool kube_is_own(const struct target_kube *kube, const struct kube_handle *handle);
 
-/* A request that changes something and may be repeated; done and ctx are the caller's to set. */
-struct kube_request kube_reconcile_change(
-	const char *method, const char *path, const struct json *body, int64_t deadline_ms);
+/* Starts a request that may be repeated; PATCH: a merge patch. */
+struct kube_call *kube_reconcile_send(const struct target_kube *kube, const char *method,
+	const char *path, const struct json *body, int64_t deadline_ms, kube_done_fn *done,
+	void *ctx);
+/* Of the ConfigMap that is its gate. The caller frees. */
+char *kube_gate_path(const struct kube_handle *handle);
 /* DeleteOptions; policy: propagationPolicy, or NULL. The caller frees. */
 struct json *kube_reconcile_removal(const char *policy);
 

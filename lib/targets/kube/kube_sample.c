@@ -518,7 +518,6 @@ static void kube_sample_finish(struct polling *polling)
 {
 	AUTO_JSON struct json *poll = sample_poll_of(polling);
 	AUTO_JSON struct json *kept = kube_observed(polling->kube, &polling->handle);
-	AUTO_ERR struct err error = {0};
 
 	if (poll) {
 		if (!kept)
@@ -528,7 +527,7 @@ static void kube_sample_finish(struct polling *polling)
 		kube_observed_keep(polling->kube, &polling->handle, kept);
 	}
 	*polling->ret = TAKE(kept);
-	target_call_end(polling->call, 0, &error);
+	target_call_end_as(polling->call, NULL);
 }
 
 static void kube_sample_end_one(struct polling *polling)

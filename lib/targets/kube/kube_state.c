@@ -23,26 +23,11 @@
  * Facts about a run
  */
 
-static const struct json *kube_state_first_item(const struct json *list)
-{
-	return json_first(json_get(list, "items"));
-}
-
-/* The one of that name in a list; or NULL. */
-static const struct json *kube_state_find(const struct json *list, const char *name)
-{
-	for (const struct json *item = kube_state_first_item(list); item; item = json_next(item))
-		if (str_eq(json_get_str(json_get(item, "metadata"), "name"), name))
-			return item;
-	return NULL;
-}
-
 static const struct json *jobset_of(
 	struct json *const lists[static KUBE_FACTS_KINDS], const struct kube_handle *handle)
 {
-	return handle->kind == KUBE_KIND_JOBSET
-		       ? kube_state_find(lists[KUBE_FACTS_JOBSETS], handle->name)
-		       : NULL;
+	return handle->kind == KUBE_KIND_JOBSET ? kube_item(lists[KUBE_FACTS_JOBSETS], handle->name)
+						: NULL;
 }
 
 const struct json *kube_facts_made(
@@ -50,7 +35,7 @@ const struct json *kube_facts_made(
 {
 	const struct json *jobset = jobset_of(lists, handle);
 
-	return jobset ? jobset : kube_state_find(lists[KUBE_FACTS_JOB], handle->job);
+	return jobset ? jobset : kube_item(lists[KUBE_FACTS_JOB], handle->job);
 }
 
 /* The Job of a pod, or the one that the Jobs of all roles count as; or NULL. */
@@ -87,7 +72,7 @@ static void kube_state_put(struct kube_pod_index *index, char *take_key, const s
 void kube_pod_index_make(const struct json *pods, struct kube_pod_index *ret)
 {
 	*ret = (struct kube_pod_index){0};
-	for (const struct json *pod = kube_state_first_item(pods); pod; pod = json_next(pod)) {
+	for (const struct json *pod = kube_first(pods, "items"); pod; pod = json_next(pod)) {
 		const char *job = kube_state_job_of(pod), *number = kube_completion_index(pod);
 		if (job)
 			kube_state_put(ret, kube_state_key(job, NULL), pod);
@@ -131,7 +116,7 @@ static void pick_events(
 	AUTO_FREE char *made = handle->is_member ? mem_printf("%s-%d-", handle->name, handle->index)
 						 : mem_printf("%s-", handle->name);
 
-	for (const struct json *event = kube_state_first_item(list); event;
+	for (const struct json *event = kube_first(list, "items"); event;
 		event = json_next(event)) {
 		const struct json *about = json_get(event, "involvedObject");
 		const char *name =
@@ -143,12 +128,12 @@ static void pick_events(
 
 static const struct json *workload_of(const struct json *list, const struct json *made)
 {
-	const char *uid = json_get_str(json_get(made, "metadata"), "uid");
+	const char *uid = kube_str_at(made, "metadata.uid");
 
-	for (const struct json *item = kube_state_first_item(list); uid && item;
+	for (const struct json *item = kube_first(list, "items"); uid && item;
 		item = json_next(item)) {
-		const struct json *owners = json_get(json_get(item, "metadata"), "ownerReferences");
-		for (const struct json *owner = json_first(owners); owner; owner = json_next(owner))
+		const struct json *owner = kube_first(item, "metadata.ownerReferences");
+		for (; owner; owner = json_next(owner))
 			if (str_eq(json_get_str(owner, "uid"), uid))
 				return item;
 	}
@@ -173,7 +158,7 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 	const struct kube_pod_index *index, const struct kube_handle *handle,
 	struct kube_facts_store *ret)
 {
-	const struct json *job = kube_state_find(lists[KUBE_FACTS_JOB], handle->job);
+	const struct json *job = kube_item(lists[KUBE_FACTS_JOB], handle->job);
 	const struct kube_objects_list *pods = pick_pods(index, handle);
 
 	*ret = (struct kube_facts_store){0};
@@ -181,7 +166,7 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 	if (handle->is_member)
 		ret->job = kube_member_job(job, handle->index, kube_state_waits_for_node(pods));
 	const struct json *list = lists[KUBE_FACTS_NODES];
-	for (const struct json *item = kube_state_first_item(list); item; item = json_next(item))
+	for (const struct json *item = kube_first(list, "items"); item; item = json_next(item))
 		*vec_push(&ret->nodes) = item;
 	ret->facts = (struct kube_facts){
 		.run_id = handle->run_id,
@@ -206,16 +191,6 @@ void kube_facts_store_done(struct kube_facts_store *store)
 	json_free(store->job);
 }
 
-static bool has_condition(const struct json *status, const char *type, const char *is)
-{
-	for (const struct json *item = json_first(json_get(status, "conditions")); item;
-		item = json_next(item))
-		if (str_eq(json_get_str(item, "type"), type) &&
-			str_eq(json_get_str(item, "status"), is))
-			return true;
-	return false;
-}
-
 /* Whether it waits for what Kueue or the scheduler says of it. */
 static bool kube_facts_is_suspended(const struct json *job)
 {
@@ -228,33 +203,32 @@ static bool kube_facts_is_unscheduled(
 	const struct kube_objects_list *pods = pick_pods(index, handle);
 
 	vec_foreach (const struct json *, pod, pods)
-		if (has_condition(json_get(*pod, "status"), "PodScheduled", "False"))
+		if (kube_condition_is(*pod, "PodScheduled", "False"))
 			return true;
 	return false;
 }
 
 bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle)
 {
-	const struct json *job = kube_state_find(jobs, handle->job);
+	const struct json *job = kube_item(jobs, handle->job);
 	const struct json *status = json_get(job, "status");
 
 	/* The Job of a study says only whether a member has ended. */
 	if (job && handle->is_member)
 		return true;
-	if (!job || has_condition(status, "Complete", "True"))
+	if (!job || kube_condition_is(job, "Complete", "True"))
 		return false;
 	return json_get_int(status, "ready", 0) == 0 || json_get_int(status, "failed", 0) > 0;
 }
 
 bool kube_facts_needs_jobset(const struct json *jobs, const struct kube_handle *handle)
 {
-	const struct json *job = kube_state_find(jobs, handle->job),
-			  *status = json_get(job, "status");
+	const struct json *job = kube_item(jobs, handle->job);
 
 	if (handle->kind != KUBE_KIND_JOBSET)
 		return false;
-	return !job || has_condition(status, "Failed", "True") ||
-	       has_condition(status, "FailureTarget", "True") || kube_facts_is_suspended(job);
+	return !job || kube_condition_is(job, "Failed", "True") ||
+	       kube_condition_is(job, "FailureTarget", "True") || kube_facts_is_suspended(job);
 }
 
 /*
@@ -282,28 +256,25 @@ struct kube_watcher {
  * Watches
  */
 
-static const char *uid_of(const struct json *object)
-{
-	return json_get_str(json_get(object, "metadata"), "uid");
-}
-
 static void on_put(void *ctx, const struct json *object)
 {
 	struct side *side = ctx;
+	const char *uid = kube_str_at(object, "metadata.uid");
 
 	side->heard_ms = clock_ms();
-	if (uid_of(object))
-		json_free(map_put(&side->objects, uid_of(object), json_clone(object)));
+	if (uid)
+		json_free(map_put(&side->objects, uid, json_clone(object)));
 }
 
 /* A map only grows: what is gone is there as null. */
 static void kube_state_on_gone(void *ctx, const struct json *object)
 {
 	struct side *side = ctx;
+	const char *uid = kube_str_at(object, "metadata.uid");
 
 	side->heard_ms = clock_ms();
-	if (uid_of(object) && map_get(&side->objects, uid_of(object)))
-		json_free(map_put(&side->objects, uid_of(object), json_null()));
+	if (uid && map_get(&side->objects, uid))
+		json_free(map_put(&side->objects, uid, json_null()));
 }
 
 static void kube_state_on_synced(void *ctx)
@@ -376,11 +347,6 @@ static struct json *kube_state_list_of(const struct side *side)
 	return list;
 }
 
-static const char *version_of(const struct json *object)
-{
-	return json_get_str(json_get(object, "metadata"), "resourceVersion");
-}
-
 /* Whether it tells what a list tells that was just asked for. */
 static bool agrees(const struct side *side, const struct json *list)
 {
@@ -394,9 +360,10 @@ static bool agrees(const struct side *side, const struct json *list)
 	if (n != json_count(items))
 		return false;
 	for (const struct json *item = json_first(items); item; item = json_next(item)) {
-		const char *uid = uid_of(item);
+		const char *uid = kube_str_at(item, "metadata.uid");
 		const struct json *known = uid ? map_get(&side->objects, uid) : NULL;
-		if (!is_live(known) || !str_eq(version_of(known), version_of(item)))
+		if (!is_live(known) || !str_eq(kube_str_at(known, "metadata.resourceVersion"),
+					       kube_str_at(item, "metadata.resourceVersion")))
 			return false;
 	}
 	return true;
@@ -565,12 +532,20 @@ struct study_pods {
 	struct kube_study_pods *pods;
 };
 
+/* A request for a list. */
+struct list_request {
+	struct kube_batch *batch;
+	enum kube_facts_kind kind;
+	struct kube_call *call;
+};
+
 struct kube_batch {
 	struct target_kube *kube;
 	struct loop_timer *timer;
 	struct question *questions;
 	size_t n_questions, n_given_up;
-	struct kube_call *calls[KUBE_FACTS_KINDS], *growth_call;
+	struct list_request requests[KUBE_FACTS_KINDS];
+	struct kube_call *growth_call;
 	struct json *responses[KUBE_FACTS_KINDS]; /* but for nodes, which the cluster keeps */
 	struct json *items[KUBE_FACTS_KINDS];     /* of a response that is put together; or NULL */
 	struct err error;
@@ -602,7 +577,7 @@ static void kube_state_batch_free(struct kube_batch *batch)
 		batch->kube->batch = NULL;
 	loop_remove_timer(batch->kube->target.loop, batch->timer);
 	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++) {
-		kube_cancel(batch->calls[i]);
+		kube_cancel(batch->requests[i].call);
 		json_free(batch->responses[i]);
 	}
 	kube_cancel(batch->growth_call);
@@ -887,7 +862,7 @@ static unsigned what_to_reconcile(struct question *question, const struct json *
 					    : arrival;
 		return is_left_over(question) ? KUBE_RECONCILE_PARTS : 0;
 	}
-	if (json_get_str(json_get(made, "metadata"), "deletionTimestamp"))
+	if (kube_str_at(made, "metadata.deletionTimestamp"))
 		return 0;
 	if (kube_is_cancelled(kube, handle) && handle->is_member)
 		return kube_state_is_to_stop(question, made) ? KUBE_RECONCILE_MEMBER : 0;
@@ -982,19 +957,15 @@ static void kube_state_end(struct kube_batch *batch)
 	 * were. */
 	batch->n_open = -1;
 	for (struct question *q = batch->questions; q; q = q->next) {
-		struct target_call *call = q->call;
 		AUTO_ERR struct err error = {0};
-		int r = 0;
 
-		if (!call)
+		if (!q->call)
 			continue;
-		if (err_is_set(&batch->error)) {
+		if (err_is_set(&batch->error))
 			err_copy(&error, &batch->error);
-			r = -(int)error.code;
-		} else if (kube_state_wants_cost(q)) {
+		else if (kube_state_wants_cost(q))
 			kube_state_add_cost(batch, q);
-		}
-		target_call_end(call, r, &error);
+		target_call_end_as(q->call, &error);
 	}
 	kube_state_batch_free(batch);
 }
@@ -1112,11 +1083,14 @@ static void kube_state_take_list(
 	batch->responses[kind] = take;
 }
 
-static void kube_state_take_response(
-	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_response *response)
+static int kube_state_on_list(void *ctx, struct kube_response *response, struct err *err UNUSED)
 {
+	struct list_request *request = ctx;
+	struct kube_batch *batch = request->batch;
+	enum kube_facts_kind kind = request->kind;
+
 	/* A list is empty where nothing is: a 404 is of something in between. */
-	batch->calls[kind] = NULL;
+	request->call = NULL;
 	batch->n_open--;
 	if (kind == KUBE_FACTS_WORKLOADS)
 		batch->hides_workloads = err_is_set(&response->error) && response->status != 404;
@@ -1132,29 +1106,6 @@ static void kube_state_take_response(
 		cluster->nodes_ms = clock_ms();
 	}
 	kube_state_go_on(batch);
-}
-
-static int on_job(void *ctx, struct kube_response *response, struct err *err UNUSED)
-{
-	kube_state_take_response(ctx, KUBE_FACTS_JOB, response);
-	return 0;
-}
-
-static int kube_state_on_pods(void *ctx, struct kube_response *response, struct err *err UNUSED)
-{
-	kube_state_take_response(ctx, KUBE_FACTS_PODS, response);
-	return 0;
-}
-
-static int on_events(void *ctx, struct kube_response *response, struct err *err UNUSED)
-{
-	kube_state_take_response(ctx, KUBE_FACTS_EVENTS, response);
-	return 0;
-}
-
-static int kube_state_on_nodes(void *ctx, struct kube_response *response, struct err *err UNUSED)
-{
-	kube_state_take_response(ctx, KUBE_FACTS_NODES, response);
 	return 0;
 }
 
@@ -1176,18 +1127,6 @@ static void kube_state_query_growth(struct kube_batch *batch, int64_t deadline_m
 		kube_growth_query(batch->kube->cluster, deadline_ms, kube_state_on_growth, batch);
 }
 
-static int on_workloads(void *ctx, struct kube_response *response, struct err *err UNUSED)
-{
-	kube_state_take_response(ctx, KUBE_FACTS_WORKLOADS, response);
-	return 0;
-}
-
-static int kube_state_on_jobsets(void *ctx, struct kube_response *response, struct err *err UNUSED)
-{
-	kube_state_take_response(ctx, KUBE_FACTS_JOBSETS, response);
-	return 0;
-}
-
 static int64_t kube_state_deadline_of(const struct kube_batch *batch)
 {
 	int64_t deadline_ms = 0;
@@ -1201,17 +1140,14 @@ static int64_t kube_state_deadline_of(const struct kube_batch *batch)
 static const struct {
 	const char *group, *name;
 	size_t max;
-	kube_done_fn *done;
 	bool everywhere;
 } lists[KUBE_FACTS_KINDS] = {
-	[KUBE_FACTS_JOB] = {"/apis/batch/v1", "jobs", JOBS_MAX, on_job},
-	[KUBE_FACTS_JOBSETS] = {"/apis/jobset.x-k8s.io/v1alpha2", "jobsets", JOBS_MAX,
-		kube_state_on_jobsets},
-	[KUBE_FACTS_PODS] = {"/api/v1", "pods", PODS_MAX, kube_state_on_pods},
-	[KUBE_FACTS_EVENTS] = {"/api/v1", "events", EVENTS_LIST_MAX, on_events},
-	[KUBE_FACTS_NODES] = {"/api/v1", "nodes", NODES_MAX, kube_state_on_nodes, true},
-	[KUBE_FACTS_WORKLOADS] = {"/apis/kueue.x-k8s.io/v1beta1", "workloads", WORKLOADS_MAX,
-		on_workloads},
+	[KUBE_FACTS_JOB] = {"/apis/batch/v1", "jobs", JOBS_MAX},
+	[KUBE_FACTS_JOBSETS] = {"/apis/jobset.x-k8s.io/v1alpha2", "jobsets", JOBS_MAX},
+	[KUBE_FACTS_PODS] = {"/api/v1", "pods", PODS_MAX},
+	[KUBE_FACTS_EVENTS] = {"/api/v1", "events", EVENTS_LIST_MAX},
+	[KUBE_FACTS_NODES] = {"/api/v1", "nodes", NODES_MAX, true},
+	[KUBE_FACTS_WORKLOADS] = {"/apis/kueue.x-k8s.io/v1beta1", "workloads", WORKLOADS_MAX},
 };
 
 /* An object that does not exist is left out of the list. */
@@ -1284,9 +1220,12 @@ static void kube_state_query_list(struct kube_batch *batch, enum kube_facts_kind
 						   batch->kube->kube_namespace, lists[kind].name);
 	AUTO_FREE char *path = mem_printf("%s%s", lists[kind].group, inside);
 
+	struct list_request *request = &batch->requests[kind];
+
+	*request = (struct list_request){.batch = batch, .kind = kind};
 	batch->n_open++;
-	batch->calls[kind] = kube_list(batch->kube->cluster->client, path, selector ? query : NULL,
-		lists[kind].max, deadline_ms, lists[kind].done, batch);
+	request->call = kube_list(batch->kube->cluster->client, path, selector ? query : NULL,
+		lists[kind].max, deadline_ms, kube_state_on_list, request);
 }
 
 /* The handle of the only question, or of members that have one Job; NULL: there are more Jobs. */
@@ -1356,7 +1295,7 @@ static int kube_state_on_other_pods(
 	struct kube_batch *batch = ctx;
 	struct json *items = NULL;
 
-	batch->calls[KUBE_FACTS_PODS] = NULL;
+	batch->requests[KUBE_FACTS_PODS].call = NULL;
 	if (!err_is_set(&response->error))
 		items = json_clone(json_get(response->object, "items"));
 	kube_state_add_pods(batch, items, &response->error);
@@ -1375,7 +1314,7 @@ static bool kube_state_has_study(const struct kube_batch *batch, const struct ku
 /* Pods of the members of that study that are asked about. */
 static void kube_state_query_study(struct kube_batch *batch, const struct kube_handle *handle)
 {
-	const struct json *job = kube_state_find(batch->responses[KUBE_FACTS_JOB], handle->job);
+	const struct json *job = kube_item(batch->responses[KUBE_FACTS_JOB], handle->job);
 	int64_t n = json_get_int(json_get(job, "spec"), "completions", 0);
 	AUTO_FREE bool *wanted = mem_alloc(KUBE_MEMBERS_MAX, sizeof(*wanted));
 	struct study_pods *study = mem_alloc(1, sizeof(*study));
@@ -1405,7 +1344,7 @@ static void kube_state_query_others(struct kube_batch *batch)
 
 	batch->n_open++;
 	batch->n_pod_lists++;
-	batch->calls[KUBE_FACTS_PODS] = kube_list(batch->kube->cluster->client, path, query,
+	batch->requests[KUBE_FACTS_PODS].call = kube_list(batch->kube->cluster->client, path, query,
 		PODS_MAX, kube_state_deadline_of(batch), kube_state_on_other_pods, batch);
 }
 
@@ -1445,7 +1384,7 @@ static bool query_more(struct kube_batch *batch)
 	if (batch->has_more || batch->n_questions != 1 || !made || err_is_set(&batch->error))
 		return false;
 	batch->has_more = true;
-	const char *uid = json_get_str(json_get(made, "metadata"), "uid");
+	const char *uid = kube_str_at(made, "metadata.uid");
 	AUTO_FREE char *selector = mem_printf("kueue.x-k8s.io/job-uid=%s", uid ? uid : "");
 
 	if (!str_empty(uid) && kube_facts_is_suspended(made))

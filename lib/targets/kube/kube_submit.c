@@ -18,6 +18,7 @@
 #include "core/store/store.h"
 #include "kube/job/preflight.h"
 #include "kube/job/room.h"
+#include "kube/status/object.h"
 #include "oci/layout/layout.h"
 #include "targets/kube/kube_growth.h"
 #include "targets/kube/kube_reconcile.h"
@@ -540,37 +541,22 @@ static struct kube_role *kube_submit_new_roles(const struct roles *roles)
 	return list;
 }
 
-/* Of all ranks, by which they find each other. */
-static void kube_submit_add_addresses(const struct kube_plan *plan, struct strv *ret)
-{
-	for (size_t i = 0; i < plan->n_roles; i++)
-		for (int k = 0; k < plan->roles[i].nodes; k++)
-			strv_add_take(ret, kube_role_host(&plan->run, i, k));
-}
-
-/* The pod knows its rank. */
-static void kube_submit_set_variables(
-	const struct spec *spec, int rank, const struct strv *addresses, struct strv *ret)
-{
-	AUTO_STRV struct strv all = {0};
-
-	roles_add_env(spec, rank, addresses, &all);
-	for (size_t i = 0; i < all.n; i++)
-		if (!str_starts(all.v[i], "DLRUN_ROLE_RANK="))
-			strv_add(ret, all.v[i]);
-}
-
 static int kube_submit_set_role(struct kube_plan *plan, const struct target_job *job, size_t i,
 	const struct strv *addresses, struct err *err)
 {
 	struct kube_plan_role *words = &plan->role_words[i];
 	struct kube_role *role = &plan->roles[i];
 	struct spec whole = *job->spec; /* borrowed */
+	AUTO_STRV struct strv variables = {0};
 	struct roles_part part;
 
 	whole.env = *job->env;
 	roles_nth(&whole, i, &part);
-	kube_submit_set_variables(&whole, part.first, addresses, &words->variables);
+	roles_add_env(&whole, part.first, addresses, &variables);
+	/* The pod knows its rank. */
+	for (size_t k = 0; k < variables.n; k++)
+		if (!str_starts(variables.v[k], "DLRUN_ROLE_RANK="))
+			strv_add(&words->variables, variables.v[k]);
 	int r = spec_of_role(&whole, i, addresses, &words->spec, err);
 	if (r < 0)
 		return r;
@@ -608,7 +594,10 @@ static int kube_submit_set_roles(
 	plan->run.roles = plan->roles;
 	plan->run.n_roles = plan->n_roles;
 	plan->run.ends_with = roles->ends_with;
-	kube_submit_add_addresses(plan, &addresses);
+	/* Of all ranks, by which they find each other. */
+	for (size_t i = 0; i < plan->n_roles; i++)
+		for (int k = 0; k < plan->roles[i].nodes; k++)
+			strv_add_take(&addresses, kube_role_host(&plan->run, i, k));
 	for (size_t i = 0; r == 0 && i < plan->n_roles; i++) {
 		r = kube_submit_set_role(plan, job, i, &addresses, err);
 		kube_submit_raise(&plan->run, &plan->roles[i]);
@@ -819,19 +808,6 @@ static void kube_submit_room_grows(
 	}
 }
 
-static int kube_submit_find_room(struct check *check, const struct kube_objects *objects,
-	const struct kube_reply *replies, struct err *err)
-{
-	struct kube_room room = {0};
-	int r = kube_room_evaluate(
-		&check->plan.run, objects, &check->questions, replies, &room, err);
-
-	check->room->is_now = room.is_now;
-	check->room->nodes = room.nodes;
-	check->room->text = room.text;
-	return r;
-}
-
 static int kube_submit_evaluate(struct check *check, struct err *err)
 {
 	AUTO_FREE struct kube_reply *replies = mem_alloc(check->questions.n + 1, sizeof(*replies));
@@ -866,7 +842,13 @@ static int kube_submit_evaluate(struct check *check, struct err *err)
 	for (size_t i = 0; r == 0 && i < findings.notes.n; i++)
 		strv_add(check->notes, findings.notes.v[i]);
 	if (r == 0 && check->room) {
-		r = kube_submit_find_room(check, &objects, replies, err);
+		struct kube_room room = {0};
+
+		r = kube_room_evaluate(
+			&check->plan.run, &objects, &check->questions, replies, &room, err);
+		check->room->is_now = room.is_now;
+		check->room->nodes = room.nodes;
+		check->room->text = room.text;
 		/* In a queue it waits for quota, not for nodes. */
 		if (!check->plan.run.queue)
 			kube_submit_room_grows(growth, n_growth, check->room);
@@ -1135,16 +1117,14 @@ static int preview_query(const struct target_kube *kube, const struct json *obje
 
 static struct json *without_values(const struct json *object)
 {
-	struct json *copy = json_clone(object), *data = json_object();
+	struct json *copy = json_clone(object);
+	const struct json *item = json_first(json_get(object, "data"));
 
 	if (!str_eq(json_get_str(object, "kind"), "Secret"))
-		json_free(data);
-	else {
-		for (const struct json *item = json_first(json_get(object, "data")); item;
-			item = json_next(item))
-			json_set_str(data, json_key(item), "");
-		json_set(copy, "data", data);
-	}
+		return copy;
+	json_set(copy, "data", json_object());
+	for (; item; item = json_next(item))
+		json_set_str(json_sub(copy, "data"), json_key(item), "");
 	return copy;
 }
 
@@ -1212,8 +1192,10 @@ struct submit {
 	struct kube_reconcile *repair;
 };
 
-static void kube_submit_free(struct submit *submit)
+static void kube_submit_do_submit_drop(struct target_work *work)
 {
+	struct submit *submit = (struct submit *)work;
+
 	for (size_t i = 0; i < ARRAY_LEN(submit->creations); i++) {
 		kube_cancel(submit->creations[i].call);
 		free(submit->creations[i].path);
@@ -1227,22 +1209,6 @@ static void kube_submit_free(struct submit *submit)
 	free(submit);
 }
 
-static void kube_submit_do_submit_drop(struct target_work *work)
-{
-	kube_submit_free((struct submit *)work);
-}
-
-static void kube_submit_do_submit_finish(struct submit *submit)
-{
-	struct target_call *call = submit->call;
-	AUTO_ERR struct err error = {0};
-	int r = err_is_set(&submit->error) ? -(int)submit->error.code : 0;
-
-	if (r < 0)
-		err_move(&error, &submit->error);
-	target_call_end(call, r, &error);
-}
-
 /*
  * Ownership: with the Job its Secret and Service go, too
  */
@@ -1253,7 +1219,7 @@ static void on_stopped(void *ctx, struct err *error)
 
 	err_clear(error); /* who looks at the run next repeats it */
 	submit->repair = NULL;
-	kube_submit_do_submit_finish(submit);
+	target_call_end_as(submit->call, &submit->error);
 }
 
 /* A cancel in the meantime found no Job to remove: remove it now. */
@@ -1274,7 +1240,7 @@ static void adopted_all(struct submit *submit)
 	if (!submit->plan.handle.is_member && kube_is_cancelled(submit->kube, &submit->plan.handle))
 		submit->repair = kube_reconcile_start(submit->kube, &request);
 	else
-		kube_submit_do_submit_finish(submit);
+		target_call_end_as(submit->call, &submit->error);
 }
 
 static int on_adopted(void *ctx, struct kube_response *response, struct err *err UNUSED)
@@ -1300,19 +1266,11 @@ static void kube_submit_accepted(struct submit *submit)
 	for (size_t i = 0; i < n; i++) {
 		AUTO_FREE char *path = kube_object_path(list[i]);
 		struct creation *creation = &submit->creations[i];
-		const struct kube_request request = {
-			.method = "PATCH",
-			.path = path,
-			.body = owner,
-			.content_type = "application/merge-patch+json",
-			.is_idempotent = true,
-			.deadline_ms = submit->call->deadline_ms,
-			.done = on_adopted,
-			.ctx = creation,
-		};
+
 		creation->submit = submit;
 		submit->n_open++;
-		creation->call = kube_start(submit->kube->cluster->client, &request);
+		creation->call = kube_reconcile_send(submit->kube, "PATCH", path, owner,
+			submit->call->deadline_ms, on_adopted, creation);
 	}
 	if (n == 0)
 		adopted_all(submit);
@@ -1334,9 +1292,9 @@ static void created(struct creation *creation, struct json *take)
 	json_free(take);
 	if (--submit->n_open == 0) {
 		if (err_is_set(&submit->error) && !submit->is_unsure)
-			kube_annotation_refused(submit->kube, &submit->plan.handle);
+			kube_annotation_mark(submit->kube, &submit->plan.handle, KUBE_MARK_REFUSED);
 		if (err_is_set(&submit->error))
-			kube_submit_do_submit_finish(submit);
+			target_call_end_as(submit->call, &submit->error);
 		else if (submit->job)
 			kube_submit_accepted(submit);
 		else
@@ -1361,11 +1319,10 @@ static void kube_submit_fail(struct creation *creation, struct err *error)
 
 static bool kube_submit_is_ours(const struct submit *submit, const struct json *object)
 {
-	const struct json *labels = json_get(json_get(object, "metadata"), "labels");
 	AUTO_FREE char *attempt = mem_printf("%d", submit->plan.run.attempt);
 
-	return str_eq(json_get_str(labels, KUBE_LABEL_RUN), submit->plan.run.run_id) &&
-	       str_eq(json_get_str(labels, KUBE_LABEL_ATTEMPT), attempt);
+	return str_eq(kube_label(object, KUBE_LABEL_RUN), submit->plan.run.run_id) &&
+	       str_eq(kube_label(object, KUBE_LABEL_ATTEMPT), attempt);
 }
 
 /* Whether it is the ConfigMap of a study of which members are not to begin. */
@@ -1397,19 +1354,10 @@ static void kube_submit_mark(struct creation *creation)
 {
 	AUTO_FREE char *path = kube_object_path(creation->object);
 	AUTO_JSON struct json *body = json_object();
-	const struct kube_request request = {
-		.method = "PATCH",
-		.path = path,
-		.body = body,
-		.content_type = "application/merge-patch+json",
-		.is_idempotent = true,
-		.deadline_ms = creation->submit->call->deadline_ms,
-		.done = kube_submit_on_marked,
-		.ctx = creation,
-	};
 
 	json_set(body, "data", json_clone(json_get(creation->object, "data")));
-	creation->call = kube_start(creation->submit->kube->cluster->client, &request);
+	creation->call = kube_reconcile_send(creation->submit->kube, "PATCH", path, body,
+		creation->submit->call->deadline_ms, kube_submit_on_marked, creation);
 }
 
 static int kube_submit_on_polled(void *ctx, struct kube_response *response, struct err *err UNUSED)
@@ -1441,15 +1389,9 @@ static int kube_submit_on_polled(void *ctx, struct kube_response *response, stru
 static void kube_submit_poll(struct creation *creation)
 {
 	AUTO_FREE char *path = kube_object_path(creation->object);
-	const struct kube_request request = {
-		.method = "GET",
-		.path = path,
-		.deadline_ms = creation->submit->call->deadline_ms,
-		.done = kube_submit_on_polled,
-		.ctx = creation,
-	};
 
-	creation->call = kube_start(creation->submit->kube->cluster->client, &request);
+	creation->call = kube_reconcile_send(creation->submit->kube, "GET", path, NULL,
+		creation->submit->call->deadline_ms, kube_submit_on_polled, creation);
 }
 
 static int on_created(void *ctx, struct kube_response *response, struct err *err UNUSED)
@@ -1505,19 +1447,16 @@ static int kube_submit_start(struct target *target, const struct target_job *job
 	int r = kube_plan_make(submit->kube, job, &submit->plan, err);
 	if (r == 0)
 		r = kube_job_make(&submit->plan.run, &submit->objects, err);
+	if (r == 0)
+		r = kube_annotation_sending(submit->kube, &submit->plan.handle, err);
 	if (r < 0) {
-		kube_submit_free(submit);
-		return r;
-	}
-	r = kube_annotation_sending(submit->kube, &submit->plan.handle, err);
-	if (r < 0) {
-		kube_submit_free(submit);
+		kube_submit_do_submit_drop(&submit->work);
 		return r;
 	}
 	if (submit->plan.run.may_move)
-		kube_annotation_gated(submit->kube, &submit->plan.handle);
+		kube_annotation_mark(submit->kube, &submit->plan.handle, KUBE_MARK_GATED);
 	if (submit->objects.code[0])
-		kube_annotation_code(submit->kube, &submit->plan.handle);
+		kube_annotation_mark(submit->kube, &submit->plan.handle, KUBE_MARK_CODE);
 	submit->n_before = kube_objects_before(&submit->objects, before);
 	target_call_begin(call, &submit->work);
 	for (size_t i = 0; i < submit->n_before; i++)

@@ -57,28 +57,22 @@ static void withdraw_drop(struct target_work *work)
 
 static int withdraw_end(struct withdrawing *withdrawing, bool is_taken)
 {
-	AUTO_ERR struct err none = {0};
-
 	*withdrawing->ret_taken = is_taken;
-	target_call_end(withdrawing->call, 0, &none);
+	target_call_end_as(withdrawing->call, NULL);
 	return 0;
 }
 
 static int withdraw_fail(struct withdrawing *withdrawing, struct err *error)
 {
-	target_call_end(withdrawing->call, -(int)error->code, error);
+	target_call_end_as(withdrawing->call, error);
 	return 0;
 }
 
 static void withdraw_send(struct withdrawing *withdrawing, const char *method, const char *path,
 	const struct json *body, kube_done_fn *done)
 {
-	struct kube_request request =
-		kube_reconcile_change(method, path, body, withdrawing->call->deadline_ms);
-
-	request.done = done;
-	request.ctx = withdrawing;
-	withdrawing->request = kube_start(withdrawing->kube->cluster->client, &request);
+	withdrawing->request = kube_reconcile_send(withdrawing->kube, method, path, body,
+		withdrawing->call->deadline_ms, done, withdrawing);
 }
 
 static char *withdraw_job_path(const struct withdrawing *withdrawing)
@@ -107,11 +101,6 @@ static void withdraw_again(struct withdrawing *withdrawing, int64_t ms, loop_tim
 		loop_add_timer(withdrawing->kube->target.loop, clock_ms() + ms, fn, withdrawing);
 }
 
-static const char *withdraw_meta(const struct json *object, const char *key)
-{
-	return json_get_str(json_get(object, "metadata"), key);
-}
-
 /*
  * An attempt that stays
  */
@@ -132,7 +121,7 @@ static struct json *withdraw_gate(const struct withdrawing *withdrawing)
 	AUTO_FREE char *name = kube_job_gate_name(withdrawing->handle.name);
 	struct json *gate = kube_job_owner(withdrawing->job);
 	struct json *metadata = json_sub(gate, "metadata");
-	const struct json *labels = json_get(json_get(withdrawing->job, "metadata"), "labels");
+	const struct json *labels = kube_at(withdrawing->job, "metadata.labels");
 
 	json_set_str(gate, "apiVersion", "v1");
 	json_set_str(gate, "kind", "ConfigMap");
@@ -265,9 +254,9 @@ static int withdraw_go(struct withdrawing *withdrawing)
 
 	if (kube_annotation_gone(withdrawing->kube, &withdrawing->handle, &error) < 0)
 		return withdraw_fail(withdrawing, &error);
-	json_set_str(as_read, "uid", withdraw_meta(withdrawing->job, "uid"));
-	json_set_str(
-		as_read, "resourceVersion", withdraw_meta(withdrawing->job, "resourceVersion"));
+	json_set_str(as_read, "uid", kube_str_at(withdrawing->job, "metadata.uid"));
+	json_set_str(as_read, "resourceVersion",
+		kube_str_at(withdrawing->job, "metadata.resourceVersion"));
 	withdraw_send(withdrawing, "DELETE", path, body, withdraw_on_removed);
 	return 0;
 }
@@ -334,26 +323,18 @@ static int withdraw_on_closed(void *ctx, struct kube_response *response, struct 
 	return 0;
 }
 
-static char *withdraw_gate_path(const struct withdrawing *withdrawing)
-{
-	const struct kube_handle *handle = &withdrawing->handle;
-	AUTO_FREE char *name = kube_job_gate_name(handle->name);
-
-	return kube_path("/api/v1/namespaces/%s/configmaps/%s", handle->kube_namespace, name);
-}
-
 /* The one that was read: a removal that comes late does not close a gate that was made again. */
 static int withdraw_on_gate(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct withdrawing *withdrawing = ctx;
-	AUTO_FREE char *path = withdraw_gate_path(withdrawing);
+	AUTO_FREE char *path = kube_gate_path(&withdrawing->handle);
 	AUTO_JSON struct json *body = kube_reconcile_removal(NULL);
 
 	withdrawing->request = NULL;
 	if (err_is_set(&response->error))
 		return withdraw_on_closed(withdrawing, response, err);
-	json_set_str(
-		json_sub(body, "preconditions"), "uid", withdraw_meta(response->object, "uid"));
+	json_set_str(json_sub(body, "preconditions"), "uid",
+		kube_str_at(response->object, "metadata.uid"));
 	withdraw_send(withdrawing, "DELETE", path, body, withdraw_on_closed);
 	return 0;
 }
@@ -390,7 +371,7 @@ static int withdraw_on_job(void *ctx, struct kube_response *response, struct err
 		return withdraw_fail(withdrawing, &response->error);
 	json_free(withdrawing->job);
 	withdrawing->job = TAKE(response->object);
-	if (withdraw_meta(withdrawing->job, "deletionTimestamp"))
+	if (kube_str_at(withdrawing->job, "metadata.deletionTimestamp"))
 		return kube_annotation_is_gone(withdrawing->kube, handle)
 			       ? withdraw_look(withdrawing, err)
 			       : withdraw_end(withdrawing, false);
@@ -404,7 +385,7 @@ static int withdraw_on_job(void *ctx, struct kube_response *response, struct err
 	}
 	if (withdraw_may_have_begun(withdrawing->job))
 		return withdraw_stay(withdrawing);
-	AUTO_FREE char *path = withdraw_gate_path(withdrawing);
+	AUTO_FREE char *path = kube_gate_path(&withdrawing->handle);
 	withdraw_send(withdrawing, "GET", path, NULL, withdraw_on_gate);
 	return 0;
 }

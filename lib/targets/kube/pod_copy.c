@@ -11,6 +11,7 @@
 #include "base/data/entry.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/os/os_shared.h"
 #include "base/util/mem.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
@@ -409,13 +410,13 @@ void pod_copy_cancel(struct pod_copy *copy)
 	free(copy);
 }
 
-static void pod_copy_finish(struct pod_copy *copy, int r, struct err *error)
+static void pod_copy_finish(struct pod_copy *copy, struct err *error)
 {
-	void (*done)(void *ctx, int r, struct err *error) = copy->request.done;
+	void (*done)(void *ctx, struct err *error) = copy->request.done;
 	void *ctx = copy->request.ctx;
 
 	pod_copy_cancel(copy);
-	done(ctx, r, error);
+	done(ctx, error);
 }
 
 /* The path as the sink sees it. The caller frees. */
@@ -527,20 +528,6 @@ static struct wanted *find_wanted(const struct pod_copy *copy, const char *path)
 	return wanted && !wanted->has_come ? wanted : NULL;
 }
 
-static bool pod_copy_leads_out(const char *path)
-{
-	if (*path == '/')
-		return true;
-	for (; *path; path += strspn(path, "/")) {
-		size_t len = strcspn(path, "/");
-
-		if (len == 2 && memcmp(path, "..", 2) == 0)
-			return true;
-		path += len;
-	}
-	return false;
-}
-
 static void set_item(struct pod_copy *copy, const struct wanted *wanted)
 {
 	REPLACE(copy->out_path, path_here(copy, wanted->path));
@@ -575,7 +562,7 @@ static int on_member(void *ctx, const struct tar_member *member, struct err *err
 	struct wanted *wanted;
 
 	copy->current = NULL;
-	if (pod_copy_leads_out(member->path)) {
+	if (os_leads_out(member->path)) {
 		AUTO_FREE char *shown = str_shown(member->path);
 		return err_set(err, E_DATA, "pod %s sent '%s', which leads out of the results",
 			copy->pod, shown);
@@ -628,13 +615,6 @@ static int on_content_end(void *ctx, struct err *err)
 		return 0;
 	has_come(copy, wanted);
 	return copy->is_passed ? 0 : fetch_sink_end(copy->request.sink, &copy->item, err);
-}
-
-static int on_tar(void *ctx, const char *data, size_t len, struct err *err)
-{
-	struct pod_copy *copy = ctx;
-
-	return tar_stream_add(copy->tar, data, len, err);
 }
 
 /* Files that are gone by now are not missed; the others could not be read there. */
@@ -744,11 +724,12 @@ static int on_part_gone(void *ctx, struct err *err)
 	return 0;
 }
 
-static int on_parts(void *ctx, const char *data, size_t len, struct err *err)
+static int on_stream(void *ctx, const char *data, size_t len, struct err *err)
 {
 	struct pod_copy *copy = ctx;
 
-	return part_stream_add(copy->parts, data, len, err);
+	return copy->is_by_parts ? part_stream_add(copy->parts, data, len, err)
+				 : tar_stream_add(copy->tar, data, len, err);
 }
 
 /* The file that was cut: what the sink has of it does not come again. */
@@ -800,7 +781,7 @@ static void on_content_done(void *ctx, int status, struct err *error, const char
 		err_clear(&failure);
 		r = pod_copy_query_again(copy, &failure);
 		if (r < 0)
-			pod_copy_finish(copy, r, &failure);
+			pod_copy_finish(copy, &failure);
 		return;
 	}
 	if (r == 0 && !copy->is_by_parts)
@@ -817,7 +798,7 @@ static void on_content_done(void *ctx, int status, struct err *error, const char
 		start_content(copy);
 		return;
 	}
-	pod_copy_finish(copy, r, &failure);
+	pod_copy_finish(copy, &failure);
 }
 
 /* A file without a name; a descriptor or -errno. */
@@ -881,32 +862,24 @@ static int write_names(struct pod_copy *copy, size_t *ret_bytes, struct err *err
 	return r;
 }
 
-static int start_tar(struct pod_copy *copy, size_t n_bytes, struct err *err)
+static int start_stream(struct pod_copy *copy, size_t n_bytes, struct err *err)
 {
-	const struct tar_events events = {on_member, on_content, on_content_end, copy};
-	AUTO_STRV struct strv words = {0};
-
-	tar_stream_free(copy->tar);
-	copy->tar = tar_stream_new(&events);
-	pod_copy_add_words(copy, "tar", &words);
-	strv_addf(&words, "%zu", n_bytes);
-	/* Each an archive of its own, so that none is a hard link to another. */
-	strv_add(&words, copy->one_by_one ? "1" : "1000");
-	return kube_pod_copy_start(copy, &words, copy->list_fd, on_tar, on_content_done, err);
-}
-
-static int start_parts(struct pod_copy *copy, size_t n_bytes, struct err *err)
-{
-	const struct part_events events = {
+	const struct tar_events members = {on_member, on_content, on_content_end, copy};
+	const struct part_events parts = {
 		on_part, on_content, on_part_end, on_part_unread, on_part_gone, copy};
 	AUTO_STRV struct strv words = {0};
 
+	tar_stream_free(copy->tar);
+	copy->tar = tar_stream_new(&members);
 	part_stream_free(copy->parts);
-	copy->parts = part_stream_new(&events);
+	copy->parts = part_stream_new(&parts);
 	copy->at_part = 0;
-	pod_copy_add_words(copy, "parts", &words);
+	pod_copy_add_words(copy, copy->is_by_parts ? "parts" : "tar", &words);
 	strv_addf(&words, "%zu", n_bytes);
-	return kube_pod_copy_start(copy, &words, copy->list_fd, on_parts, on_content_done, err);
+	/* Each an archive of its own, so that none is a hard link to another. */
+	if (!copy->is_by_parts)
+		strv_add(&words, copy->one_by_one ? "1" : "1000");
+	return kube_pod_copy_start(copy, &words, copy->list_fd, on_stream, on_content_done, err);
 }
 
 /* Whole files, then parts of others. */
@@ -922,10 +895,9 @@ static void start_content(struct pod_copy *copy)
 		r = write_names(copy, &n_bytes, &error);
 	}
 	if (r == 0 && n_bytes)
-		r = copy->is_by_parts ? start_parts(copy, n_bytes, &error)
-				      : start_tar(copy, n_bytes, &error);
+		r = start_stream(copy, n_bytes, &error);
 	if (r < 0 || n_bytes == 0)
-		pod_copy_finish(copy, r, &error);
+		pod_copy_finish(copy, &error);
 }
 
 /*
@@ -1066,7 +1038,7 @@ static void on_list_done(void *ctx, int status, struct err *error, const char *s
 	copy->has_progress = false;
 	copy->tries = 0;
 	if (r < 0) {
-		pod_copy_finish(copy, r, &failure);
+		pod_copy_finish(copy, &failure);
 		return;
 	}
 	/* A directory is closed ("find: './x': Permission denied") or too deep. */
@@ -1078,9 +1050,10 @@ static void on_list_done(void *ctx, int status, struct err *error, const char *s
 	start_content(copy);
 }
 
-static void pod_copy_start_list(struct pod_copy *copy)
+static int pod_copy_begin(void *ctx, struct err *err UNUSED)
 {
 	static const char *const firsts[] = {"", "all", "announce", "wait"};
+	struct pod_copy *copy = ctx;
 	const struct fetch_sink *sink = copy->request.sink;
 	const char *first = firsts[copy->request.first];
 	AUTO_STRV struct strv words = {0};
@@ -1089,6 +1062,7 @@ static void pod_copy_start_list(struct pod_copy *copy)
 	unsigned char bytes[MARK_BYTES];
 	char mark[2 * MARK_BYTES + 1];
 
+	copy->retry = NULL;
 	random_bytes(bytes, sizeof(bytes));
 	hex_encode(bytes, sizeof(bytes), mark);
 	listing_free(copy->listing);
@@ -1105,15 +1079,7 @@ static void pod_copy_start_list(struct pod_copy *copy)
 		strv_add(&words, more[i]);
 	int r = kube_pod_copy_start(copy, &words, -1, pod_copy_on_list, on_list_done, &error);
 	if (r < 0)
-		pod_copy_finish(copy, r, &error);
-}
-
-static int pod_copy_begin(void *ctx, struct err *err UNUSED)
-{
-	struct pod_copy *copy = ctx;
-
-	copy->retry = NULL;
-	pod_copy_start_list(copy);
+		pod_copy_finish(copy, &error);
 	return 0;
 }
 

@@ -39,7 +39,7 @@ struct pod_copy_request {
 	const char *temp_dir; /* here, for a file without a name */
 	struct fetch_sink *sink;
 	/* From the loop, once. E_KUBE_SHELL: sh, find, stat or tar are not there. */
-	void (*done)(void *ctx, int r, struct err *error);
+	void (*done)(void *ctx, struct err *error);
 	void *ctx;
 };
 

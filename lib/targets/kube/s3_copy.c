@@ -43,7 +43,6 @@ struct s3_copy {
 	size_t at, ahead; /* of wanted: which the sink has next, and which is requested next */
 	struct s3_slot slots[S3_COPY_AHEAD];
 	struct loop_timer *timer; /* of its end */
-	int result;
 	struct err error;
 };
 
@@ -73,18 +72,16 @@ static int s3_copy_due(void *ctx, struct err *err UNUSED)
 
 	copy->timer = NULL;
 	err_move(&error, &copy->error);
-	copy->request.done(copy->request.ctx, copy->result, &error);
+	copy->request.done(copy->request.ctx, &error);
 	return 0;
 }
 
 /* done frees the client, which may be in the midst of a call here. */
-static int s3_copy_end(struct s3_copy *copy, int r, struct err *error)
+static int s3_copy_end(struct s3_copy *copy, struct err *error)
 {
 	if (copy->timer)
 		return 0;
-	copy->result = r;
-	if (r < 0)
-		err_move(&copy->error, error);
+	err_move(&copy->error, error);
 	copy->timer = loop_add_timer(copy->request.loop, clock_ms(), s3_copy_due, copy);
 	return 0;
 }
@@ -221,13 +218,13 @@ static int s3_copy_go_on(struct s3_copy *copy)
 	while (!copy->timer) {
 		s3_copy_request_ahead(copy);
 		if (copy->at == copy->wanted.n)
-			return s3_copy_end(copy, 0, &error);
+			return s3_copy_end(copy, &error);
 		struct s3_slot *slot = s3_copy_slot(copy, copy->at);
 		if (!slot || !slot->is_done)
 			return 0;
 		int r = s3_slot_deliver(slot, &error);
 		if (r < 0)
-			return s3_copy_end(copy, r, &error);
+			return s3_copy_end(copy, &error);
 		copy->at++;
 	}
 	return 0;
@@ -267,7 +264,7 @@ static int s3_copy_listed(void *ctx, struct err *error, struct err *err UNUSED)
 	copy->list = NULL;
 	for (size_t i = 0; r == 0 && i < copy->objects.n; i++)
 		r = s3_copy_take(copy, &copy->objects.v[i], error);
-	return r < 0 ? s3_copy_end(copy, r, error) : s3_copy_go_on(copy);
+	return r < 0 ? s3_copy_end(copy, error) : s3_copy_go_on(copy);
 }
 
 int s3_copy_start(const struct s3_copy_request *request, struct s3_copy **ret, struct err *err)

@@ -13,7 +13,8 @@
 #include "net/http/http.h"
 
 struct s3_copy;
-typedef void s3_copy_done_fn(void *ctx, int r, struct err *error);
+/* error: not set: all of it has come. */
+typedef void s3_copy_done_fn(void *ctx, struct err *error);
 struct s3_copy_request {
 	struct loop *loop;
 	struct http *http;

@@ -284,16 +284,17 @@ static int target_kube_prepare(struct target *target, const char *run_id, int at
  * before, because afterwards nothing in the cluster can tell it from a loss.
  */
 
-static char *cancel_mark(const struct target_kube *kube, const struct kube_handle *handle)
+char *kube_attempt_path(
+	const struct target_kube *kube, const struct kube_handle *handle, const char *name)
 {
 	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
 
-	return fs_join(dir, ATTEMPT_CANCEL);
+	return fs_join(dir, name);
 }
 
 bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle)
 {
-	AUTO_FREE char *path = cancel_mark(kube, handle);
+	AUTO_FREE char *path = kube_attempt_path(kube, handle, ATTEMPT_CANCEL);
 
 	return access(path, F_OK) == 0;
 }
@@ -304,7 +305,7 @@ static int target_kube_write_mark(const struct target_kube *kube, const struct k
 	char **ret_path, struct err *err)
 {
 	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
-	AUTO_FREE char *path = cancel_mark(kube, handle);
+	AUTO_FREE char *path = kube_attempt_path(kube, handle, ATTEMPT_CANCEL);
 
 	if (access(path, F_OK) == 0)
 		return 0;
@@ -343,7 +344,7 @@ static void target_kube_on_removed(void *ctx, struct err *error)
 	if (removal->mark &&
 		(error->id == E_KUBE_DENIED || error->id == E_KUBE_AUTH || error->code == ERR_IO))
 		unlink(removal->mark);
-	target_call_end(removal->call, err_is_set(error) ? -(int)error->code : 0, error);
+	target_call_end_as(removal->call, error);
 }
 
 /* mark is taken; in the foreground: of a cancel. */
@@ -527,32 +528,23 @@ enum { FIND_MS = 10 * 1000, PODS_MAX = 10000 };
  * The pod of a rank
  */
 
-/* A member of a study has rank 0. */
-static bool target_kube_has_rank(const struct json *pod, const struct kube_handle *handle, int rank)
-{
-	int number = kube_rank_of(pod);
-
-	return handle->is_member ? rank == 0 && number == handle->index : number == rank;
-}
-
 /* The newest one that runs; its name belongs to list. */
 static const char *pick_pod(const struct json *list, const struct kube_handle *handle, int rank)
 {
 	const char *best = NULL, *best_time = "";
 
-	for (const struct json *pod = json_first(json_get(list, "items")); pod;
-		pod = json_next(pod)) {
-		const struct json *metadata = json_get(pod, "metadata");
-		const char *time = json_get_str(metadata, "creationTimestamp");
+	for (const struct json *pod = kube_first(list, "items"); pod; pod = json_next(pod)) {
+		const char *time = kube_str_at(pod, "metadata.creationTimestamp");
+		int number = kube_rank_of(pod);
+		/* A member of a study has rank 0. */
+		bool is_rank =
+			handle->is_member ? rank == 0 && number == handle->index : number == rank;
 
-		if (!target_kube_has_rank(pod, handle, rank) ||
-			!(!json_get_str(json_get(pod, "metadata"), "deletionTimestamp") &&
-				str_eq(json_get_str(json_get(pod, "status"), "phase"),
-					"Running")) ||
-			!time)
+		if (!is_rank || kube_str_at(pod, "metadata.deletionTimestamp") || !time ||
+			!str_eq(kube_str_at(pod, "status.phase"), "Running"))
 			continue;
 		if (!best || strcmp(time, best_time) > 0) {
-			best = json_get_str(metadata, "name");
+			best = kube_str_at(pod, "metadata.name");
 			best_time = time;
 		}
 	}
@@ -636,7 +628,7 @@ static void target_kube_resolve(void *ctx, struct podforward *forward UNUSED)
 /* A pod that is terminating may still respond. */
 static bool target_kube_has_ended(const struct kube_response *response)
 {
-	const char *phase = json_get_str(json_get(response->object, "status"), "phase");
+	const char *phase = kube_str_at(response->object, "status.phase");
 
 	if (err_is_set(&response->error))
 		return response->error.id == E_KUBE_NOT_FOUND;
@@ -739,11 +731,9 @@ static void drop_relay(struct target_work *work)
 static int target_kube_on_relayed(void *ctx, struct podforward_end *end, struct err *err UNUSED)
 {
 	struct relay *relay = ctx;
-	AUTO_ERR struct err error = {0};
-	int r = err_is_set(&end->error) ? err_move(&error, &end->error) : 0;
 
 	relay->conn = NULL;
-	target_call_end(relay->call, r, &error);
+	target_call_end_as(relay->call, &end->error);
 	return 0;
 }
 
@@ -803,7 +793,7 @@ static int target_kube_on_executed(void *ctx, int status, struct err *error, str
 
 	exec->exec = NULL;
 	*exec->ret_status = status;
-	target_call_end(exec->call, err_is_set(error) ? -(int)error->code : 0, error);
+	target_call_end_as(exec->call, error);
 	return 0;
 }
 

@@ -87,6 +87,11 @@ bool kube_member_study(const char *run_id, char ret_study[static RUN_ID_SIZE], i
 char *kube_handle_jobs(const struct kube_handle *handle);
 char *kube_handle_pods(const struct kube_handle *handle);
 char *kube_handle_attempt_pods(const struct kube_handle *handle);
+/* The item of a list of the cluster's whose metadata.name is that; NULL: none. */
+const struct json *kube_item(const struct json *list, const char *name);
+/* Of a file in the directory of the attempt here. The caller frees. */
+char *kube_attempt_path(
+	const struct target_kube *kube, const struct kube_handle *handle, const char *name);
 /* Whether its end was asked for here: survives the Job, which a cancel removes. */
 bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle);
 /* Whether it was cancelled, and no start of its program was seen, as its record says: then its pods

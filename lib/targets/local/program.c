@@ -211,15 +211,6 @@ static _Noreturn void program_child_fail(const struct child *child, int errnum)
 	_exit(127);
 }
 
-static void program_child_reset_signals(void)
-{
-	sigset_t none;
-
-	proc_reset_signals();
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 static int program_child_place_fds(const struct child *child)
 {
 	AUTO_FD int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -278,11 +269,15 @@ static int program_child_exec(const struct child *child)
 
 static _Noreturn void program_child_run(const struct child *child)
 {
+	sigset_t none;
+
 	close(child->spec->lock_fd);
 	setsid();
 	if (!program_child_wait(child))
 		_exit(125);
-	program_child_reset_signals();
+	proc_reset_signals();
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
 	int errnum = program_child_place_fds(child);
 	if (errnum)
 		program_child_fail(child, errnum);

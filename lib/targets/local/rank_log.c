@@ -124,7 +124,6 @@ static void rank_log_on_end(struct target_call *call, int status, struct err *er
 {
 	struct rank_source *source = CONTAINER_OF(call, struct rank_source, call);
 	struct rank_logs *logs = source->logs;
-	AUTO_ERR struct err end = {0};
 
 	source->is_open = false;
 	if (status == 0)
@@ -133,8 +132,7 @@ static void rank_log_on_end(struct target_call *call, int status, struct err *er
 		err_move(&logs->error, err);
 	if (--logs->n_open > 0 && !logs->is_stopped)
 		return;
-	int r = err_is_set(&logs->error) ? err_move(&end, &logs->error) : 0;
-	target_call_end(logs->call, r, &end);
+	target_call_end_as(logs->call, &logs->error);
 }
 
 static void rank_log_on_notice(void *ctx, const char *text)

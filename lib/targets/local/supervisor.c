@@ -55,22 +55,27 @@ void sup_note(struct supervisor *sup, const char *fmt, ...)
 	fs_write_fd(sup->notes_fd, ATTEMPT_NOTES, line, strlen(line), NULL);
 }
 
+void sup_mark(int marks_fd, int64_t size, struct mark *last)
+{
+	const struct mark mark = {.time_ms = clock_wall_ms(), .offset = size};
+	char line[MARK_SIZE];
+
+	if (mark.offset == last->offset && last->time_ms)
+		return;
+	/* Write the mark in one call: half a line is worse than none. */
+	size_t len = mark_format(&mark, line);
+	if (write(marks_fd, line, len) == (ssize_t)len)
+		*last = mark;
+}
+
 void sup_mark_log(struct supervisor *sup)
 {
-	struct mark mark = {.time_ms = clock_wall_ms()};
-	char line[MARK_SIZE];
 	struct stat st;
 
 	if (fstat(sup->log_fd, &st) < 0)
 		return;
 	os_reserve(sup->log_fd, st.st_size, LOG_RESERVE_BYTES);
-	mark.offset = st.st_size;
-	if (mark.offset == sup->last_mark.offset && sup->last_mark.time_ms)
-		return;
-	/* Write the mark in one call: half a line is worse than none. */
-	size_t len = mark_format(&mark, line);
-	if (write(sup->marks_fd, line, len) == (ssize_t)len)
-		sup->last_mark = mark;
+	sup_mark(sup->marks_fd, st.st_size, &sup->last_mark);
 }
 
 static int on_mark_due(void *ctx, struct err *err UNUSED)
@@ -1154,19 +1159,14 @@ void sup_slot_over(struct supervisor *sup)
 		sup_order_tree(sup);
 }
 
-static void sup_begin_slot(struct supervisor *sup)
+void sup_after_over(struct supervisor *sup)
 {
+	sup_note(sup, "the runs before it have ended");
 	sup->phase = PHASE_SLOT;
 	if (sup_wants_slot(sup))
 		sup_slot_begin(sup);
 	else
 		sup_slot_over(sup);
-}
-
-void sup_after_over(struct supervisor *sup)
-{
-	sup_note(sup, "the runs before it have ended");
-	sup_begin_slot(sup);
 }
 
 static void sup_begin(struct supervisor *sup)

@@ -128,6 +128,8 @@ struct supervisor {
 
 /* A line of ATTEMPT_NOTES. */
 void sup_note(struct supervisor *sup, const char *fmt, ...) ERR_PRINTF(2, 3);
+/* Of a log of that size, where it has grown since the last mark. */
+void sup_mark(int marks_fd, int64_t size, struct mark *last);
 void sup_mark_log(struct supervisor *sup);
 /* Order a tree made ahead, once, when the program has begun: a moment later or behind its end, so
  * that neither waits for the disk. */

@@ -61,18 +61,10 @@ void sup_ranks_mark(struct supervisor *sup)
 {
 	for (int i = 1; sup->ranks && i < sup->state.n_ranks; i++) {
 		struct supervisor_rank *rank = &sup->ranks->v[i];
-		struct mark mark = {.time_ms = clock_wall_ms()};
-		char line[MARK_SIZE];
 		struct stat st;
 
-		if (rank->marks_fd < 0 || fstat(rank->log_fd, &st) < 0)
-			continue;
-		mark.offset = st.st_size;
-		if (mark.offset == rank->last_mark.offset && rank->last_mark.time_ms)
-			continue;
-		size_t len = mark_format(&mark, line);
-		if (write(rank->marks_fd, line, len) == (ssize_t)len)
-			rank->last_mark = mark;
+		if (rank->marks_fd >= 0 && fstat(rank->log_fd, &st) == 0)
+			sup_mark(rank->marks_fd, st.st_size, &rank->last_mark);
 	}
 }
 
@@ -286,14 +278,6 @@ static char *sup_rank_text(const struct supervisor *sup, int number)
 	return roles_part_text(&part);
 }
 
-static void sup_ranks_end_others(struct supervisor *sup, const char *why)
-{
-	const int stop_signal = sup->job->spec.runtime.stop_signal;
-
-	sup_note(sup, "%s: the others are ended", why);
-	sup_end_family(sup, stop_signal ? stop_signal : SIGTERM, sup->job->spec.grace_ms);
-}
-
 static int sup_rank_of(const struct supervisor *sup, pid_t pid)
 {
 	for (int i = 0; sup->ranks && i < sup->state.n_ranks; i++)
@@ -324,7 +308,9 @@ static void sup_rank_decide(struct supervisor *sup, int number, int status)
 	AUTO_FREE char *why = ranks->is_decided
 				      ? mem_printf("%s has ended", sup->job->spec.roles.ends_with)
 				      : mem_printf("%s has failed", name);
-	sup_ranks_end_others(sup, why);
+	const int stop_signal = sup->job->spec.runtime.stop_signal;
+	sup_note(sup, "%s: the others are ended", why);
+	sup_end_family(sup, stop_signal ? stop_signal : SIGTERM, sup->job->spec.grace_ms);
 }
 
 int sup_ranks_ended(struct supervisor *sup, pid_t pid, int status)

@@ -335,18 +335,6 @@ static void add_head(const struct target_job *job, const struct node_rank *rank,
 	node_job_set_text(out, "j_before", runtime->before);
 }
 
-/* A rank waits for the others with what it has: two gangs with slots could wait for each other. */
-static void add_study(
-	const struct spec_study *study, int slots, const struct node_rank *rank, struct buf *out)
-{
-	if (!study->id || rank)
-		return;
-	node_job_set_text(out, "j_study", study->id);
-	node_job_set_int(out, "j_index", study->index);
-	node_job_set_int(out, "j_parallel", slots);
-	node_job_set_int(out, "j_fail_fast", study->fail_fast);
-}
-
 static void node_job_add_gpus(const struct runtime *runtime, struct buf *out)
 {
 	AUTO_BUF struct buf only = buf_with(64 << 10);
@@ -443,16 +431,6 @@ static void add_default(struct buf *out, const char *pair)
 	buf_addc(out, '\n');
 }
 
-/* A login knows nothing of them: whatever it says is left from something else. */
-static void add_rank(const struct node_rank *rank, struct buf *out)
-{
-	const char *first = rank->addresses->v[0];
-
-	buf_adds(out, "export MASTER_ADDR=");
-	node_job_quote(out, first, strlen(first));
-	buf_addf(out, " NNODES=%zu NODE_RANK=%d\n", rank->addresses->n, rank->rank);
-}
-
 static void add_defaults(
 	const struct target_job *job, const struct node_rank *rank, struct buf *out)
 {
@@ -464,8 +442,12 @@ static void add_defaults(
 	begin_function(out, "j_defaults");
 	for (size_t i = 0; job->default_env && i < job->default_env->n; i++)
 		add_default(out, job->default_env->v[i]);
-	if (rank)
-		add_rank(rank, out);
+	/* A login knows nothing of them: whatever it says is left from something else. */
+	if (rank) {
+		buf_adds(out, "export MASTER_ADDR=");
+		node_job_quote(out, rank->addresses->v[0], strlen(rank->addresses->v[0]));
+		buf_addf(out, " NNODES=%zu NODE_RANK=%d\n", rank->addresses->n, rank->rank);
+	}
 	for (size_t i = 0; i < ARRAY_LEN(of_one); i++)
 		add_default(out, of_one[i]);
 	add_default(out, port);
@@ -509,14 +491,6 @@ static void add_collect(const struct runtime *runtime, struct buf *out)
 	end_function(out);
 }
 
-static void node_job_add_secrets(const struct target_job *job, struct buf *out)
-{
-	for (size_t i = 0; job->secret_env && i < job->secret_env->n; i++) {
-		buf_adds(out, "export ");
-		add_pair(out, job->secret_env->v[i]);
-	}
-}
-
 /*
  * In a container
  */
@@ -527,16 +501,6 @@ static void node_job_add_names(struct buf *out, const struct strv *pairs)
 		buf_addc(out, ' ');
 		buf_add(out, pairs->v[i], strcspn(pairs->v[i], "="));
 	}
-}
-
-static void add_all_names(const struct target_job *job, struct buf *out)
-{
-	buf_adds(out, "j_names='DLRUN_NODE_ADDRS");
-	node_job_add_names(out, job->env);
-	node_job_add_names(out, job->secret_env);
-	buf_adds(out, "'\nj_default_names='MASTER_ADDR MASTER_PORT NNODES NODE_RANK");
-	node_job_add_names(out, job->default_env);
-	buf_adds(out, "'\n");
 }
 
 static int add_container(struct session *session, const struct target_job *job, const char *runtime,
@@ -557,19 +521,13 @@ static int add_container(struct session *session, const struct target_job *job, 
 		job->run ? json_get_str(config_target(config, run_target(job->run)), "caches")
 			 : NULL);
 	node_job_set_int(out, "j_shm_bytes", (int64_t)job->spec->resources.shm_bytes);
-	add_all_names(job, out);
+	buf_adds(out, "j_names='DLRUN_NODE_ADDRS");
+	node_job_add_names(out, job->env);
+	node_job_add_names(out, job->secret_env);
+	buf_adds(out, "'\nj_default_names='MASTER_ADDR MASTER_PORT NNODES NODE_RANK");
+	node_job_add_names(out, job->default_env);
+	buf_adds(out, "'\n");
 	return 0;
-}
-
-static void add_limits(const struct resources *resources, struct buf *out)
-{
-	char size[16] = "";
-
-	node_job_set_int(out, "j_memory_bytes", (int64_t)resources->memory_bytes);
-	node_job_set_int(out, "j_cpus_milli", resources->cpus_milli);
-	if (resources->memory_bytes)
-		str_size(resources->memory_bytes, size);
-	node_job_set_text(out, "j_memory", size);
 }
 
 int node_job_make(struct session *session, const struct target_job *job, const char *runtime,
@@ -578,13 +536,26 @@ int node_job_make(struct session *session, const struct target_job *job, const c
 	struct err *err)
 {
 	const struct spec *spec = job->spec;
+	const struct resources *resources = &spec->resources;
+	char size[16] = "";
 	int r = 0;
 
 	add_head(job, rank, text);
-	add_study(&spec->study, slots, rank, text);
+	/* A rank waits for the others with what it has: two gangs with slots could wait for each
+	 * other. */
+	if (spec->study.id && !rank) {
+		node_job_set_text(text, "j_study", spec->study.id);
+		node_job_set_int(text, "j_index", spec->study.index);
+		node_job_set_int(text, "j_parallel", slots);
+		node_job_set_int(text, "j_fail_fast", spec->study.fail_fast);
+	}
 	node_job_add_gpus(&spec->runtime, text);
-	node_job_set_text(text, "j_gpu_type", spec->resources.gpu_type);
-	add_limits(&spec->resources, text);
+	node_job_set_text(text, "j_gpu_type", resources->gpu_type);
+	node_job_set_int(text, "j_memory_bytes", (int64_t)resources->memory_bytes);
+	node_job_set_int(text, "j_cpus_milli", resources->cpus_milli);
+	if (resources->memory_bytes)
+		str_size(resources->memory_bytes, size);
+	node_job_set_text(text, "j_memory", size);
 	if (runtime)
 		r = add_container(session, job, runtime, text, err);
 	if (r == 0)
@@ -596,7 +567,10 @@ int node_job_make(struct session *session, const struct target_job *job, const c
 	add_defaults(job, rank, text);
 	node_job_add_links(&spec->runtime, syncs, text);
 	add_collect(&spec->runtime, text);
-	node_job_add_secrets(job, secrets);
+	for (size_t i = 0; job->secret_env && i < job->secret_env->n; i++) {
+		buf_adds(secrets, "export ");
+		add_pair(secrets, job->secret_env->v[i]);
+	}
 	r = buf_check(text, "the specification of the run", err);
 	return r < 0 ? r : buf_check(secrets, "the secrets of the run", err);
 }

@@ -354,26 +354,18 @@ static void node_probing_set_deadline(struct node_probing *probing, int64_t dead
 				 : NULL;
 }
 
-/* Once a host has responded, do not wait the whole time for hosts that hang. */
-static void node_open_settle(struct node_probing *probing)
-{
-	int64_t settled_ms = clock_ms() + probing->settle_ms;
-
-	if (probing->settle_ms < 0)
-		return;
-	node_probing_set_deadline(probing, settled_ms);
-	probing->settle_ms = -1;
-}
-
 static void node_open_end_one(struct question *question, struct err *error)
 {
 	struct node_probing *probing = question->probing;
 
 	node_explain(question->probe->opened, error);
-	if (err_is_set(error))
+	if (err_is_set(error)) {
 		err_move(&question->probe->error, error);
-	else
-		node_open_settle(probing);
+	} else if (probing->settle_ms >= 0) {
+		/* Once a host has responded, do not wait the whole time for hosts that hang. */
+		node_probing_set_deadline(probing, clock_ms() + probing->settle_ms);
+		probing->settle_ms = -1;
+	}
 	probing->n_open--;
 	begin_some(probing);
 	if (probing->n_open == 0)

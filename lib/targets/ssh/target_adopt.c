@@ -123,17 +123,6 @@ static int target_node_parse(
 	return 0;
 }
 
-static void target_node_add_attempts(const struct strv *hosts, int newest, struct run *run)
-{
-	AUTO_FREE char *names = strv_join(hosts, ",");
-
-	json_set(run->doc, "attempts", json_array());
-	for (int i = 1; i <= newest; i++) {
-		AUTO_FREE char *handle = node_handle_text(names, run_id(run), i);
-		run_add_attempt(run, handle);
-	}
-}
-
 /* A run on several hosts is reported by each of them. */
 static bool target_node_is_known(const struct run_list *runs, const char *id)
 {
@@ -158,7 +147,12 @@ static void adopt_one(const struct place *place, const struct node_attempt *atte
 		return;
 	target_node_find_hosts(place, run, &hosts);
 	target_node_set_target(place, &hosts, run);
-	target_node_add_attempts(&hosts, attempt->attempt, run);
+	AUTO_FREE char *names = strv_join(&hosts, ",");
+	json_set(run->doc, "attempts", json_array());
+	for (int i = 1; i <= attempt->attempt; i++) {
+		AUTO_FREE char *handle = node_handle_text(names, run_id(run), i);
+		run_add_attempt(run, handle);
+	}
 	run_set_state(run, RUN_QUEUED);
 	adopted = json_sub(run->doc, "adopted");
 	json_set_str(adopted, "user", json_get_str(run->doc, "user"));

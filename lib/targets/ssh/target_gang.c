@@ -95,17 +95,6 @@ static void gang_set_roles(struct gang *gang, const struct json *roles)
 	gang->ends_n = (size_t)n;
 }
 
-/* Each host knows the roles of all. */
-static void gang_learn_roles(struct gang *gang, const struct node_attempt *attempt)
-{
-	const char *text = node_attempt_get(attempt, "roles");
-	AUTO_JSON struct json *roles = NULL;
-
-	if (!gang->ranks_called.n && text &&
-		json_parse(text, strlen(text), ROLES_TEXT_MAX, "roles", &roles, NULL) == 0)
-		gang_set_roles(gang, roles);
-}
-
 static void gang_forget_rank(struct gang *gang, size_t i)
 {
 	gang->ranks[i] = (struct gang_rank){.host = gang->hosts.v[i],
@@ -315,9 +304,18 @@ static bool gang_take(struct gang *gang)
 {
 	bool all = true;
 
-	for (size_t i = 0; i < gang->hosts.n; i++)
-		if (gang->places[i].is_answered && gang->places[i].found.n)
-			gang_learn_roles(gang, &gang->places[i].found.v[0]);
+	/* Each host knows the roles of all. */
+	for (size_t i = 0; i < gang->hosts.n && !gang->ranks_called.n; i++) {
+		const struct gang_place *place = &gang->places[i];
+		const char *text = place->is_answered && place->found.n
+					   ? node_attempt_get(&place->found.v[0], "roles")
+					   : NULL;
+		AUTO_JSON struct json *roles = NULL;
+
+		if (text &&
+			json_parse(text, strlen(text), ROLES_TEXT_MAX, "roles", &roles, NULL) == 0)
+			gang_set_roles(gang, roles);
+	}
 	forget_ranks(gang);
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		take_one(&gang->places[i], &gang->ranks[i]);
@@ -418,16 +416,11 @@ enum { SETTLE_MS = 700 };
 
 static void end_polling(struct gang_work *polling)
 {
-	AUTO_ERR struct err error = {0};
-	int r = 0;
-
-	if (err_is_set(&polling->error)) {
-		r = err_move(&error, &polling->error);
-	} else {
+	if (!err_is_set(&polling->error)) {
 		*polling->ret = polling->found;
 		polling->found = (struct target_status){0};
 	}
-	target_call_end(polling->call, r, &error);
+	target_call_end_as(polling->call, &polling->error);
 }
 
 /* The outcome of the steps shows at the next poll. A final state is an error until all hosts have
@@ -442,12 +435,6 @@ static void end_steps(struct gang *gang)
 	end_polling(polling);
 }
 
-/* Whether it has begun may be known only to one that has not answered. */
-static bool may_evaluate(const struct gang *gang, bool all)
-{
-	return all || gang->view.was_accepted || gang_is_going(gang->ranks, gang->hosts.n);
-}
-
 static void target_gang_evaluate(struct gang *gang)
 {
 	struct gang_work *polling = gang_work_of(gang);
@@ -456,7 +443,8 @@ static void target_gang_evaluate(struct gang *gang)
 
 	if (failed)
 		err_copy(&polling->error, failed);
-	if (!may_evaluate(gang, all)) {
+	/* Whether it has begun may be known only to one that has not answered. */
+	if (!all && !gang->view.was_accepted && !gang_is_going(gang->ranks, gang->hosts.n)) {
 		end_polling(polling);
 		return;
 	}
@@ -514,14 +502,10 @@ static bool was_heard(const struct gang *gang)
 
 static void end_broadcast(struct gang *gang)
 {
-	AUTO_ERR struct err error = {0};
 	const struct gang_work *broadcast = gang_work_of(gang);
-	struct err *failed = gang_failed(gang);
-	int r = 0;
+	bool is_done = broadcast->is_stop && was_heard(gang);
 
-	if (failed && !(broadcast->is_stop && was_heard(gang)))
-		r = err_move(&error, failed);
-	target_call_end(broadcast->call, r, &error);
+	target_call_end_as(broadcast->call, is_done ? NULL : gang_failed(gang));
 }
 
 int target_gang_broadcast(struct target *target, const char *handle, const char *verb,
@@ -568,20 +552,16 @@ static bool gang_is_withdrawn(const struct gang_place *place)
 
 static void end_retreat(struct gang *gang)
 {
-	AUTO_ERR struct err error = {0};
 	const struct gang_work *retreat = gang_work_of(gang);
 	bool is_taken = true;
-	int r = 0;
 
 	gang_check_machines(gang);
 	struct err *failed = gang_failed(gang);
-	if (failed)
-		r = err_move(&error, failed);
 	for (size_t i = 0; i < gang->hosts.n; i++)
 		is_taken &= gang_is_withdrawn(&gang->places[i]);
-	if (r == 0)
+	if (!failed)
 		*retreat->ret_taken = is_taken;
-	target_call_end(retreat->call, r, &error);
+	target_call_end_as(retreat->call, failed);
 }
 
 static void on_first_retreated(struct gang *gang)
@@ -865,8 +845,6 @@ static int target_gang_on_end(void *ctx, int status, struct err *error, struct e
 {
 	struct source *source = ctx;
 	struct reading *reading = source->reading;
-	AUTO_ERR struct err end = {0};
-
 	source->requested = NULL;
 	if (status == 0)
 		status = rank_line_flush(&source->line, error);
@@ -877,8 +855,7 @@ static int target_gang_on_end(void *ctx, int status, struct err *error, struct e
 		target_gang_poll_after(reading, 0);
 		return 0;
 	}
-	int r = err_is_set(&reading->error) ? err_move(&end, &reading->error) : 0;
-	target_call_end(reading->call, r, &end);
+	target_call_end_as(reading->call, &reading->error);
 	return 0;
 }
 
@@ -1046,10 +1023,8 @@ static void target_gang_drop_start(struct target_work *work)
 static void target_gang_end(struct gang *gang)
 {
 	struct starting *starting = starting_of(gang);
-	AUTO_ERR struct err error = {0};
-	int r = err_is_set(&starting->error) ? err_move(&error, &starting->error) : 0;
 
-	target_call_end(starting->call, r, &error);
+	target_call_end_as(starting->call, &starting->error);
 }
 
 /*

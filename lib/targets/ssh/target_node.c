@@ -31,23 +31,16 @@
 
 enum { EXIT_CANCELLED = 143, EXIT_OURS = 125, EXIT_SIGNAL = 128, NUMBERS_MAX = 64 };
 
-static bool get_number(const struct node_attempt *attempt, const char *key, double *ret)
+static void target_node_set_number(const struct node_attempt *attempt, const char *key,
+	const char *member, struct json *object)
 {
 	const char *text = node_attempt_get(attempt, key);
 	char *end;
 
 	if (str_empty(text))
-		return false;
-	*ret = strtod(text, &end);
-	return *end == '\0' && *ret >= 0;
-}
-
-static void target_node_set_number(const struct node_attempt *attempt, const char *key,
-	const char *member, struct json *object)
-{
-	double value;
-
-	if (get_number(attempt, key, &value))
+		return;
+	double value = strtod(text, &end);
+	if (*end == '\0' && value >= 0)
 		json_set_num(object, member, value);
 }
 
@@ -287,45 +280,33 @@ static bool target_node_has_host(struct target_node *node, const char *name)
 		       strv_find(&hosts, name) >= 0);
 }
 
-/* Another host that sees the same home has taken it. */
-static void target_node_take_claim(
-	const struct querying *querying, const struct node_attempt *attempt)
-{
-	const char *claimed = node_attempt_get(attempt, "claimed");
-
-	if (!str_empty(claimed) && !str_eq(claimed, querying->base.host->name) &&
-		target_node_has_host(querying->base.target, claimed))
-		target_pool_set_host(&querying->base.handle, claimed, querying->ret);
-}
-
-/* The attempt that its supervisor there began by itself. */
-static void add_next(const struct querying *querying, const struct node_attempt *attempt)
-{
-	const struct node_handle *handle = &querying->base.handle;
-	int64_t next = node_attempt_int(attempt, "next", 0);
-
-	if (querying->ret->state == RUN_FAILED && next > handle->attempt && next < INT32_MAX)
-		querying->ret->next_handle =
-			node_handle_text(handle->host, handle->run_id, (int)next);
-}
-
 static int target_node_on_found(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	struct querying *querying = ctx;
+	struct node_work *work = &querying->base;
+	const struct node_handle *handle = &work->handle;
+	const struct node_attempt *attempt = querying->found.v;
 
 	if (status < 0)
-		return node_work_end(&querying->base, status, error);
-	if (querying->found.n == 0 || str_eq(querying->found.v[0].state, "absent")) {
+		return node_work_end(work, status, error);
+	if (querying->found.n == 0 || str_eq(attempt->state, "absent")) {
 		evaluate_absent(querying, querying->ret);
-	} else {
-		node_machine_note(&querying->base.target->session->dirs,
-			querying->base.handle.run_id, querying->base.host->name,
-			node_facts(querying->base.host->node));
-		target_node_status(querying->base.host->node, &querying->found.v[0], querying->ret);
-		target_node_take_claim(querying, &querying->found.v[0]);
-		add_next(querying, &querying->found.v[0]);
+		return node_work_end(work, 0, error);
 	}
-	return node_work_end(&querying->base, 0, error);
+	node_machine_note(&work->target->session->dirs, handle->run_id, work->host->name,
+		node_facts(work->host->node));
+	target_node_status(work->host->node, attempt, querying->ret);
+	/* Another host that sees the same home has taken it. */
+	const char *claimed = node_attempt_get(attempt, "claimed");
+	if (!str_empty(claimed) && !str_eq(claimed, work->host->name) &&
+		target_node_has_host(work->target, claimed))
+		target_pool_set_host(handle, claimed, querying->ret);
+	/* The attempt that its supervisor there began by itself. */
+	int64_t next = node_attempt_int(attempt, "next", 0);
+	if (querying->ret->state == RUN_FAILED && next > handle->attempt && next < INT32_MAX)
+		querying->ret->next_handle =
+			node_handle_text(handle->host, handle->run_id, (int)next);
+	return node_work_end(work, 0, error);
 }
 
 static bool target_node_was_accepted(const struct node_work *work)
@@ -335,15 +316,6 @@ static bool target_node_was_accepted(const struct node_work *work)
 	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
 
 	return access(accepted, F_OK) == 0;
-}
-
-static void target_node_read_local(struct querying *querying)
-{
-	const struct node_work *work = &querying->base;
-	AUTO_FREE char *run_dir = dirs_run(&work->target->session->dirs, work->handle.run_id);
-
-	querying->is_here = access(run_dir, F_OK) == 0;
-	querying->was_accepted = target_node_was_accepted(work);
 }
 
 static int target_node_state(struct target *target, const char *handle, struct target_status *ret,
@@ -360,7 +332,10 @@ static int target_node_state(struct target *target, const char *handle, struct t
 	int r = node_work_begin(target, handle, &querying->base, call, err);
 	if (r < 0)
 		return r;
-	target_node_read_local(querying);
+	AUTO_FREE char *run_dir =
+		dirs_run(&target_node_of(target)->session->dirs, querying->base.handle.run_id);
+	querying->is_here = access(run_dir, F_OK) == 0;
+	querying->was_accepted = target_node_was_accepted(&querying->base);
 	strv_addf(&querying->names, "%s/%d", querying->base.handle.run_id,
 		querying->base.handle.attempt);
 	querying->base.requested = node_state(querying->base.host->node, &querying->names,
@@ -404,17 +379,6 @@ static uint64_t missing_bytes(const struct node_facts *facts, const struct image
 	return bytes;
 }
 
-/* GPUs of other models are none for this run. */
-static void keep_model(struct node_gpus *gpus, const char *type)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < gpus->n; i++)
-		if (gpu_model_matches(gpus->v[i].model, type))
-			gpus->v[kept++] = gpus->v[i];
-	gpus->n = kept;
-}
-
 /* A member of a study with a limit, in a pool: its index says which host it is sent to. */
 static bool is_placed_member(const struct target_node *node, const struct spec *spec)
 {
@@ -449,12 +413,20 @@ static int64_t choosing_fill(struct choosing *choosing, const struct spec *spec)
 	return is_enough ? SETTLE_MS : -1;
 }
 
+/* GPUs of other models are none for this run. */
 static void choosing_keep_models(struct choosing *choosing, const struct spec *spec)
 {
 	const char *type = spec->resources.gpu_type;
 
-	for (size_t i = 0; type && i < choosing->n; i++)
-		keep_model(&choosing->probes[i].gpus, type);
+	for (size_t i = 0; type && i < choosing->n; i++) {
+		struct node_gpus *gpus = &choosing->probes[i].gpus;
+		size_t kept = 0;
+
+		for (size_t k = 0; k < gpus->n; k++)
+			if (gpu_model_matches(gpus->v[k].model, type))
+				gpus->v[kept++] = gpus->v[k];
+		gpus->n = kept;
+	}
 }
 
 static int check_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
@@ -467,14 +439,6 @@ static int check_hosts(struct choosing *choosing, const struct spec *spec, struc
 	if (r == 0)
 		choosing_keep_models(choosing, spec);
 	return r;
-}
-
-static void target_node_add_silent(const struct choosing *choosing, struct err *err)
-{
-	for (size_t i = 0; i < choosing->n; i++)
-		if (!choosing->probes[i].facts)
-			err_evidence(err, "%s: %s", choosing->probes[i].host,
-				choosing->probes[i].error.message);
 }
 
 static int fail_choice(struct choosing *choosing, const struct node_requirements *requirements,
@@ -492,7 +456,10 @@ static int fail_choice(struct choosing *choosing, const struct node_requirements
 	else
 		err_set(err, requirements->gpus > 0 ? E_GPU_COUNT : E_NODE_FAILED, "target %s: %s",
 			name, why ? why : "no host takes the run");
-	target_node_add_silent(choosing, err);
+	for (size_t i = 0; i < choosing->n; i++)
+		if (!choosing->probes[i].facts)
+			err_evidence(err, "%s: %s", choosing->probes[i].host,
+				choosing->probes[i].error.message);
 	return err_hint(err, "dlrun targets %s", name);
 }
 
@@ -604,16 +571,6 @@ static void take_gang(struct choosing *choosing, const struct node_choice *choic
 	}
 }
 
-static void take_one(struct choosing *choosing, const struct node_choice *choice,
-	const struct target_requirements *requirements, const struct node_requirements *wanted)
-{
-	size_t first = choice->hosts.v[0];
-
-	target_node_take(choosing, first, choice->why ? choice->why : "it is free");
-	target_node_add_pool(choosing, first, requirements, wanted);
-	choosing_print(choosing, first, wanted);
-}
-
 /* Of each role. Returns what the one that wants the most GPUs wants. */
 static struct node_requirements choosing_wanted(const struct spec *spec, struct role_wishes *ret)
 {
@@ -666,10 +623,14 @@ static int target_node_choose(struct choosing *choosing,
 		if (!choosing->probes[i].facts)
 			strv_addf(ret_notes, "%s is passed over: %s", choosing->probes[i].host,
 				choosing->probes[i].error.message);
-	if (choice.hosts.n > 1)
+	if (choice.hosts.n > 1) {
 		take_gang(choosing, &choice);
-	else
-		take_one(choosing, &choice, requirements, &wanted);
+		return 0;
+	}
+	size_t first = choice.hosts.v[0];
+	target_node_take(choosing, first, choice.why ? choice.why : "it is free");
+	target_node_add_pool(choosing, first, requirements, &wanted);
+	choosing_print(choosing, first, &wanted);
 	return 0;
 }
 
@@ -1179,27 +1140,39 @@ static void release_plain(struct node_work *work)
 	free(work);
 }
 
-static int on_plain(void *ctx, int status, struct err *error, struct err *err UNUSED)
+int node_work_done(void *ctx, int status, struct err *error, struct err *err UNUSED)
 {
 	return node_work_end(ctx, status, error);
+}
+
+/* "stop", "forget" or "forget all" to all that the handle names. */
+static int target_node_tell(struct target *target, const char *handle, const char *verb,
+	struct target_call *call, struct err *err)
+{
+	struct node_work *work;
+
+	if (node_handle_is_gang(handle))
+		return target_gang_broadcast(target, handle, verb, call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_tell(target, handle, verb, NULL, call, err);
+	work = mem_alloc(1, sizeof(*work));
+	*work = (struct node_work){.release = release_plain};
+	int r = node_work_begin(target, handle, work, call, err);
+	if (r < 0)
+		return r;
+	struct node *node = work->host->node;
+	const struct node_handle *of = &work->handle;
+	work->requested = str_eq(verb, "stop")
+				  ? node_stop(node, of->run_id, of->attempt, node_work_done, work)
+				  : node_forget(node, of->run_id, of->attempt,
+					    str_ends(verb, "all"), node_work_done, work);
+	return 0;
 }
 
 static int target_node_cancel(
 	struct target *target, const char *handle, struct target_call *call, struct err *err)
 {
-	struct node_work *work;
-
-	if (node_handle_is_gang(handle))
-		return target_gang_broadcast(target, handle, "stop", call, err);
-	if (node_handle_is_pool(handle))
-		return target_pool_cancel(target, handle, call, err);
-	work = mem_alloc(1, sizeof(*work));
-	*work = (struct node_work){.release = release_plain};
-	int r = node_work_begin(target, handle, work, call, err);
-	if (r == 0)
-		work->requested = node_stop(work->host->node, work->handle.run_id,
-			work->handle.attempt, on_plain, work);
-	return r;
+	return target_node_tell(target, handle, "stop", call, err);
 }
 
 struct withdrawing {
@@ -1234,7 +1207,7 @@ static int target_node_withdraw(struct target *target, const char *handle, bool 
 	if (node_handle_is_gang(handle))
 		return target_gang_withdraw(target, handle, ret_taken, call, err);
 	if (node_handle_is_pool(handle))
-		return target_pool_withdraw(target, handle, ret_taken, call, err);
+		return target_pool_tell(target, handle, "withdraw", ret_taken, call, err);
 	withdrawing = mem_alloc(1, sizeof(*withdrawing));
 	*withdrawing = (struct withdrawing){.base.release = release_plain, .ret = ret_taken};
 	int r = node_work_begin(target, handle, &withdrawing->base, call, err);
@@ -1248,20 +1221,7 @@ static int target_node_withdraw(struct target *target, const char *handle, bool 
 static int target_node_forget(struct target *target, const char *handle, bool all,
 	struct target_call *call, struct err *err)
 {
-	struct node_work *work;
-
-	if (node_handle_is_gang(handle))
-		return target_gang_broadcast(
-			target, handle, all ? "forget all" : "forget", call, err);
-	if (node_handle_is_pool(handle))
-		return target_pool_forget(target, handle, all, call, err);
-	work = mem_alloc(1, sizeof(*work));
-	*work = (struct node_work){.release = release_plain};
-	int r = node_work_begin(target, handle, work, call, err);
-	if (r == 0)
-		work->requested = node_forget(work->host->node, work->handle.run_id,
-			work->handle.attempt, all, on_plain, work);
-	return r;
+	return target_node_tell(target, handle, all ? "forget all" : "forget", call, err);
 }
 
 /* Logins proceed while the tree is read. */

@@ -89,6 +89,8 @@ int node_work_begin_there(
 void node_work_extend(struct node_work *work, int64_t ms);
 /* For node_done_fn: requested is over; ends the call. */
 int node_work_end(struct node_work *work, int status, struct err *error);
+/* The same as a node_done_fn: ctx is the node_work. */
+int node_work_done(void *ctx, int status, struct err *error, struct err *err);
 
 /* Notes here that the attempt was accepted, whatever becomes of the node. */
 void node_note_accepted(const struct target_node *target, const struct node_handle *handle);

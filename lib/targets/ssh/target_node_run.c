@@ -14,7 +14,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
-#include "core/config/words.h"
 #include "core/target/fetch_sink.h"
 #include "net/stream/pump.h"
 #include "net/stream/stream.h"
@@ -451,11 +450,8 @@ static void target_node_run_report_waiting(struct reading *reading)
 		return;
 	target_node_status(reading->base.host->node, &reading->found.v[0], &status);
 	reading->has_begun = status.state == RUN_RUNNING || run_state_is_final(status.state);
-	if (reading->has_begun || str_empty(status.text) || str_eq(status.text, reading->reported))
-		return;
-	REPLACE(reading->reported, mem_strdup(status.text));
-	AUTO_FREE char *reason = words_reason_now(status.text);
-	target_node_run_on_notice(reading, reason);
+	if (!reading->has_begun)
+		target_log_waits(&reading->request.events, status.text, &reading->reported);
 }
 
 /* An unreachable node is reported by the log itself. */
@@ -512,11 +508,6 @@ static int target_node_run_on_data(
 	return r;
 }
 
-static int target_node_run_on_end(void *ctx, int status, struct err *error, struct err *err UNUSED)
-{
-	return node_work_end(ctx, status, error);
-}
-
 static void target_node_run_read_log(struct reading *reading, uint64_t offset)
 {
 	const struct target_log_request *request = &reading->request;
@@ -534,7 +525,7 @@ static void target_node_run_read_log(struct reading *reading, uint64_t offset)
 	};
 
 	reading->base.requested =
-		node_log(reading->base.host->node, &wanted, target_node_run_on_end, reading);
+		node_log(reading->base.host->node, &wanted, node_work_done, reading);
 	if (!request->follow || !request->events.notice)
 		return;
 	strv_addf(&reading->names, "%s/%d", handle->run_id, handle->attempt);
@@ -989,23 +980,18 @@ static int target_node_run_on_got(void *ctx, int status, struct err *error, stru
 	return node_work_end(&fetching->base, status, error);
 }
 
-/* Data received of the interrupted file is not requested again. */
-static void shorten(struct fetching *fetching)
-{
-	struct node_want *want = &fetching->wanted.v[fetching->at];
-
-	want->offset += fetching->written;
-	want->len -= fetching->written;
-	fetching->written = 0;
-}
-
 /* From the file on that was cut, or the first one. */
 static void get(struct fetching *fetching)
 {
 	const struct node_get_events events = {target_node_run_on_begin, fetch_on_data, fetching};
 
 	if (fetching->has_file) {
-		shorten(fetching);
+		/* Data received of the interrupted file is not requested again. */
+		struct node_want *want = &fetching->wanted.v[fetching->at];
+
+		want->offset += fetching->written;
+		want->len -= fetching->written;
+		fetching->written = 0;
 		fetching->first = fetching->at;
 	}
 	fetching->base.requested = node_get(fetching->base.host->node, fetching->base.handle.run_id,

@@ -10,7 +10,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
-#include "core/config/words.h"
 #include "targets/ssh/node_open.h"
 #include "targets/ssh/target_gang.h"
 
@@ -168,19 +167,15 @@ static void pool_on_states(struct gang *pool)
 {
 	struct gang_work *polling = gang_work_of(pool);
 	struct gang_place *best = pool_best(pool);
-	AUTO_ERR struct err error = {0};
 	struct err *failed = best ? NULL : gang_failed(pool);
-	int r = 0;
 
-	if (failed)
-		r = err_move(&error, failed);
-	else if (!best)
-		pool_absent(polling);
-	else if (pool_is_there(best))
+	if (best && pool_is_there(best))
 		pool_there(polling, best);
-	else
+	else if (best)
 		pool_waits(polling, best);
-	target_call_end(polling->call, r, &error);
+	else if (!failed)
+		pool_absent(polling);
+	target_call_end_as(polling->call, failed);
 }
 
 int target_pool_state(struct target *target, const char *handle, struct target_status *ret,
@@ -206,23 +201,20 @@ int target_pool_state(struct target *target, const char *handle, struct target_s
 static void pool_on_told(struct gang *pool)
 {
 	const struct gang_work *telling = gang_work_of(pool);
-	AUTO_ERR struct err error = {0};
 	struct err *failed = gang_failed(pool);
-	bool is_done = false;
 
 	for (size_t i = 0; i < pool->hosts.n; i++)
-		is_done |= pool->places[i].is_answered;
-	target_call_end(telling->call, failed && !is_done ? err_move(&error, failed) : 0, &error);
+		if (pool->places[i].is_answered)
+			failed = NULL;
+	target_call_end_as(telling->call, failed);
 }
 
 /* Taken back by whoever says so; where nobody has heard of it, by all of them. */
 static void pool_on_withdrawn(struct gang *pool)
 {
 	const struct gang_work *telling = gang_work_of(pool);
-	AUTO_ERR struct err error = {0};
 	struct err *failed = gang_failed(pool);
 	bool is_taken = false, has_begun = false;
-	int r = 0;
 
 	for (size_t i = 0; i < pool->hosts.n; i++) {
 		const struct gang_place *place = &pool->places[i];
@@ -230,17 +222,13 @@ static void pool_on_withdrawn(struct gang *pool)
 		is_taken |= place->is_answered && place->withdrawn == NODE_WITHDRAWN;
 		has_begun |= place->is_answered && place->withdrawn == NODE_HAS_BEGUN;
 	}
-	if (is_taken || has_begun)
-		*telling->ret_taken = is_taken;
-	else if (failed)
-		r = err_move(&error, failed);
-	else
-		*telling->ret_taken = !pool->view.was_accepted;
-	target_call_end(telling->call, r, &error);
+	bool is_known = is_taken || has_begun;
+	if (is_known || !failed)
+		*telling->ret_taken = is_known ? is_taken : !pool->view.was_accepted;
+	target_call_end_as(telling->call, is_known ? NULL : failed);
 }
 
-/* ret_taken: of "withdraw". */
-static int pool_tell(struct target *target, const char *handle, const char *verb, bool *ret_taken,
+int target_pool_tell(struct target *target, const char *handle, const char *verb, bool *ret_taken,
 	struct target_call *call, struct err *err)
 {
 	struct gang_work *telling;
@@ -254,24 +242,6 @@ static int pool_tell(struct target *target, const char *handle, const char *verb
 	pool_ask(&telling->gang, verb, 0, call->deadline_ms,
 		ret_taken ? pool_on_withdrawn : pool_on_told);
 	return 0;
-}
-
-int target_pool_cancel(
-	struct target *target, const char *handle, struct target_call *call, struct err *err)
-{
-	return pool_tell(target, handle, "stop", NULL, call, err);
-}
-
-int target_pool_withdraw(struct target *target, const char *handle, bool *ret_taken,
-	struct target_call *call, struct err *err)
-{
-	return pool_tell(target, handle, "withdraw", ret_taken, call, err);
-}
-
-int target_pool_forget(struct target *target, const char *handle, bool all,
-	struct target_call *call, struct err *err)
-{
-	return pool_tell(target, handle, all ? "forget all" : "forget", NULL, call, err);
 }
 
 /*
@@ -437,17 +407,6 @@ static int pool_on_look(void *ctx, struct err *err UNUSED)
 	return 0;
 }
 
-static void pool_report(struct pool_reading *reading, const char *text)
-{
-	const struct target_log_events *events = &reading->request.events;
-
-	if (!events->notice || str_empty(text) || str_eq(text, reading->reported))
-		return;
-	REPLACE(reading->reported, mem_strdup(text));
-	AUTO_FREE char *reason = words_reason_now(text);
-	events->notice(events->ctx, reason);
-}
-
 /* Hosts that do not answer now may do so later. */
 static void pool_on_looked(struct target_call *call, int status, struct err *err)
 {
@@ -467,7 +426,8 @@ static void pool_on_looked(struct target_call *call, int status, struct err *err
 		target_call_end(reading->call, r, err);
 		return;
 	}
-	pool_report(reading, status < 0 ? err->message : found->text);
+	target_log_waits(&reading->request.events, status < 0 ? err->message : found->text,
+		&reading->reported);
 	err_clear(err);
 	reading->timer = loop_add_timer(
 		reading->target->loop, clock_ms() + POOL_POLL_MS, pool_on_look, reading);

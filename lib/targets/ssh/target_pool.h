@@ -23,11 +23,8 @@ int target_pool_state(struct target *target, const char *handle, struct target_s
 int target_pool_logs(struct target *target, const char *handle,
 	const struct target_log_request *request, char *token, struct target_call *call,
 	struct err *err);
-int target_pool_cancel(
-	struct target *target, const char *handle, struct target_call *call, struct err *err);
-int target_pool_withdraw(struct target *target, const char *handle, bool *ret_taken,
-	struct target_call *call, struct err *err);
-int target_pool_forget(struct target *target, const char *handle, bool all,
+/* Verbs as of gang_tell; ret_taken: of "withdraw". */
+int target_pool_tell(struct target *target, const char *handle, const char *verb, bool *ret_taken,
 	struct target_call *call, struct err *err);
 
 /* Sets the status' handle and what the record says of the target: the attempt is on that host. */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -774,6 +775,91 @@ struct json *json_sub(struct json *object, const char *key)
 	struct json *sub = json_object();
 	json_set(object, key, sub);
 	return sub;
+}
+
+/*
+ * Templates
+ */
+
+struct json_template {
+	const char *at;
+	va_list args;
+};
+
+static bool template_accept(struct json_template *template, const char *word)
+{
+	template->at += strspn(template->at, " ");
+	if (!str_starts(template->at, word))
+		return false;
+	template->at += strlen(word);
+	return true;
+}
+
+static struct json *template_value(struct json_template *template);
+
+/* Members or elements, up to the bracket that closes. */
+static struct json *template_inside(struct json_template *template, bool is_object)
+{
+	struct json *all = is_object ? json_object() : json_array();
+
+	while (!template_accept(template, is_object ? "}" : "]")) {
+		AUTO_JSON struct json *key = is_object ? template_value(template) : NULL;
+		BUG_ON(is_object && (!json_str(key) || !template_accept(template, ":")));
+		struct json *value = template_value(template);
+		if (value && is_object)
+			json_set(all, json_str(key), value);
+		else if (value)
+			json_add(all, value);
+		template_accept(template, ",");
+	}
+	return all;
+}
+
+/* NULL: it is to be left out. */
+static struct json *template_value(struct json_template *template)
+{
+	if (template_accept(template, "{"))
+		return template_inside(template, true);
+	if (template_accept(template, "["))
+		return template_inside(template, false);
+	if (template_accept(template, "%s")) {
+		const char *given = va_arg(template->args, const char *);
+		return given ? json_string(given) : NULL;
+	}
+	if (template_accept(template, "%p"))
+		return va_arg(template->args, void *);
+	if (template_accept(template, "%lld"))
+		return make_int(va_arg(template->args, long long));
+	if (template_accept(template, "%d"))
+		return make_int(va_arg(template->args, int));
+	if (template_accept(template, "'")) {
+		size_t len = strcspn(template->at, "'");
+		AUTO_FREE char *text = mem_strndup(template->at, len);
+		BUG_ON(template->at[len] != '\'');
+		template->at += len + 1;
+		return json_string(text);
+	}
+	use_cjson();
+	if (template_accept(template, "true"))
+		return outside(cJSON_CreateTrue());
+	if (template_accept(template, "false"))
+		return outside(cJSON_CreateFalse());
+	char *end;
+	int64_t number = strtoll(template->at, &end, 10);
+	BUG_ON(end == template->at);
+	template->at = end;
+	return make_int(number);
+}
+
+struct json *json_make(const char *text, ...)
+{
+	struct json_template template = {.at = text};
+
+	va_start(template.args, text);
+	struct json *json = template_value(&template);
+	va_end(template.args);
+	BUG_ON(!json || *template.at);
+	return json;
 }
 
 /*

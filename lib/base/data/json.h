@@ -48,6 +48,9 @@ int64_t json_int(const struct json *json, int64_t fallback);
 /* Members of an array or object in order: json_first, then json_next until NULL. */
 const struct json *json_first(const struct json *json);
 const struct json *json_next(const struct json *member);
+/* json_foreach (item, list) { … } */
+#define json_foreach(item, list)                                                                   \
+	for (const struct json *item = json_first(list); item; item = json_next(item))
 const char *json_key(const struct json *member);
 size_t json_count(const struct json *json);
 
@@ -73,6 +76,10 @@ void json_add_int(struct json *array, int64_t value);
 void json_add_strv(struct json *array, const struct strv *strv);
 /* The object at key, made if it is missing. */
 struct json *json_sub(struct json *object, const char *key);
+/* A value from a template: JSON with ' for " and without escapes, whose numbers are digits, with %s
+ * for a string (a key, too), %d and %lld for a number, and %p for a value, which is taken. A member
+ * or element whose %s or %p is NULL is left out. Another text is a bug of the caller. */
+struct json *json_make(const char *text, ...) ERR_PRINTF(1, 2);
 
 /* Print one line without blanks, members in their order; equal values give equal bytes. */
 void json_print(const struct json *json, struct buf *out);

@@ -32,6 +32,7 @@ enum {
 	KUBE_NOTE_MIN_MS = 1000,    /* shorter waits are not reported */
 	KUBE_NOTE_EVERY_MS = 10000, /* nor others more often */
 	KUBE_PAGE = 500,
+	DNS_LABEL_MAX = 63,
 	KUBE_PAGE_SIZE_MAX = 64 << 20,
 };
 
@@ -440,7 +441,8 @@ static void kube_call_set_query(struct kube_call *call, const char *key, const c
 	strv_add(&call->query, value);
 }
 
-/* Copies the texts of request; fn, data and ops are set by the caller, then it is begun. */
+/* Copies the texts of request; fn, data and ops are set by the caller, then client_authorize begins
+ * it. */
 static struct kube_call *kube_call_new(struct kube_client *client,
 	const struct kube_request *request, const struct kube_call_ops *ops)
 {
@@ -479,11 +481,6 @@ static struct kube_call *kube_call_new(struct kube_client *client,
 		call->next->prev = call;
 	client->calls = call;
 	return call;
-}
-
-static void kube_call_begin(struct kube_call *call)
-{
-	client_authorize(call);
 }
 
 /*
@@ -597,7 +594,7 @@ struct kube_call *kube_start(struct kube_client *client, const struct kube_reque
 {
 	struct kube_call *call = kube_call_new(client, request, &http_ops);
 
-	kube_call_begin(call);
+	client_authorize(call);
 	return call;
 }
 
@@ -676,7 +673,7 @@ static void add_page(struct list *list, struct kube_response *response)
 		return;
 	}
 	struct json *all = (struct json *)(uintptr_t)json_get(list->whole, "items");
-	for (const struct json *item = json_first(items); item; item = json_next(item))
+	json_foreach (item, items)
 		json_add(all, json_clone(item));
 }
 
@@ -771,7 +768,7 @@ struct kube_call *kube_list(struct kube_client *client, const char *path, const 
 	list->max = max;
 	call->more_ctx = list;
 	kube_call_set_query(call, "limit", limit);
-	kube_call_begin(call);
+	client_authorize(call);
 	return call;
 }
 
@@ -855,6 +852,14 @@ char *kube_path(const char *format, ...)
 	}
 	va_end(args);
 	return buf_take(&out);
+}
+
+bool kube_is_dns_label(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len > 0 && len <= DNS_LABEL_MAX && name[0] != '-' && name[len - 1] != '-' &&
+	       strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
 }
 
 /*
@@ -961,6 +966,6 @@ struct kube_call *kube_upgrade(
 	if (request->headers)
 		strv_copy(&upgrade->headers, request->headers);
 	call->more_ctx = upgrade;
-	kube_call_begin(call);
+	client_authorize(call);
 	return call;
 }

@@ -148,5 +148,7 @@ struct kube_call *kube_upgrade(
 /* "/api/v1/namespaces/%s/pods" with each argument percent-encoded as one segment (RFC 3986). The
  * caller frees. */
 char *kube_path(const char *format, ...) ERR_PRINTF(1, 2);
+/* Whether it is a DNS label (RFC 1123), as names of namespaces and Jobs are. */
+bool kube_is_dns_label(const char *name);
 
 #endif

@@ -200,53 +200,34 @@ static char *kube_program_shown(const struct kube_exec *exec)
  * Input of a plugin
  */
 
-static void credential_set_text(struct json *object, const char *key, const char *text)
-{
-	if (!str_empty(text))
-		json_set_str(object, key, text);
-}
-
+/* Everything that a plugin may know of the cluster. */
 static struct json *cluster_info(const struct kube_access *access)
 {
-	struct json *cluster = json_object();
+	const struct json *config = access->exec->cluster_config;
 	AUTO_FREE char *server = url_text(&access->server);
 	AUTO_BUF struct buf ca = buf_with(INFO_MAX);
 
-	json_set_str(cluster, "server", server);
-	credential_set_text(cluster, "tls-server-name", access->server_name);
-	if (access->tls.insecure)
-		json_set_bool(cluster, "insecure-skip-tls-verify", true);
 	if (access->ca_pem)
 		base64_encode(access->ca_pem, strlen(access->ca_pem), &ca);
-	credential_set_text(cluster, "certificate-authority-data", ca.data);
-	credential_set_text(cluster, "proxy-url", access->proxy);
-	if (access->exec->cluster_config)
-		json_set(cluster, "config", json_clone(access->exec->cluster_config));
-	return cluster;
-}
-
-/* Everything that a plugin may know of the cluster, whether it is told or not. The caller frees. */
-static char *kube_plugin_cluster(const struct kube_access *access)
-{
-	AUTO_JSON struct json *cluster = cluster_info(access);
-	AUTO_BUF struct buf out = buf_with(INFO_MAX);
-
-	json_print(cluster, &out);
-	return buf_take(&out);
+	return json_make("{'server': %s, 'tls-server-name': %s, 'insecure-skip-tls-verify': %p, "
+			 "'certificate-authority-data': %s, 'proxy-url': %s, 'config': %p}",
+		server, str_empty(access->server_name) ? NULL : access->server_name,
+		access->tls.insecure ? (void *)json_make("true") : NULL, ca.len ? ca.data : NULL,
+		str_empty(access->proxy) ? NULL : access->proxy,
+		config ? (void *)json_clone(config) : NULL);
 }
 
 /* The value of KUBERNETES_EXEC_INFO. The caller frees. */
 static char *kube_plugin_info(const struct kube_access *access, bool interactive)
 {
-	AUTO_JSON struct json *info = json_object();
+	AUTO_JSON struct json *info =
+		json_make("{'kind': 'ExecCredential', 'apiVersion': %s, 'spec': "
+			  "{'cluster': %p, 'interactive': %p}}",
+			access->exec->api_version,
+			access->exec->provide_cluster_info ? (void *)cluster_info(access) : NULL,
+			(void *)json_make(interactive ? "true" : "false"));
 	AUTO_BUF struct buf out = buf_with(INFO_MAX);
 
-	json_set_str(info, "kind", "ExecCredential");
-	json_set_str(info, "apiVersion", access->exec->api_version);
-	struct json *spec = json_sub(info, "spec");
-	if (access->exec->provide_cluster_info)
-		json_set(spec, "cluster", cluster_info(access));
-	json_set_bool(spec, "interactive", interactive);
 	json_print(info, &out);
 	return buf_take(&out);
 }
@@ -330,17 +311,6 @@ static int kube_plugin_parse(const char *text, size_t len, const struct kube_acc
 }
 
 /*
- * Messages of a plugin that fails
- */
-
-static void credential_add_evidence(const char *line, size_t len, struct err *err)
-{
-	AUTO_FREE char *words = kube_words(line, len, ERROR_LINE_MAX);
-
-	err_evidence(err, "it said: %s", words);
-}
-
-/*
  * Logins that are kept
  */
 
@@ -382,7 +352,8 @@ static bool is_passing(const char *pair)
 char *kube_cache_path(const struct kube_access *access, const struct kube_plugin_options *plugin)
 {
 	const struct kube_exec *exec = access->exec;
-	AUTO_FREE char *cluster = kube_plugin_cluster(access);
+	AUTO_JSON struct json *info = cluster_info(access);
+	AUTO_BUF struct buf cluster = buf_with(INFO_MAX);
 	AUTO_DIGEST struct digest digest = {0};
 	uint8_t sha256[SHA256_SIZE];
 	char hex[SHA256_HEX_SIZE];
@@ -394,7 +365,8 @@ char *kube_cache_path(const struct kube_access *access, const struct kube_plugin
 	credential_add_list(&digest, &exec->args);
 	credential_add_list(&digest, &exec->env);
 	credential_add(&digest, exec->api_version);
-	credential_add(&digest, cluster);
+	json_print(info, &cluster);
+	credential_add(&digest, cluster.data);
 	credential_add(&digest, exec->provide_cluster_info ? "told" : NULL);
 	/* AWS_PROFILE, CLOUDSDK_…, HOME: all of it but what passes. */
 	const char *const *env = plugin->env;
@@ -450,19 +422,14 @@ static bool kube_cache_read(const char *path, struct kube_made *ret)
 static void kube_cache_write(const char *path, const struct kube_made *made)
 {
 	AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
-	AUTO_JSON struct json *json = json_object();
+	AUTO_JSON struct json *json =
+		json_make("{'token': %s, 'cert_pem': %s, 'key_pem': %s, 'expires_ms': %lld}",
+			made->token, made->cert_pem, made->key_pem, (long long)made->expires_ms);
 	AUTO(buf_wipe) struct buf text = {0};
 
 	if (made->expires_ms - KUBE_PLUGIN_MARGIN_MS <= clock_wall_ms() ||
 		fs_private_dir(dir, NULL) < 0)
 		return;
-	if (made->token)
-		json_set_str(json, "token", made->token);
-	if (made->cert_pem) {
-		json_set_str(json, "cert_pem", made->cert_pem);
-		json_set_str(json, "key_pem", made->key_pem);
-	}
-	json_set_int(json, "expires_ms", made->expires_ms);
 	buf_init(&text, CACHE_MAX);
 	json_print(json, &text);
 	if (!text.full)
@@ -640,8 +607,11 @@ static void credential_add_lines(const struct buf *said, struct err *err)
 		}
 		end = at > 0 ? at - 1 : 0;
 	}
-	while (n-- > 0)
-		credential_add_evidence(text + lines[n].at, lines[n].len, err);
+	while (n-- > 0) {
+		AUTO_FREE char *words =
+			kube_words(text + lines[n].at, lines[n].len, ERROR_LINE_MAX);
+		err_evidence(err, "it said: %s", words);
+	}
 }
 
 /* Why it has failed, or NULL. The caller frees. */

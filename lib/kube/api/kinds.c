@@ -53,7 +53,7 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object)
 {
 	const struct json *list = json_get(json_get(object, "status"), "conditions");
 
-	for (const struct json *at = list ? json_first(list) : NULL; at; at = json_next(at)) {
+	json_foreach (at, list) {
 		const char *type = json_get_str(at, "type");
 		bool is_end = str_eq(type, kube_kinds[kind].succeeded) || str_eq(type, "Failed");
 		if (is_end && str_eq(json_get_str(at, "status"), "True"))

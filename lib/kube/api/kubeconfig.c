@@ -18,6 +18,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
+#include "kube/api/client.h"
 #include "net/http/proxy.h"
 
 enum { KUBECONFIG_FILES_MAX = 64, KUBECONFIG_PEM_MAX = 1 << 20, KUBECONFIG_TOKEN_MAX = 64 << 10 };
@@ -87,17 +88,6 @@ static int kubeconfig_text(
 	return 0;
 }
 
-static int kubeconfig_bool(
-	const struct kubeconfig_where *where, const char *key, bool *ret, struct err *err)
-{
-	const struct json *value = value_at(where, key);
-
-	if (value && json_kind(value) != JSON_BOOL)
-		return kubeconfig_bad(where, err, "%s must be true or false", key);
-	*ret = json_get_bool(where->entry->body, key, false);
-	return 0;
-}
-
 /* path as it is to be opened: seen from the directory of file. */
 static char *kubeconfig_path(const char *file, const char *path)
 {
@@ -119,60 +109,38 @@ static bool kubeconfig_decode(const char *text, struct buf *out)
 	return base64_decode(packed, len, out);
 }
 
-static int check_pem(const struct kubeconfig_where *where, const char *what, const struct buf *pem,
-	struct err *err)
-{
-	if (pem->full)
-		return kubeconfig_bad(
-			where, err, "%s is larger than %d bytes", what, KUBECONFIG_PEM_MAX);
-	if (strlen(pem->data) != pem->len || !strstr(pem->data, "-----BEGIN "))
-		return kubeconfig_bad(where, err, "%s is not in PEM form", what);
-	return 0;
-}
-
-static int pem_of_data(const struct kubeconfig_where *where, const char *key, const char *data,
-	char **ret, struct err *err)
-{
-	AUTO_BUF struct buf pem = buf_with(KUBECONFIG_PEM_MAX);
-
-	if (!kubeconfig_decode(data, &pem))
-		return kubeconfig_bad(where, err, "%s is not valid base64", key);
-	int r = check_pem(where, key, &pem, err);
-	if (r == 0)
-		*ret = buf_take(&pem);
-	return r;
-}
-
-static int pem_of_file(const struct kubeconfig_where *where, const char *key, const char *name,
-	char **ret, struct err *err)
-{
-	AUTO_FREE char *path = kubeconfig_path(where->entry->file, name);
-	AUTO_FREE char *what = mem_printf("%s: %s", key, path);
-	AUTO_BUF struct buf pem = {0};
-	AUTO_ERR struct err error = {0};
-
-	if (fs_read(path, KUBECONFIG_PEM_MAX, &pem, NULL, &error) < 0)
-		return kubeconfig_bad(where, err, "%s: %s", key, error.message);
-	int r = check_pem(where, what, &pem, err);
-	if (r == 0)
-		*ret = buf_take(&pem);
-	return r;
-}
-
 /* PEM text: base64 at KEY-data, or else the file at KEY. */
 static int kubeconfig_pem(
 	const struct kubeconfig_where *where, const char *key, char **ret, struct err *err)
 {
 	AUTO_FREE char *data_key = mem_printf("%s-data", key);
-	AUTO_FREE char *data = NULL, *name = NULL;
+	AUTO_FREE char *data = NULL, *name = NULL, *what = NULL;
+	AUTO_BUF struct buf pem = {0};
+	AUTO_ERR struct err error = {0};
 
 	int r = kubeconfig_text(where, data_key, &data, err);
 	if (r == 0)
 		r = kubeconfig_text(where, key, &name, err);
 	if (r < 0 || (!data && !name))
 		return r;
-	return data ? pem_of_data(where, data_key, data, ret, err)
-		    : pem_of_file(where, key, name, ret, err);
+	if (data) {
+		buf_init(&pem, KUBECONFIG_PEM_MAX);
+		what = mem_strdup(data_key);
+		if (!kubeconfig_decode(data, &pem))
+			return kubeconfig_bad(where, err, "%s is not valid base64", data_key);
+	} else {
+		AUTO_FREE char *path = kubeconfig_path(where->entry->file, name);
+		what = mem_printf("%s: %s", key, path);
+		if (fs_read(path, KUBECONFIG_PEM_MAX, &pem, NULL, &error) < 0)
+			return kubeconfig_bad(where, err, "%s: %s", key, error.message);
+	}
+	if (pem.full)
+		return kubeconfig_bad(
+			where, err, "%s is larger than %d bytes", what, KUBECONFIG_PEM_MAX);
+	if (strlen(pem.data) != pem.len || !strstr(pem.data, "-----BEGIN "))
+		return kubeconfig_bad(where, err, "%s is not in PEM form", what);
+	*ret = buf_take(&pem);
+	return 0;
 }
 
 /*
@@ -200,7 +168,7 @@ static int take_args(const struct kubeconfig_where *user, const struct json *arg
 {
 	if (json_count(args) > EXEC_WORDS_MAX)
 		return kubeconfig_bad(user, err, "exec: more than %d args", EXEC_WORDS_MAX);
-	for (const struct json *arg = json_first(args); arg; arg = json_next(arg)) {
+	json_foreach (arg, args) {
 		if (!json_str(arg))
 			return kubeconfig_bad(user, err,
 				"exec: args must be a list of texts; put them in quotes");
@@ -214,7 +182,7 @@ static int take_env(const struct kubeconfig_where *user, const struct json *env,
 {
 	if (json_count(env) > EXEC_WORDS_MAX)
 		return kubeconfig_bad(user, err, "exec: more than %d env", EXEC_WORDS_MAX);
-	for (const struct json *item = json_first(env); item; item = json_next(item)) {
+	json_foreach (item, env) {
 		const char *name = json_get_str(item, "name");
 		const char *value = json_get_str(item, "value");
 
@@ -365,24 +333,13 @@ static int take_certificate(
  * Impersonation
  */
 
-static int take_group(
-	const struct kubeconfig_where *user, const char *group, struct strv *ret, struct err *err)
-{
-	if (!group || !kubeconfig_is_header_text(group))
-		return kubeconfig_bad(user, err, "as-groups must be a list of texts");
-	strv_add(ret, group);
-	return 0;
-}
-
 static int take_groups(
 	const struct kubeconfig_where *user, struct kube_access *access, struct err *err)
 {
-	const struct json *groups = json_get(user->entry->body, "as-groups");
-
-	for (const struct json *group = json_first(groups); group; group = json_next(group)) {
-		int r = take_group(user, json_str(group), &access->as_groups, err);
-		if (r < 0)
-			return r;
+	json_foreach (group, json_get(user->entry->body, "as-groups")) {
+		if (!json_str(group) || !kubeconfig_is_header_text(json_str(group)))
+			return kubeconfig_bad(user, err, "as-groups must be a list of texts");
+		strv_add(&access->as_groups, json_str(group));
 	}
 	return 0;
 }
@@ -392,10 +349,10 @@ static int take_extra(
 {
 	const struct json *extra = json_get(user->entry->body, "as-user-extra");
 
-	for (const struct json *values = json_first(extra); values; values = json_next(values)) {
+	json_foreach (values, extra) {
 		const char *key = json_key(values);
 
-		for (const struct json *v = json_first(values); v; v = json_next(v)) {
+		json_foreach (v, values) {
 			const char *text = json_str(v);
 			if (str_empty(key) || strchr(key, '=') || !text ||
 				!kubeconfig_is_header_text(text) || !str_is_plain(key))
@@ -470,10 +427,10 @@ static int kubeconfig_take_user(
 	const struct kubeconfig_entry *entry, struct kube_access *access, struct err *err)
 {
 	const struct kubeconfig_where user = {"user", entry};
-	const struct json *provider = json_get(entry->body, "auth-provider");
-	const struct json *exec = json_get(entry->body, "exec");
+	const struct json *provider = value_at(&user, "auth-provider");
+	const struct json *exec = value_at(&user, "exec");
 
-	if (provider && json_kind(provider) != JSON_NULL) {
+	if (provider) {
 		const char *name = json_get_str(provider, "name");
 		AUTO_FREE char *shown = str_shown(name ? name : "");
 
@@ -489,7 +446,7 @@ static int kubeconfig_take_user(
 		r = take_certificate(&user, access, err);
 	if (r == 0)
 		r = take_impersonation(&user, access, err);
-	if (r == 0 && exec && json_kind(exec) != JSON_NULL)
+	if (r == 0 && exec)
 		r = kubeconfig_take_exec(&user, exec, access, err);
 	return r;
 }
@@ -612,7 +569,7 @@ static int add_section(const struct section *section, const struct json *list, s
 	if (json_kind(list) != JSON_ARRAY)
 		return err_set(
 			err, E_KUBE_CONFIG, "%s: %s must be a list", section->file, section->key);
-	for (const struct json *item = json_first(list); item; item = json_next(item)) {
+	json_foreach (item, list) {
 		int r = kubeconfig_add_entry(section, item, err);
 		if (r < 0)
 			return r;
@@ -871,8 +828,6 @@ void kube_access_done(struct kube_access *access)
  * Access by a context
  */
 
-enum { NAMESPACE_MAX = 63 };
-
 /*
  * Clusters
  */
@@ -925,15 +880,18 @@ static int take_proxy(
 static int take_tls(
 	const struct kubeconfig_where *cluster, struct kube_access *access, struct err *err)
 {
+	const struct json *insecure = value_at(cluster, "insecure-skip-tls-verify");
 	int r = kubeconfig_pem(cluster, "certificate-authority", &access->ca_pem, err);
 
 	if (r == 0)
 		r = kubeconfig_text(cluster, "tls-server-name", &access->server_name, err);
-	if (r == 0)
-		r = kubeconfig_bool(
-			cluster, "insecure-skip-tls-verify", &access->tls.insecure, err);
 	if (r < 0)
 		return r;
+	if (insecure && json_kind(insecure) != JSON_BOOL)
+		return kubeconfig_bad(
+			cluster, err, "insecure-skip-tls-verify must be true or false");
+	access->tls.insecure =
+		json_get_bool(cluster->entry->body, "insecure-skip-tls-verify", false);
 	if (access->tls.insecure && access->ca_pem)
 		return kubeconfig_bad(cluster, err,
 			"certificate-authority and insecure-skip-tls-verify cannot be used together");
@@ -945,7 +903,7 @@ static struct json *exec_config(const struct json *cluster)
 {
 	const struct json *list = json_get(cluster, "extensions");
 
-	for (const struct json *item = json_first(list); item; item = json_next(item))
+	json_foreach (item, list)
 		if (str_eq(json_get_str(item, "name"), "client.authentication.k8s.io/exec"))
 			return json_get(item, "extension") ? json_clone(json_get(item, "extension"))
 							   : NULL;
@@ -999,16 +957,6 @@ static int kubeconfig_follow(const struct kubeconfig_where *context, const char 
 		context, err, "it names the %s \"%s\", which no kubeconfig has", key, shown);
 }
 
-/* A DNS label (RFC 1123). */
-static bool is_namespace(const char *name)
-{
-	static const char inner[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
-	size_t len = strlen(name);
-
-	return len > 0 && len <= NAMESPACE_MAX && strspn(name, inner) == len && *name != '-' &&
-	       name[len - 1] != '-';
-}
-
 static int kubeconfig_take_namespace(const struct kubeconfig_where *context, const char *wanted,
 	struct kube_access *access, struct err *err)
 {
@@ -1018,7 +966,7 @@ static int kubeconfig_take_namespace(const struct kubeconfig_where *context, con
 	if (r < 0)
 		return r;
 	const char *name = wanted ? wanted : own ? own : "default";
-	if (!is_namespace(name)) {
+	if (!kube_is_dns_label(name)) {
 		AUTO_FREE char *shown = str_shown(name);
 		return err_set(err, E_KUBE_CONFIG,
 			"\"%s\" cannot be a namespace: up to 63 of a-z, 0-9 and -", shown);

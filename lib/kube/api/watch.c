@@ -471,7 +471,7 @@ static void watch_take_list(struct kube_watch *watch, const struct json *list)
 
 	while (map_each(&watch->objects, &at, &key, &value))
 		((struct known *)value)->is_listed = false;
-	for (const struct json *item = json_first(items); item; item = json_next(item)) {
+	json_foreach (item, items) {
 		AUTO_FREE char *name = key_of(item);
 		struct known *known = map_get(&watch->objects, name);
 		if (known)

@@ -14,7 +14,7 @@
 
 static const struct json *flat_find(const struct json *env, const char *name)
 {
-	for (const struct json *item = json_first(env); item; item = json_next(item))
+	json_foreach (item, env)
 		if (str_eq(json_get_str(item, "name"), name))
 			return item;
 	return NULL;
@@ -49,10 +49,10 @@ static void flat_set(struct buf *out, const struct json *item, int first)
 static void flat_add_env(
 	struct buf *out, const struct json *base, const struct json *own, int first)
 {
-	for (const struct json *item = json_first(base); item; item = json_next(item))
+	json_foreach (item, base)
 		if (!flat_find(own, json_get_str(item, "name")))
 			buf_addf(out, "\tunset %s\n", json_get_str(item, "name"));
-	for (const struct json *item = json_first(own); item; item = json_next(item)) {
+	json_foreach (item, own) {
 		const struct json *before = flat_find(base, json_get_str(item, "name"));
 		const char *field = json_get_str(
 			json_get(json_get(item, "valueFrom"), "fieldRef"), "fieldPath");

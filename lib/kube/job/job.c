@@ -19,6 +19,9 @@
 
 enum { LABEL_MAX = 63, SECRET_MAX = 1 << 20 };
 
+#define JOB_REQUIRED  "requiredDuringSchedulingIgnoredDuringExecution"
+#define JOB_PREFERRED "preferredDuringSchedulingIgnoredDuringExecution"
+
 /*
  * Names
  */
@@ -71,8 +74,14 @@ static void job_set_label(struct json *labels, const char *key, const char *valu
 
 static void job_merge(struct json *to, const struct json *from)
 {
-	for (const struct json *item = from ? json_first(from) : NULL; item; item = json_next(item))
+	json_foreach (item, from)
 		json_set(to, json_key(item), json_clone(item));
+}
+
+static void job_add_clones(struct json *to, const struct json *from)
+{
+	json_foreach (item, from)
+		json_add(to, json_clone(item));
 }
 
 /* Labels and annotations of all objects; metadata is an object. */
@@ -109,10 +118,9 @@ static void job_set_role(const struct job *job, struct json *metadata)
 
 static struct json *job_metadata(const struct kube_run *run, const char *name)
 {
-	struct json *metadata = json_object();
+	struct json *metadata =
+		json_make("{'name': %s, 'namespace': %s}", name, run->kube_namespace);
 
-	json_set_str(metadata, "name", name);
-	json_set_str(metadata, "namespace", run->kube_namespace);
 	job_set_labels(run, metadata);
 	return metadata;
 }
@@ -120,12 +128,8 @@ static struct json *job_metadata(const struct kube_run *run, const char *name)
 static struct json *job_new_object(
 	const struct kube_run *run, const char *version, const char *kind, const char *name)
 {
-	struct json *json = json_object();
-
-	json_set_str(json, "apiVersion", version);
-	json_set_str(json, "kind", kind);
-	json_set(json, "metadata", job_metadata(run, name));
-	return json;
+	return json_make("{'apiVersion': %s, 'kind': %s, 'metadata': %p}", version, kind,
+		(void *)job_metadata(run, name));
 }
 
 /*
@@ -168,11 +172,11 @@ static int job_secret(const struct kube_run *run, struct json **ret, struct err 
 static struct json *job_service(const struct kube_run *run)
 {
 	struct json *service = job_new_object(run, "v1", "Service", run->job);
-	struct json *spec = json_sub(service, "spec");
 
-	json_set_str(spec, "clusterIP", "None");
-	json_set_bool(spec, "publishNotReadyAddresses", true);
-	json_set_str(json_sub(spec, "selector"), "batch.kubernetes.io/job-name", run->job);
+	json_set(service, "spec",
+		json_make("{'clusterIP': 'None', 'publishNotReadyAddresses': true, "
+			  "'selector': {'batch.kubernetes.io/job-name': %s}}",
+			run->job));
 	return service;
 }
 
@@ -180,17 +184,17 @@ static struct json *job_claim(const struct kube_run *run)
 {
 	AUTO_FREE char *name = kube_job_claim_name(run->run_id);
 	struct json *claim = job_new_object(run, "v1", "PersistentVolumeClaim", name);
-	struct json *spec = json_sub(claim, "spec"), *modes = json_array();
+	bool is_shared = run->nodes > 1 || run->n_members > 1;
+	struct json *spec = json_make("{'accessModes': [%s], 'resources': {'requests': {}}}",
+		is_shared ? "ReadWriteMany" : "ReadWriteOnce");
 
 	/* All attempts share it. */
 	json_remove(json_sub(json_sub(claim, "metadata"), "labels"), KUBE_LABEL_ATTEMPT);
-	json_add_str(
-		modes, run->nodes > 1 || run->n_members > 1 ? "ReadWriteMany" : "ReadWriteOnce");
-	json_set(spec, "accessModes", modes);
 	job_set_bytes(json_sub(json_sub(spec, "resources"), "requests"), "storage",
 		run->results.size_bytes);
 	if (run->results.storage_class)
 		json_set_str(spec, "storageClassName", run->results.storage_class);
+	json_set(claim, "spec", spec);
 	return claim;
 }
 
@@ -272,16 +276,12 @@ struct json *kube_job_owner(const struct json *job)
 {
 	const struct json *metadata = json_get(job, "metadata");
 	const char *version = json_get_str(job, "apiVersion"), *kind = json_get_str(job, "kind");
-	struct json *patch = json_object(), *owners = json_array(), *owner = json_object();
 
-	/* Items of lists do not say it. */
-	json_set_str(owner, "apiVersion", version ? version : "batch/v1");
-	json_set_str(owner, "kind", kind ? kind : "Job");
-	json_set_str(owner, "name", json_get_str(metadata, "name"));
-	json_set_str(owner, "uid", json_get_str(metadata, "uid"));
-	json_add(owners, owner);
-	json_set(json_sub(patch, "metadata"), "ownerReferences", owners);
-	return patch;
+	/* Items of lists do not say what they are. */
+	return json_make("{'metadata': {'ownerReferences': ["
+			 "{'apiVersion': %s, 'kind': %s, 'name': %s, 'uid': %s}]}}",
+		version ? version : "batch/v1", kind ? kind : "Job", json_get_str(metadata, "name"),
+		json_get_str(metadata, "uid"));
 }
 
 void kube_objects_done(struct kube_objects *objects)
@@ -340,20 +340,9 @@ static const struct {
 	{KUBE_LABEL_SPOT, "true", true},
 };
 
-static struct json *job_spot_toleration(size_t i)
-{
-	struct json *json = json_object();
-
-	json_set_str(json, "key", job_spots[i].key);
-	json_set_str(json, "operator", "Equal");
-	json_set_str(json, "value", job_spots[i].value);
-	return json;
-}
-
 static void set_tolerations(const struct kube_run *run, struct json *spec)
 {
-	struct json *list, *own;
-	const struct json *item = run->tolerations ? json_first(run->tolerations) : NULL;
+	struct json *list;
 
 	if (run->gpus <= 0 && !run->is_spot)
 		return;
@@ -361,35 +350,25 @@ static void set_tolerations(const struct kube_run *run, struct json *spec)
 	json_set(spec, "tolerations", list);
 	for (size_t i = 0; run->is_spot && i < ARRAY_LEN(job_spots); i++)
 		if (job_spots[i].is_taint)
-			json_add(list, job_spot_toleration(i));
+			json_add(list, json_make("{'key': %s, 'operator': 'Equal', 'value': %s}",
+					       job_spots[i].key, job_spots[i].value));
 	if (run->gpus <= 0)
 		return;
-	own = json_object();
-	json_set_str(own, "key", job_gpu_resource(run));
-	json_set_str(own, "operator", "Exists");
-	json_add(list, own);
-	for (; item; item = json_next(item))
-		json_add(list, json_clone(item));
-	for (const struct json *m = json_first(run->gpu_choices); m; m = json_next(m))
-		for (item = json_first(json_get(m, "tolerations")); item; item = json_next(item))
-			json_add(list, json_clone(item));
+	json_add(list, json_make("{'key': %s, 'operator': 'Exists'}", job_gpu_resource(run)));
+	job_add_clones(list, run->tolerations);
+	json_foreach (m, run->gpu_choices)
+		job_add_clones(list, json_get(m, "tolerations"));
 }
 
 /* A term of a node affinity that says the same as a selector. */
 static struct json *job_selector_term(const struct json *selector)
 {
-	struct json *term = json_object(), *matches = json_array();
+	struct json *matches = json_array();
 
-	for (const struct json *m = json_first(selector); m; m = json_next(m)) {
-		struct json *match = json_object(), *values = json_array();
-		json_set_str(match, "key", json_key(m));
-		json_set_str(match, "operator", "In");
-		json_add(values, json_clone(m));
-		json_set(match, "values", values);
-		json_add(matches, match);
-	}
-	json_set(term, "matchExpressions", matches);
-	return term;
+	json_foreach (m, selector)
+		json_add(matches, json_make("{'key': %s, 'operator': 'In', 'values': [%p]}",
+					  json_key(m), (void *)json_clone(m)));
+	return json_make("{'matchExpressions': %p}", (void *)matches);
 }
 
 /* Nodes of any of the types, the first one rather. A type without a selector is on any node, and a
@@ -397,55 +376,45 @@ static struct json *job_selector_term(const struct json *selector)
 static void job_set_choices(const struct kube_run *run, struct json *spec)
 {
 	struct json *affinity = json_sub(json_sub(spec, "affinity"), "nodeAffinity");
-	struct json *terms = json_array(), *preferred = json_array();
+	AUTO_JSON struct json *terms = json_array(), *preferred = json_array();
 	bool is_anywhere = false;
 	int weight = 100;
 
-	for (const struct json *m = json_first(run->gpu_choices); m; m = json_next(m)) {
+	json_foreach (m, run->gpu_choices) {
 		const struct json *selector = json_get(m, "node_selector");
 		if (json_count(selector) == 0) {
 			is_anywhere = true;
 			continue;
 		}
-		struct json *row = json_object();
-		json_set_int(row, "weight", weight);
-		json_set(row, "preference", job_selector_term(selector));
-		json_add(preferred, row);
+		json_add(preferred, json_make("{'weight': %d, 'preference': %p}", weight,
+					    (void *)job_selector_term(selector)));
 		json_add(terms, job_selector_term(selector));
 		weight = weight > 1 ? weight / 2 : 1;
 	}
 	if (json_count(preferred))
-		json_set(affinity, "preferredDuringSchedulingIgnoredDuringExecution", preferred);
-	else
-		json_free(preferred);
+		json_set(affinity, JOB_PREFERRED, TAKE(preferred));
 	if (json_count(terms) && !is_anywhere)
-		json_set(json_sub(affinity, "requiredDuringSchedulingIgnoredDuringExecution"),
-			"nodeSelectorTerms", terms);
-	else
-		json_free(terms);
+		json_set(json_sub(affinity, JOB_REQUIRED), "nodeSelectorTerms", TAKE(terms));
 }
 
 /* A match of one of the values, which have commas between them. */
-static void job_add_match(
-	struct json *term, const char *key, const char *operator, const char * list)
+static void job_add_match(struct json *term, const char *key, const char *how, const char *list)
 {
-	struct json *match = json_object(), *values = json_array();
+	struct json *values = json_array();
 
 	for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
 		AUTO_FREE char *value = mem_strndup(at, strcspn(at, ","));
 		json_add_str(values, value);
 	}
-	json_set_str(match, "key", key);
-	json_set_str(match, "operator", operator);
-	json_set(match, "values", values);
-	json_add(term, match);
+	json_add(term,
+		json_make("{'key': %s, 'operator': %s, 'values': %p}", key, how, (void *)values));
 }
 
 /* A term again, with what the place asks for; spot: of job_spots, or their number for none. */
 static struct json *job_place_term(const struct kube_run *run, const struct json *base, size_t spot)
 {
 	const struct json *given = json_get(base, "matchExpressions");
-	struct json *term = json_object(), *matches = given ? json_clone(given) : json_array();
+	struct json *matches = given ? json_clone(given) : json_array();
 
 	if (run->region)
 		job_add_match(matches, "topology.kubernetes.io/region", "In", run->region);
@@ -456,23 +425,20 @@ static struct json *job_place_term(const struct kube_run *run, const struct json
 		job_add_match(matches, job_spots[spot].key, "In", job_spots[spot].value);
 	for (size_t i = 0; run->is_not_spot && i < ARRAY_LEN(job_spots); i++)
 		job_add_match(matches, job_spots[i].key, "NotIn", job_spots[i].value);
-	json_set(term, "matchExpressions", matches);
-	return term;
+	return json_make("{'matchExpressions': %p}", (void *)matches);
 }
 
 /* Terms are alternatives: one for each that there is, and for each label that says spot. */
 static void job_set_place(const struct kube_run *run, struct json *spec)
 {
-	struct json *affinity, *required, *terms = json_array();
+	struct json *required, *terms;
 	size_t from = run->is_spot ? 0 : ARRAY_LEN(job_spots);
 	size_t to = run->is_spot ? ARRAY_LEN(job_spots) : from + 1;
 
-	if (!run->region && !run->instance_type && !run->is_spot && !run->is_not_spot) {
-		json_free(terms);
+	if (!run->region && !run->instance_type && !run->is_spot && !run->is_not_spot)
 		return;
-	}
-	affinity = json_sub(json_sub(spec, "affinity"), "nodeAffinity");
-	required = json_sub(affinity, "requiredDuringSchedulingIgnoredDuringExecution");
+	terms = json_array();
+	required = json_sub(json_sub(json_sub(spec, "affinity"), "nodeAffinity"), JOB_REQUIRED);
 	const struct json *base = json_first(json_get(required, "nodeSelectorTerms"));
 	do {
 		for (size_t spot = from; spot < to; spot++)
@@ -482,83 +448,58 @@ static void job_set_place(const struct kube_run *run, struct json *spec)
 	json_set(required, "nodeSelectorTerms", terms);
 }
 
-/* Names say more than the other terms of the affinity, by which they were found. */
-static void job_set_only_nodes(const struct kube_run *run, struct json *spec)
-{
-	struct json *terms = json_array(), *affinity;
-
-	for (size_t i = 0; i < run->only_nodes->n; i++) {
-		struct json *term = json_object(), *matches = json_array();
-		struct json *match = json_object(), *values = json_array();
-		json_set_str(match, "key", "metadata.name");
-		json_set_str(match, "operator", "In");
-		json_add_str(values, run->only_nodes->v[i]);
-		json_set(match, "values", values);
-		json_add(matches, match);
-		json_set(term, "matchFields", matches);
-		json_add(terms, term);
-	}
-	affinity = json_sub(json_sub(spec, "affinity"), "nodeAffinity");
-	json_set(json_sub(affinity, "requiredDuringSchedulingIgnoredDuringExecution"),
-		"nodeSelectorTerms", terms);
-}
-
-/* A node that has the image already is no use to another pod of the Job. */
+/* A node that has the image already is no use to another pod of the Job. Names of nodes say more
+ * than the other terms of the affinity, by which they were found. */
 static void job_set_apart(const struct kube_run *run, struct json *spec)
 {
+	struct json *affinity, *terms;
+
 	if (!run->is_warming)
 		return;
-	struct json *terms = json_array(), *term = json_object();
-	json_set_str(json_sub(json_sub(term, "labelSelector"), "matchLabels"), KUBE_LABEL_RUN,
-		run->run_id);
-	json_set_str(term, "topologyKey", "kubernetes.io/hostname");
-	json_add(terms, term);
-	json_set(json_sub(json_sub(spec, "affinity"), "podAntiAffinity"),
-		"requiredDuringSchedulingIgnoredDuringExecution", terms);
-	if (run->only_nodes && run->only_nodes->n)
-		job_set_only_nodes(run, spec);
+	affinity = json_sub(spec, "affinity");
+	json_set(json_sub(affinity, "podAntiAffinity"), JOB_REQUIRED,
+		json_make("[{'labelSelector': {'matchLabels': {%s: %s}}, "
+			  "'topologyKey': 'kubernetes.io/hostname'}]",
+			KUBE_LABEL_RUN, run->run_id));
+	if (!run->only_nodes || run->only_nodes->n == 0)
+		return;
+	terms = json_array();
+	for (size_t i = 0; i < run->only_nodes->n; i++)
+		json_add(terms,
+			json_make("{'matchFields': "
+				  "[{'key': 'metadata.name', 'operator': 'In', 'values': [%s]}]}",
+				run->only_nodes->v[i]));
+	json_set(json_sub(json_sub(affinity, "nodeAffinity"), JOB_REQUIRED), "nodeSelectorTerms",
+		terms);
 }
 
 /* A role of one node is beside others. */
 static void job_set_same(const struct kube_run *run, struct json *spec)
 {
 	AUTO_FREE char *attempt = mem_printf("%d", run->attempt);
+	AUTO_FREE char *id = kube_label_value(run->run_id);
 
 	if (!run->same || (run->nodes < 2 && run->n_roles < 2) || run->is_warming)
 		return;
-	struct json *terms = json_array(), *term = json_object();
-	struct json *labels = json_sub(json_sub(term, "labelSelector"), "matchLabels");
-	job_set_label(labels, KUBE_LABEL_ATTEMPT, attempt);
-	job_set_label(labels, KUBE_LABEL_RUN, run->run_id);
-	json_set_str(term, "topologyKey", run->same);
-	json_add(terms, term);
-	json_set(json_sub(json_sub(spec, "affinity"), "podAffinity"),
-		"requiredDuringSchedulingIgnoredDuringExecution", terms);
+	json_set(json_sub(json_sub(spec, "affinity"), "podAffinity"), JOB_REQUIRED,
+		json_make(
+			"[{'labelSelector': {'matchLabels': {%s: %s, %s: %s}}, 'topologyKey': %s}]",
+			KUBE_LABEL_ATTEMPT, attempt, KUBE_LABEL_RUN, id, run->same));
 }
 
 /* Nodes with GPUs are for those who need them. */
 static void set_affinity(const struct kube_run *run, struct json *spec)
 {
-	static const char *const labels[] = {"nvidia.com/gpu.present", "amd.com/gpu.vram",
-		"feature.node.kubernetes.io/pci-10de.present", "cloud.google.com/gke-accelerator"};
-	struct json *list, *term, *matches;
-
 	if (run->gpus > 0)
 		return;
-	list = json_array();
-	term = json_object();
-	matches = json_array();
-	for (size_t i = 0; i < ARRAY_LEN(labels); i++) {
-		struct json *match = json_object();
-		json_set_str(match, "key", labels[i]);
-		json_set_str(match, "operator", "DoesNotExist");
-		json_add(matches, match);
-	}
-	json_set_int(term, "weight", 100);
-	json_set(json_sub(term, "preference"), "matchExpressions", matches);
-	json_add(list, term);
-	json_set(json_sub(json_sub(spec, "affinity"), "nodeAffinity"),
-		"preferredDuringSchedulingIgnoredDuringExecution", list);
+	json_set(json_sub(json_sub(spec, "affinity"), "nodeAffinity"), JOB_PREFERRED,
+		json_make("[{'weight': 100, 'preference': {'matchExpressions': ["
+			  "{'key': 'nvidia.com/gpu.present', 'operator': 'DoesNotExist'}, "
+			  "{'key': 'amd.com/gpu.vram', 'operator': 'DoesNotExist'}, "
+			  "{'key': 'feature.node.kubernetes.io/pci-10de.present', "
+			  "'operator': 'DoesNotExist'}, "
+			  "{'key': 'cloud.google.com/gke-accelerator', "
+			  "'operator': 'DoesNotExist'}]}}]"));
 }
 
 /*
@@ -576,11 +517,8 @@ static void job_set_ports(const struct kube_run *run, struct json *container)
 	json_set(container, "ports", ports);
 	for (size_t i = 0; i < run->n_ports; i++) {
 		AUTO_FREE char *name = mem_printf("port-%u", run->ports[i]);
-		struct json *port = json_object();
-
-		json_set_str(port, "name", name);
-		json_set_int(port, "containerPort", run->ports[i]);
-		json_add(ports, port);
+		json_add(
+			ports, json_make("{'name': %s, 'containerPort': %d}", name, run->ports[i]));
 	}
 }
 
@@ -664,7 +602,6 @@ static int64_t grace_s(const struct job *job)
 static void set_references(const struct job *job, struct json *spec)
 {
 	const struct kube_run *run = job->run;
-	struct json *secrets, *secret;
 
 	json_set_bool(spec, "automountServiceAccountToken", run->service_account != NULL);
 	if (run->service_account)
@@ -673,13 +610,8 @@ static void set_references(const struct job *job, struct json *spec)
 		json_set_str(spec, "priorityClassName", run->priority_class);
 	if (job->is_gang && !job->is_jobset)
 		json_set_str(spec, "subdomain", run->job);
-	if (!run->pull_secret)
-		return;
-	secrets = json_array();
-	secret = json_object();
-	json_set_str(secret, "name", run->pull_secret);
-	json_add(secrets, secret);
-	json_set(spec, "imagePullSecrets", secrets);
+	if (run->pull_secret)
+		json_set(spec, "imagePullSecrets", json_make("[{'name': %s}]", run->pull_secret));
 }
 
 static int job_make_spec(struct job *job, struct json *spec, struct err *err)
@@ -697,11 +629,10 @@ static int job_make_spec(struct job *job, struct json *spec, struct err *err)
 	/* Layers belong to group 0 and are as open to it as to their owner, so that any user
 	 * that is in it can write the tree. fsGroup does the same for volumes whose drivers know
 	 * it. */
-	struct json *security = json_sub(spec, "securityContext"), *groups = json_array();
+	struct json *security = json_make("{'supplementalGroups': [0]}");
 	int64_t uid = image_uid(job->run);
 
-	json_set(security, "supplementalGroups", groups);
-	json_add_int(groups, 0);
+	json_set(spec, "securityContext", security);
 	if (!job->is_root) {
 		json_set_int(security, "fsGroup", 0);
 		json_set_str(security, "fsGroupChangePolicy", "OnRootMismatch");
@@ -712,15 +643,11 @@ static int job_make_spec(struct job *job, struct json *spec, struct err *err)
 		json_set_int(security, "runAsGroup", 0);
 		json_set_str(json_sub(security, "seccompProfile"), "type", "RuntimeDefault");
 	}
-	AUTO_JSON struct json *selector = json_object();
-	const struct json *item = run->node_selector ? json_first(run->node_selector) : NULL;
+	AUTO_JSON struct json *selector =
+		json_make("{'kubernetes.io/os': %s, 'kubernetes.io/arch': %s}", run->os, run->arch);
 
-	if (run->os)
-		json_set_str(selector, "kubernetes.io/os", run->os);
-	if (run->arch)
-		json_set_str(selector, "kubernetes.io/arch", run->arch);
-	for (; run->gpus > 0 && item; item = json_next(item))
-		json_set(selector, json_key(item), json_clone(item));
+	if (run->gpus > 0)
+		job_merge(selector, run->node_selector);
 	if (json_count(selector))
 		json_set(spec, "nodeSelector", TAKE(selector));
 	set_tolerations(run, spec);
@@ -746,17 +673,12 @@ static bool job_is_gated(const struct kube_run *run)
 static void job_set_gate(const struct job *job, struct json *spec)
 {
 	AUTO_FREE char *name = kube_job_gate_name(job->run->job);
-	const struct json *containers = json_get(spec, "containers");
-	const struct json *item = containers ? json_first(containers) : NULL;
 	struct json *all = json_array();
 
-	for (; item; item = json_next(item)) {
-		struct json *container = json_clone(item), *source = json_object();
-		const struct json *before = json_get(container, "envFrom");
-		struct json *sources = before ? json_clone(before) : json_array();
-
-		json_set_str(json_sub(source, "configMapRef"), "name", name);
-		json_add(sources, source);
+	json_foreach (item, json_get(spec, "containers")) {
+		struct json *container = json_clone(item), *sources = json_array();
+		job_add_clones(sources, json_get(container, "envFrom"));
+		json_add(sources, json_make("{'configMapRef': {'name': %s}}", name));
 		json_set(container, "envFrom", sources);
 		json_add(all, container);
 	}
@@ -770,8 +692,7 @@ static int job_check_sent(const struct kube_run *run, const struct json *pod, st
 	const struct json *container = json_first(json_get(json_get(pod, "spec"), "containers"));
 	const struct json *mounts = json_get(container, "volumeMounts");
 
-	for (const struct json *item = mounts ? json_first(mounts) : NULL; item;
-		item = json_next(item)) {
+	json_foreach (item, mounts) {
 		const char *mount = json_get_str(item, "mountPath");
 		for (size_t i = 0; mount && run->sent && i < run->sent->n; i++) {
 			AUTO_FREE char *path = mem_printf("%s/%s", run->workdir, run->sent->v[i]);
@@ -847,15 +768,6 @@ bool kube_wants_jobset(int nodes, int retries, bool has_roles)
  * Checks
  */
 
-static bool is_dns_label(const char *name)
-{
-	size_t len = strlen(name);
-
-	if (len == 0 || len > DNS_LABEL_MAX || name[0] == '-' || name[len - 1] == '-')
-		return false;
-	return strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
-}
-
 /* A pod is called <job>-<rank>-<five letters>, and that is its host name. */
 static int check_names(const struct job *job, struct err *err)
 {
@@ -863,7 +775,7 @@ static int check_names(const struct job *job, struct err *err)
 	AUTO_FREE char *longest =
 		job_pod_name(job, run->n_members ? (int)run->n_members - 1 : run->nodes - 1);
 
-	if (!is_dns_label(run->job) || strlen(longest) + POD_SUFFIX > DNS_LABEL_MAX) {
+	if (!kube_is_dns_label(run->job) || strlen(longest) + POD_SUFFIX > DNS_LABEL_MAX) {
 		AUTO_FREE char *shown = str_shown(run->job);
 		err_set(err, E_KUBE_NAME,
 			"'%s' cannot be the name of a Job: its pods have %zu of "
@@ -871,7 +783,7 @@ static int check_names(const struct job *job, struct err *err)
 			shown, strlen(longest) + POD_SUFFIX, DNS_LABEL_MAX);
 		return err_hint(err, "dlrun submit --name %.20s …", run->job);
 	}
-	if (is_dns_label(run->kube_namespace))
+	if (kube_is_dns_label(run->kube_namespace))
 		return 0;
 	AUTO_FREE char *shown = str_shown(run->kube_namespace);
 	return err_set(err, E_KUBE_NAME, "'%s' cannot be the name of a namespace", shown);
@@ -949,32 +861,20 @@ static void set_queue(const struct kube_run *run, struct json *job_object)
 
 static struct json *disruption_rule(const char *action)
 {
-	struct json *rule = json_object(), *conditions = json_array(), *condition = json_object();
-
-	json_set_str(rule, "action", action);
-	json_set_str(condition, "type", "DisruptionTarget");
-	json_set_str(condition, "status", "True");
-	json_add(conditions, condition);
-	json_set(rule, "onPodConditions", conditions);
-	return rule;
+	return json_make("{'action': %s, "
+			 "'onPodConditions': [{'type': 'DisruptionTarget', 'status': 'True'}]}",
+		action);
 }
 
 /* Do not retry failures that are not the program's own: time limit, setup, no such program. */
 static struct json *status_rule(const struct job *job, const char *action)
 {
-	static const int statuses[] = {125, 126, 127, 128};
-	struct json *rule = json_object(), *values = json_array(), *codes;
+	struct json *values = job->keeps_limit ? json_make("[124, 125, 126, 127, 128]")
+					       : json_make("[125, 126, 127, 128]");
 
-	json_set_str(rule, "action", action);
-	codes = json_sub(rule, "onExitCodes");
-	json_set_str(codes, "containerName", KUBE_CONTAINER);
-	json_set_str(codes, "operator", "In");
-	if (job->keeps_limit)
-		json_add_int(values, 124);
-	for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
-		json_add_int(values, statuses[i]);
-	json_set(codes, "values", values);
-	return rule;
+	return json_make("{'action': %s, 'onExitCodes': "
+			 "{'containerName': '" KUBE_CONTAINER "', 'operator': 'In', 'values': %p}}",
+		action, (void *)values);
 }
 
 static int64_t ttl_s(const struct kube_run *run)
@@ -985,7 +885,7 @@ static int64_t ttl_s(const struct kube_run *run)
 /* The ranks of the role with which the run ends. */
 static void flat_set_success(const struct kube_run *run, struct json *spec)
 {
-	struct json *rules = json_array(), *rule = json_object();
+	struct json *rules = json_array();
 	int first = 0;
 
 	for (size_t i = 0; i < run->n_roles; first += run->roles[i++].nodes) {
@@ -995,9 +895,8 @@ static void flat_set_success(const struct kube_run *run, struct json *spec)
 		/* A span of one index is refused. */
 		AUTO_FREE char *indexes =
 			first == last ? mem_printf("%d", first) : mem_printf("%d-%d", first, last);
-		json_set_str(rule, "succeededIndexes", indexes);
+		json_add(rules, json_make("{'succeededIndexes': %s}", indexes));
 	}
-	json_add(rules, rule);
 	json_set(json_sub(spec, "successPolicy"), "rules", rules);
 }
 
@@ -1035,11 +934,9 @@ static void set_job_spec(const struct job *job, struct json *spec, struct json *
 
 static struct json *job_object(const struct kube_run *run, enum kube_kind kind)
 {
-	struct json *json = json_object();
+	struct json *json =
+		job_new_object(run, kube_kinds[kind].version, kube_kinds[kind].name, run->job);
 
-	json_set_str(json, "apiVersion", kube_kinds[kind].version);
-	json_set_str(json, "kind", kube_kinds[kind].name);
-	json_set(json, "metadata", job_metadata(run, run->job));
 	set_notes(run, json_sub(json, "metadata"));
 	return json;
 }
@@ -1061,27 +958,14 @@ static struct json *job_make_job(const struct job *job, struct json *pod)
  * JobSet
  */
 
-/* For a Job that its podFailurePolicy has ended. */
-static struct json *restart_rule(const char *name, const char *action)
-{
-	struct json *rule = json_object(), *reasons = json_array();
-
-	json_set_str(rule, "name", name);
-	json_set_str(rule, "action", action);
-	json_add_str(reasons, "PodFailurePolicy");
-	json_set(rule, "onJobFailureReasons", reasons);
-	return rule;
-}
-
 /* A Job of the JobSet; pod is taken over. */
 static struct json *jobset_make_part(const struct job *job, struct json *pod)
 {
-	struct json *part = json_object(), *template, *metadata;
+	struct json *part = json_make("{'name': %s, 'replicas': 1, 'template': {'metadata': {}}}",
+		job->role ? job->role->name : JOB_GANG);
+	struct json *template = json_sub(part, "template");
+	struct json *metadata = json_sub(template, "metadata");
 
-	json_set_str(part, "name", job->role ? job->role->name : JOB_GANG);
-	json_set_int(part, "replicas", 1);
-	template = json_sub(part, "template");
-	metadata = json_sub(template, "metadata");
 	job_set_labels(job->run, metadata);
 	job_set_role(job, metadata);
 	/* The Job gets the annotations, too, so that one list of Jobs describes all runs. */
@@ -1090,46 +974,29 @@ static struct json *jobset_make_part(const struct job *job, struct json *pod)
 	return part;
 }
 
-static void jobset_set_success(const struct kube_run *run, struct json *spec)
-{
-	struct json *policy = json_sub(spec, "successPolicy"), *roles;
-
-	json_set_str(policy, "operator", "All");
-	if (!run->ends_with)
-		return;
-	roles = json_array();
-	json_add_str(roles, run->ends_with);
-	json_set(policy, "targetReplicatedJobs", roles);
-}
-
-/* A disruption is not a failure of the program: such a restart is not counted. Which of the rules
- * has ended the Job is told by its message only. */
-static void jobset_set_failure(const struct kube_run *run, struct json *spec)
-{
-	struct json *policy = json_sub(spec, "failurePolicy"), *rules = json_array();
-	struct json *by_status = restart_rule("status", "FailJobSet"), *patterns = json_array();
-
-	json_set_int(policy, "maxRestarts", run->retries);
-	json_add_str(patterns, "failed with exit code");
-	json_set(by_status, "onJobFailureMessagePatterns", patterns);
-	json_add(rules, by_status);
-	json_add(rules, restart_rule("disruption", "RestartJobSetAndIgnoreMaxRestarts"));
-	json_set(policy, "rules", rules);
-}
-
+/* Restarts are of Jobs that their podFailurePolicy has ended. A disruption is not a failure of the
+ * program: such a restart is not counted. Which of the rules has ended the Job is told by its
+ * message only. */
 static struct json *make_jobset(const struct kube_run *run, struct json *parts)
 {
 	struct json *json = job_object(run, KUBE_KIND_JOBSET);
-	struct json *spec = json_sub(json, "spec"), *network = json_sub(spec, "network");
+	struct json *ends = run->ends_with ? json_make("[%s]", run->ends_with) : NULL;
 
-	json_set_bool(network, "enableDNSHostnames", true);
-	json_set_bool(network, "publishNotReadyAddresses", true);
-	json_set_str(network, "subdomain", run->job);
-	jobset_set_success(run, spec);
-	json_set_str(json_sub(spec, "startupPolicy"), "startupPolicyOrder", "AnyOrder");
-	json_set_int(spec, "ttlSecondsAfterFinished", ttl_s(run));
-	jobset_set_failure(run, spec);
-	json_set(spec, "replicatedJobs", parts);
+	json_set(json, "spec",
+		json_make("{'network': {'enableDNSHostnames': true, "
+			  "'publishNotReadyAddresses': true, 'subdomain': %s}, "
+			  "'successPolicy': {'operator': 'All', 'targetReplicatedJobs': %p}, "
+			  "'startupPolicy': {'startupPolicyOrder': 'AnyOrder'}, "
+			  "'ttlSecondsAfterFinished': %lld, "
+			  "'failurePolicy': {'maxRestarts': %d, 'rules': ["
+			  "{'name': 'status', 'action': 'FailJobSet', "
+			  "'onJobFailureReasons': ['PodFailurePolicy'], "
+			  "'onJobFailureMessagePatterns': ['failed with exit code']}, "
+			  "{'name': 'disruption', 'action': 'RestartJobSetAndIgnoreMaxRestarts', "
+			  "'onJobFailureReasons': ['PodFailurePolicy']}]}, "
+			  "'replicatedJobs': %p}",
+			run->job, (void *)ends, (long long)ttl_s(run), run->retries,
+			(void *)parts));
 	set_queue(run, json);
 	return json;
 }

@@ -113,7 +113,8 @@ bool job_reads_s3(const struct kube_run *run);
 /* Variables of a container that speaks S3: keys, region and endpoint of the program, wherever they
  * come from, and no GPUs. */
 void job_s3_env(const struct json *program, struct json *list);
-void job_add_pod_variable(struct json *list);
+/* Add a variable whose value is a field of the pod. */
+void job_add_field(struct json *list, const char *name, const char *path);
 /* Words that run a program in Python, behind the lines for the shell, which need no Python. */
 void job_python_words(
 	const struct job *job, const char *lines, const char *program, struct strv *ret);

@@ -78,15 +78,10 @@ void job_resources(const struct job *job, struct json *container, bool with_gpus
 
 void job_container_security(const struct job *job, struct json *container)
 {
-	struct json *security, *drop;
-
-	if (!job->is_restricted)
-		return;
-	security = json_sub(container, "securityContext");
-	json_set_bool(security, "allowPrivilegeEscalation", false);
-	drop = json_array();
-	json_add_str(drop, "ALL");
-	json_set(json_sub(security, "capabilities"), "drop", drop);
+	if (job->is_restricted)
+		json_set(container, "securityContext",
+			json_make("{'allowPrivilegeEscalation': false, "
+				  "'capabilities': {'drop': ['ALL']}}"));
 }
 
 char *job_gang(const struct job *job)
@@ -196,15 +191,18 @@ static void fact_int(struct env_list *env, const char *name, int64_t value)
 	fact(env, name, text);
 }
 
+void job_add_field(struct json *list, const char *name, const char *path)
+{
+	json_add(list, json_make("{'name': %s, 'valueFrom': {'fieldRef': {'fieldPath': %s}}}", name,
+			       path));
+}
+
 static void job_script_field(struct env_list *env, const char *name, const char *annotation)
 {
 	AUTO_FREE char *path = mem_printf("metadata.annotations['%s']", annotation);
 
-	if (job_user_sets(env->job->run, name, strlen(name)))
-		return;
-	json_set_str(json_sub(json_sub(job_script_add(env, name, strlen(name)), "valueFrom"),
-			     "fieldRef"),
-		"fieldPath", path);
+	if (!job_user_sets(env->job->run, name, strlen(name)))
+		job_add_field(env->list, name, path);
 }
 
 static void rank(struct env_list *env, const char *name)
@@ -266,21 +264,15 @@ static void add_nodes(struct env_list *env)
 /* The index comes first: Kubernetes expands what stands before in the list. */
 static void job_script_add_study(struct env_list *env)
 {
-	static const char index[] = "metadata.annotations['" KUBE_INDEX "']";
 	const struct kube_run *run = env->job->run;
+	struct json *list = env->list;
 	AUTO_FREE char *id = job_member_id(run), *size = mem_printf("%zu", run->n_members);
-	const struct {
-		const char *name, *value;
-	} facts[] = {{"DLRUN_RUN_ID", id}, {"DLRUN_STUDY", run->run_id},
-		{"DLRUN_STUDY_INDEX", "$(" JOB_INDEX ")"}, {"DLRUN_STUDY_SIZE", size}};
 
-	json_set_str(
-		json_sub(json_sub(job_script_add(env, JOB_INDEX, strlen(JOB_INDEX)), "valueFrom"),
-			"fieldRef"),
-		"fieldPath", index);
-	for (size_t i = 0; i < ARRAY_LEN(facts); i++)
-		json_set_str(job_script_add(env, facts[i].name, strlen(facts[i].name)), "value",
-			facts[i].value);
+	job_add_field(list, JOB_INDEX, "metadata.annotations['" KUBE_INDEX "']");
+	json_add(list, json_make("{'name': 'DLRUN_RUN_ID', 'value': %s}", id));
+	json_add(list, json_make("{'name': 'DLRUN_STUDY', 'value': %s}", run->run_id));
+	json_add(list, json_make("{'name': 'DLRUN_STUDY_INDEX', 'value': '$(" JOB_INDEX ")'}"));
+	json_add(list, json_make("{'name': 'DLRUN_STUDY_SIZE', 'value': %s}", size));
 }
 
 bool job_reads_s3(const struct kube_run *run)
@@ -291,22 +283,12 @@ bool job_reads_s3(const struct kube_run *run)
 	return false;
 }
 
-void job_add_pod_variable(struct json *list)
-{
-	struct json *item = json_object();
-
-	json_set_str(item, "name", JOB_POD);
-	json_set_str(
-		json_sub(json_sub(item, "valueFrom"), "fieldRef"), "fieldPath", "metadata.uid");
-	json_add(list, item);
-}
-
 static void job_script_add_run(struct env_list *env)
 {
 	const struct job *job = env->job;
 
 	if (job_reads_s3(job->run))
-		job_add_pod_variable(env->list);
+		job_add_field(env->list, JOB_POD, "metadata.uid");
 	if (job->run->n_members)
 		job_script_add_study(env);
 	else
@@ -481,9 +463,7 @@ static char *job_collector(const struct job *job)
 enum {
 	POLLS_MAX = 1500, /* a fifth of a second each: the node starts the program first */
 };
-#define MEMORY     (UINT64_C(32) << 20)
-#define MEMORY_MAX (UINT64_C(512) << 20) /* for tar, by which they are read */
-#define WANTED     KUBE_ATTEMPT_DIR "/wanted"
+#define WANTED KUBE_ATTEMPT_DIR "/wanted"
 
 /*
  * The program's script holds the pipe open, and whatever ends it closes that. Behind that the exit
@@ -548,17 +528,16 @@ static void job_linger_end(const struct job *job, struct buf *script)
 /* Quotas ask for what the program's container has, too. */
 static void job_script_set_resources(const struct kube_run *run, struct json *container)
 {
-	struct json *resources;
+	const char *cpu = run->cpu_milli > 0 ? "10m" : NULL;
 
-	if (run->cpu_milli <= 0 && !run->memory_bytes)
-		return;
-	resources = json_sub(container, "resources");
-	if (run->cpu_milli > 0)
-		json_set_str(json_sub(resources, "requests"), "cpu", "10m");
-	if (!run->memory_bytes)
-		return;
-	job_set_bytes(json_sub(resources, "requests"), "memory", MEMORY);
-	job_set_bytes(json_sub(resources, "limits"), "memory", MEMORY_MAX);
+	/* tar, by which results are read, takes memory. */
+	if (run->memory_bytes)
+		json_set(container, "resources",
+			json_make("{'requests': {'cpu': %s, 'memory': '32Mi'}, "
+				  "'limits': {'memory': '512Mi'}}",
+				cpu));
+	else if (cpu)
+		json_set(container, "resources", json_make("{'requests': {'cpu': %s}}", cpu));
 }
 
 /* Mount the directories that the container keeps, and the user's own volumes: the shell may lie in
@@ -574,19 +553,14 @@ static bool is_mounted(const struct job *job, const char *path)
 /* Any container gets GPUs that requests them by this variable, as images for GPUs do. */
 static void job_script_no_gpus(struct json *list)
 {
-	struct json *none = json_object();
-
-	json_set_str(none, "name", "NVIDIA_VISIBLE_DEVICES");
-	json_set_str(none, "value", "void");
-	json_add(list, none);
+	json_add(list, json_make("{'name': 'NVIDIA_VISIBLE_DEVICES', 'value': 'void'}"));
 }
 
 void job_s3_env(const struct json *program, struct json *list)
 {
 	job_script_no_gpus(list);
-	const struct json *env = json_get(program, "env");
 
-	for (const struct json *item = env ? json_first(env) : NULL; item; item = json_next(item)) {
+	json_foreach (item, json_get(program, "env")) {
 		const char *name = json_get_str(item, "name");
 
 		if (name && (str_starts(name, "AWS_") || str_ends(name, "_PROXY") ||
@@ -620,13 +594,9 @@ static int job_upload_words(const struct job *job, struct json *container, struc
 	AUTO_FREE char *first = mem_printf("%d", is_study ? -1 : job->first);
 	AUTO_FREE char *seconds = mem_printf("%lld", (long long)(run->linger_ms + 999) / 1000);
 	AUTO_STRV struct strv words = {0};
-	struct json *args = json_array();
 
 	job_python_words(job, "trap '' TERM INT QUIT\n", job_upload_script, &words);
-	json_add_str(args, address);
-	json_add_str(args, first);
-	json_add_str(args, seconds);
-	json_set(container, "args", args);
+	json_set(container, "args", json_make("[%s, %s, %s]", address, first, seconds));
 	return job_set_words(container, "command", &words, err);
 }
 
@@ -636,12 +606,10 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
 
 	if (!job->lingers)
 		return 0;
-	container = json_object();
+	container = json_make("{'name': '" KUBE_KEEPER "', 'image': %s, "
+			      "'imagePullPolicy': 'IfNotPresent', 'workingDir': '/'}",
+		job->run->image_ref);
 	mounts = json_array();
-	json_set_str(container, "name", KUBE_KEEPER);
-	json_set_str(container, "image", job->run->image_ref);
-	json_set_str(container, "imagePullPolicy", "IfNotPresent");
-	json_set_str(container, "workingDir", "/");
 	struct json *list = json_array();
 
 	if (job->run->results_s3)
@@ -651,7 +619,7 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
 	json_set(container, "env", list);
 	job_script_set_resources(job->run, container);
 	job_container_security(job, container);
-	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
+	json_foreach (item, job->mounts)
 		if (is_mounted(job, json_get_str(item, "mountPath")))
 			json_add(mounts, json_clone(item));
 	json_set(container, "volumeMounts", mounts);
@@ -863,11 +831,6 @@ static long long seconds(int64_t ms)
 	return ms <= 0 ? 0 : (long long)((ms + 999) / 1000);
 }
 
-static long long yield_seconds(const struct job *job)
-{
-	return YIELD_S + (job->lingers ? seconds(job->run->linger_ms) : 0);
-}
-
 static bool stays(const struct job *job)
 {
 	const struct kube_run *run = job->run;
@@ -1065,7 +1028,8 @@ static void add_stay(const struct job *job, struct buf *script)
 	if (job->keeps_limit)
 		buf_adds(script, stay_end);
 	if (job->yields)
-		buf_addf(script, stay_yield, yield_seconds(job));
+		buf_addf(
+			script, stay_yield, YIELD_S + (job->lingers ? seconds(run->linger_ms) : 0));
 	if (job->collects)
 		job_collect_end(job, script);
 	job_linger_end(job, script);

@@ -40,7 +40,7 @@ static struct json *without_patch(const struct json *value)
 
 static bool all_have(const struct json *list, const char *key)
 {
-	for (const struct json *item = json_first(list); item; item = json_next(item))
+	json_foreach (item, list)
 		if (json_kind(item) != JSON_OBJECT || !json_get(item, key))
 			return false;
 	return true;
@@ -110,7 +110,7 @@ static struct json *name_containers(const struct json *overlay)
 {
 	AUTO_JSON struct json *list = json_array();
 
-	for (const struct json *item = json_first(overlay); item; item = json_next(item)) {
+	json_foreach (item, overlay) {
 		struct json *copy = json_clone(item);
 		if (json_kind(copy) == JSON_OBJECT && !json_get(copy, "name") &&
 			!json_get(copy, PATCH))
@@ -273,8 +273,7 @@ static int check_members(const struct json *before, const struct json *after,
 static int check_own(
 	const struct json *from, const struct json *in, const char *where, struct err *err)
 {
-	for (const struct json *item = from ? json_first(from) : NULL; item;
-		item = json_next(item)) {
+	json_foreach (item, from) {
 		const char *key = json_key(item);
 		if (str_starts(key, "dlrun.io/") || str_starts(key, "app.kubernetes.io/"))
 			if (!overlay_is_same(item, json_get(in, key))) {
@@ -300,7 +299,7 @@ static const struct json *overlay_program_of(const struct json *pod)
 {
 	const struct json *list = json_get(json_get(pod, "spec"), "containers");
 
-	for (const struct json *item = list ? json_first(list) : NULL; item; item = json_next(item))
+	json_foreach (item, list)
 		if (str_eq(json_get_str(item, "name"), KUBE_CONTAINER))
 			return item;
 	return NULL;
@@ -332,7 +331,7 @@ static int check_top(const struct json *overlay, struct err *err)
 	if (json_kind(overlay) != JSON_OBJECT)
 		return err_set(
 			err, E_KUBE_OVERLAY, "the overlay is not a map with metadata and spec");
-	for (const struct json *item = json_first(overlay); item; item = json_next(item)) {
+	json_foreach (item, overlay) {
 		const char *key = json_key(item);
 		bool is_map = str_eq(key, "metadata") || str_eq(key, "spec");
 		AUTO_FREE char *shown = str_shown(key);
@@ -367,7 +366,7 @@ int kube_overlay(struct json *pod, const struct json *overlay, struct err *err)
 		r = check_kept(pod, merged, err);
 	if (r < 0)
 		return r;
-	for (const struct json *item = json_first(merged); item; item = json_next(item))
+	json_foreach (item, merged)
 		json_set(pod, json_key(item), json_clone(item));
 	return 0;
 }

@@ -19,52 +19,28 @@
  * Reviews of oneself
  */
 
-static struct json *review(const char *api_version, const char *kind)
-{
-	struct json *body = json_object();
-
-	json_set_str(body, "apiVersion", api_version);
-	json_set_str(body, "kind", kind);
-	return body;
-}
-
 struct json *kube_who_query(void)
 {
-	return review("authentication.k8s.io/v1", "SelfSubjectReview");
+	return json_make("{'apiVersion': 'authentication.k8s.io/v1', 'kind': 'SelfSubjectReview'}");
 }
 
 const char *kube_who_name(const struct json *review)
 {
-	return json_get_str(json_get(json_get(review, "status"), "userInfo"), "username");
+	return kube_str_at(review, "status.userInfo.username");
 }
 
 struct json *kube_may_query(const struct kube_deed *deed)
 {
-	struct json *body = review("authorization.k8s.io/v1", "SelfSubjectAccessReview");
-	struct json *what = json_sub(json_sub(body, "spec"), "resourceAttributes");
-
-	if (deed->kube_namespace)
-		json_set_str(what, "namespace", deed->kube_namespace);
-	json_set_str(what, "verb", deed->verb);
-	json_set_str(what, "group", deed->group);
-	json_set_str(what, "resource", deed->resource);
-	if (deed->sub)
-		json_set_str(what, "subresource", deed->sub);
-	return body;
-}
-
-/* The body to send. The caller frees. */
-static struct json *kube_rules_query(const char *kube_namespace)
-{
-	struct json *body = review("authorization.k8s.io/v1", "SelfSubjectRulesReview");
-
-	json_set_str(json_sub(body, "spec"), "namespace", kube_namespace);
-	return body;
+	return json_make("{'apiVersion': 'authorization.k8s.io/v1', "
+			 "'kind': 'SelfSubjectAccessReview', 'spec': {'resourceAttributes': "
+			 "{'namespace': %s, 'verb': %s, 'group': %s, 'resource': %s, "
+			 "'subresource': %s}}}",
+		deed->kube_namespace, deed->verb, deed->group, deed->resource, deed->sub);
 }
 
 static bool preflight_has_word(const struct json *list, const char *word)
 {
-	for (const struct json *m = list ? json_first(list) : NULL; m; m = json_next(m))
+	json_foreach (m, list)
 		if (str_eq(json_str(m), word) || str_eq(json_str(m), "*"))
 			return true;
 	return false;
@@ -82,10 +58,8 @@ static bool has_resource(const struct json *list, const struct kube_deed *deed)
 
 bool kube_rules_grant(const struct json *review, const struct kube_deed *deed)
 {
-	const struct json *rules = json_get(json_get(review, "status"), "resourceRules");
 
-	for (const struct json *rule = rules ? json_first(rules) : NULL; rule;
-		rule = json_next(rule))
+	json_foreach (rule, kube_at(review, "status.resourceRules"))
 		if (json_count(json_get(rule, "resourceNames")) == 0 &&
 			preflight_has_word(json_get(rule, "verbs"), deed->verb) &&
 			preflight_has_word(json_get(rule, "apiGroups"), deed->group) &&
@@ -109,107 +83,90 @@ enum {
  * NO_JOBSET: it is a Job then; NO_STREAM: its code must not be large. */
 enum effect { FATAL, COMFORT, NO_JOBSET, NO_STREAM };
 
-static bool always(const struct kube_run *run UNUSED)
-{
-	return true;
-}
+/* Traits of a run that want a right. */
+enum trait {
+	ALWAYS,
+	HAS_SERVICE,
+	HAS_JOBSET,
+	HAS_SECRETS,
+	HAS_CLAIM,
+	HAS_CODE_APART,
+	HAS_MEMBERS,
+	HAS_PORTS,
+	MAY_MOVE,
+	LEAVES_RESULTS, /* in its pods */
+	TRAITS,
+};
 
-static bool has_service(const struct kube_run *run)
+static bool preflight_has(const struct kube_run *run, enum trait trait)
 {
-	return (run->nodes > 1 || run->n_roles) && !run->jobset;
-}
+	const enum kube_place_kind results = run->results.kind;
+	const bool has[TRAITS] = {
+		[ALWAYS] = true,
+		[HAS_SERVICE] = (run->nodes > 1 || run->n_roles) && !run->jobset,
+		[HAS_JOBSET] = kube_wants_jobset(run->nodes, run->retries, run->n_roles > 0),
+		[HAS_SECRETS] = run->secret_env && run->secret_env->n > 0,
+		[HAS_CLAIM] = results == KUBE_PLACE_CLAIM,
+		[HAS_CODE_APART] = run->code_apart,
+		[HAS_MEMBERS] = run->n_members > 0,
+		[HAS_PORTS] = run->n_ports > 0,
+		[MAY_MOVE] = run->may_move && run->n_members == 0,
+		[LEAVES_RESULTS] = !run->results_s3 &&
+				   (results == KUBE_PLACE_EMPTY || results == KUBE_PLACE_NONE),
+	};
 
-static bool wants_jobset(const struct kube_run *run)
-{
-	return kube_wants_jobset(run->nodes, run->retries, run->n_roles > 0);
-}
-
-static bool preflight_has_secrets(const struct kube_run *run)
-{
-	return run->secret_env && run->secret_env->n > 0;
-}
-
-static bool has_claim(const struct kube_run *run)
-{
-	return run->results.kind == KUBE_PLACE_CLAIM;
-}
-
-static bool leaves_results_in_pods(const struct kube_run *run)
-{
-	return (run->results.kind == KUBE_PLACE_EMPTY || run->results.kind == KUBE_PLACE_NONE) &&
-	       !run->results_s3;
-}
-
-static bool may_move(const struct kube_run *run)
-{
-	return run->may_move && run->n_members == 0;
-}
-
-static bool has_code_apart(const struct kube_run *run)
-{
-	return run->code_apart;
-}
-
-static bool is_study(const struct kube_run *run)
-{
-	return run->n_members > 0;
-}
-
-static bool has_ports(const struct kube_run *run)
-{
-	return run->n_ports > 0;
+	return has[trait];
 }
 
 /* Any one of the verbs is enough. Sorted by effect. */
 static const struct need {
 	const char *group, *resource, *verbs;
 	enum effect effect;
-	bool (*applies)(const struct kube_run *run);
+	enum trait trait;
 	const char *lack;
 	bool is_upgrade; /* only where kube_upgrade_creates */
 } needs[] = {
-	{"batch", "jobs", "create", FATAL, always, "the run cannot be started"},
-	{"batch", "jobs", "get list", FATAL, always, "nobody could tell what became of the run"},
-	{"batch", "jobs", "delete", FATAL, always, "the run could not be cancelled"},
-	{"", "services", "create", FATAL, has_service, "its nodes would not find one another"},
-	{"", "secrets", "create", FATAL, preflight_has_secrets, "it cannot be given its secrets"},
-	{"", "configmaps", "create", FATAL, is_study, "its members cannot be given their commands"},
-	{"", "configmaps", "create", FATAL, has_code_apart,
+	{"batch", "jobs", "create", FATAL, ALWAYS, "the run cannot be started"},
+	{"batch", "jobs", "get list", FATAL, ALWAYS, "nobody could tell what became of the run"},
+	{"batch", "jobs", "delete", FATAL, ALWAYS, "the run could not be cancelled"},
+	{"", "services", "create", FATAL, HAS_SERVICE, "its nodes would not find one another"},
+	{"", "secrets", "create", FATAL, HAS_SECRETS, "it cannot be given its secrets"},
+	{"", "configmaps", "create", FATAL, HAS_MEMBERS,
+		"its members cannot be given their commands"},
+	{"", "configmaps", "create", FATAL, HAS_CODE_APART,
 		"its code cannot go there without a registry"},
-	{"", "configmaps", "create", FATAL, may_move, "it could not go on to its next target"},
-	{"", "persistentvolumeclaims", "create", FATAL, has_claim, "it has no place for results"},
-	{"", "pods", "list", COMFORT, always, "what it waits for and its exit code are not known"},
-	{"", "pods/log", "get", COMFORT, always, "its output cannot be shown"},
-	{"", "events", "list", COMFORT, always, "less is known of what it waits for"},
-	{"batch", "jobs", "watch", COMFORT, always, "its state is asked for every few seconds"},
-	{"", "pods", "watch", COMFORT, always, "its pods are asked for every few seconds"},
-	{"", "pods/exec", "get", COMFORT, leaves_results_in_pods, "its results cannot be taken"},
-	{"", "pods/exec", "create", COMFORT, leaves_results_in_pods, "its results cannot be taken",
-		true},
-	{"", "pods/portforward", "get create", COMFORT, has_ports, "its ports cannot be reached"},
-	{"", "pods/portforward", "create", COMFORT, has_ports, "its ports cannot be reached", true},
-	{"", "configmaps", "patch", COMFORT, is_study,
+	{"", "configmaps", "create", FATAL, MAY_MOVE, "it could not go on to its next target"},
+	{"", "persistentvolumeclaims", "create", FATAL, HAS_CLAIM, "it has no place for results"},
+	{"", "pods", "list", COMFORT, ALWAYS, "what it waits for and its exit code are not known"},
+	{"", "pods/log", "get", COMFORT, ALWAYS, "its output cannot be shown"},
+	{"", "events", "list", COMFORT, ALWAYS, "less is known of what it waits for"},
+	{"batch", "jobs", "watch", COMFORT, ALWAYS, "its state is asked for every few seconds"},
+	{"", "pods", "watch", COMFORT, ALWAYS, "its pods are asked for every few seconds"},
+	{"", "pods/exec", "get", COMFORT, LEAVES_RESULTS, "its results cannot be taken"},
+	{"", "pods/exec", "create", COMFORT, LEAVES_RESULTS, "its results cannot be taken", true},
+	{"", "pods/portforward", "get create", COMFORT, HAS_PORTS, "its ports cannot be reached"},
+	{"", "pods/portforward", "create", COMFORT, HAS_PORTS, "its ports cannot be reached", true},
+	{"", "configmaps", "patch", COMFORT, HAS_MEMBERS,
 		"single members cannot be cancelled, and its ConfigMap stays when it is removed"},
-	{"", "configmaps", "delete", COMFORT, is_study,
+	{"", "configmaps", "delete", COMFORT, HAS_MEMBERS,
 		"its ConfigMap stays if the submit is interrupted"},
-	{"", "configmaps", "patch", COMFORT, has_code_apart, "its code stays when it is removed"},
-	{"", "configmaps", "delete", COMFORT, has_code_apart,
+	{"", "configmaps", "patch", COMFORT, HAS_CODE_APART, "its code stays when it is removed"},
+	{"", "configmaps", "delete", COMFORT, HAS_CODE_APART,
 		"its code stays if the submit is interrupted"},
-	{"", "configmaps", "delete", COMFORT, may_move, "it will not go on to its next target"},
-	{"", "pods", "delete", COMFORT, is_study, "single members that run cannot be cancelled"},
-	{"batch", "jobs", "patch", COMFORT, is_study, "logs of its members end with its cancel"},
-	{"", "services", "patch", COMFORT, has_service, "its Service stays when it is removed"},
-	{"", "secrets", "patch", COMFORT, preflight_has_secrets,
-		"its Secret stays when it is removed"},
-	{"", "secrets", "delete", COMFORT, preflight_has_secrets,
+	{"", "configmaps", "delete", COMFORT, MAY_MOVE, "it will not go on to its next target"},
+	{"", "pods", "delete", COMFORT, HAS_MEMBERS, "single members that run cannot be cancelled"},
+	{"batch", "jobs", "patch", COMFORT, HAS_MEMBERS, "logs of its members end with its cancel"},
+	{"", "services", "patch", COMFORT, HAS_SERVICE, "its Service stays when it is removed"},
+	{"", "secrets", "patch", COMFORT, HAS_SECRETS, "its Secret stays when it is removed"},
+	{"", "secrets", "delete", COMFORT, HAS_SECRETS,
 		"its Secret stays if the submit is interrupted"},
-	{"", "persistentvolumeclaims", "delete", COMFORT, has_claim,
+	{"", "persistentvolumeclaims", "delete", COMFORT, HAS_CLAIM,
 		"its claim stays when it is removed"},
-	{"jobset.x-k8s.io", "jobsets", "get list", NO_JOBSET, wants_jobset, ""},
-	{"jobset.x-k8s.io", "jobsets", "delete", NO_JOBSET, wants_jobset, ""},
-	{"", "pods/exec", "get", NO_STREAM, has_code_apart, ""},
-	{"", "pods/exec", "create", NO_STREAM, has_code_apart, "", true},
-	{"", "pods", "list", NO_STREAM, has_code_apart, ""},
+	{"jobset.x-k8s.io", "jobsets", "get list", NO_JOBSET, HAS_JOBSET, ""},
+	{"jobset.x-k8s.io", "jobsets", "delete", NO_JOBSET, HAS_JOBSET, ""},
+	{"", "pods/exec", "get", NO_STREAM, HAS_CODE_APART, ""},
+	{"", "pods/exec", "create", NO_STREAM, HAS_CODE_APART, "", true},
+	{"", "pods", "list", NO_STREAM, HAS_CODE_APART, ""},
 };
 
 /* The verb at *at, which goes on behind it; false: there is none. */
@@ -287,23 +244,25 @@ bool kube_upgrade_creates(const struct json *version)
 	       (major > 1 || minor >= UPGRADE_CREATES);
 }
 
-/* A server that does not tell its version is taken for an older one. */
-static bool preflight_upgrade_creates(
-	const struct kube_questions *questions, const struct kube_reply *replies)
+/* The reply about the subject, where it has that status; or NULL. */
+static const struct kube_reply *preflight_reply(const struct kube_questions *questions,
+	const struct kube_reply *replies, enum subject subject, int status)
 {
 	for (size_t i = 0; i < questions->n; i++)
-		if (questions->v[i].subject == VERSION && replies[i].status == 200)
-			return kube_upgrade_creates(replies[i].object);
-	return false;
+		if (questions->v[i].subject == (int)subject && replies[i].status == status)
+			return &replies[i];
+	return NULL;
 }
 
 /* Whether all of its verbs were asked for and refused; ret_why: what the server says of one. */
 static bool preflight_is_missing(const struct need *need, const struct kube_questions *questions,
 	const struct kube_reply *replies, const char **ret_why)
 {
+	const struct kube_reply *version = preflight_reply(questions, replies, VERSION, 200);
 	bool requested = false;
 
-	if (need->is_upgrade && !preflight_upgrade_creates(questions, replies))
+	/* A server that does not tell its version is taken for an older one. */
+	if (need->is_upgrade && (!version || !kube_upgrade_creates(version->object)))
 		return false;
 	for (size_t i = 0; i < questions->n; i++) {
 		const struct json *status = json_get(replies[i].object, "status");
@@ -352,7 +311,7 @@ static void preflight_find_missing(enum effect effect, const struct kube_run *ru
 	*ret = (struct missing){0};
 	buf_init(&ret->deeds, TEXT_MAX);
 	for (size_t i = 0; i < ARRAY_LEN(needs); i++) {
-		if (needs[i].effect != effect || !needs[i].applies(run) ||
+		if (needs[i].effect != effect || !preflight_has(run, needs[i].trait) ||
 			!preflight_is_missing(&needs[i], questions, replies, &why))
 			continue;
 		AUTO_FREE char *deed = deed_text(&needs[i]);
@@ -508,7 +467,9 @@ void kube_preflight_query(const struct kube_run *run, struct kube_questions *ret
 	/* The name by which the cluster knows us, and what we may do. */
 	preflight_add(ret, WHO, "", mem_strdup(KUBE_WHO_PATH))->body = kube_who_query();
 	preflight_add(ret, RIGHTS, "", mem_strdup(KUBE_RULES_PATH))->body =
-		kube_rules_query(run->kube_namespace);
+		json_make("{'apiVersion': 'authorization.k8s.io/v1', "
+			  "'kind': 'SelfSubjectRulesReview', 'spec': {'namespace': %s}}",
+			space);
 	preflight_add(ret, NAMESPACE, space, kube_path("/api/v1/namespaces/%s", space));
 	kube_preflight_query_jobset(run, ret);
 	if (run->results.kind == KUBE_PLACE_PVC)
@@ -542,7 +503,7 @@ void kube_preflight_query_rights(const struct kube_run *run, const struct kube_q
 		for (size_t i = 0; i < ARRAY_LEN(needs); i++) {
 			size_t before = ret->n;
 
-			if (needs[i].applies(run))
+			if (preflight_has(run, needs[i].trait))
 				query_need(&needs[i], run->kube_namespace, rules, ret);
 			is_by_version |= needs[i].is_upgrade && ret->n > before;
 		}
@@ -563,34 +524,24 @@ void kube_questions_done(struct kube_questions *questions)
 	vec_done(questions);
 }
 
-static bool takes_jobset(const struct kube_questions *questions, const struct kube_reply *replies)
-{
-	for (size_t i = 0; i < questions->n; i++)
-		if (questions->v[i].subject == JOBSET && replies[i].status == 201)
-			return true;
-	return false;
-}
-
 void kube_preflight_surroundings(const struct kube_questions *questions,
 	const struct kube_reply *replies, struct kube_surroundings *ret)
 {
-	*ret = (struct kube_surroundings){0};
+	const struct kube_reply *who = preflight_reply(questions, replies, WHO, 201);
+	const struct kube_reply *space = preflight_reply(questions, replies, NAMESPACE, 200);
+
+	*ret = (struct kube_surroundings){.user = who ? kube_who_name(who->object) : NULL};
 	for (size_t i = 0; i < questions->n; i++) {
-		if (replies[i].status == 201 && questions->v[i].subject == WHO)
-			ret->user = kube_who_name(replies[i].object);
-		if (questions->v[i].subject == GROWTH) {
-			ret->growth_status = replies[i].status;
-			ret->growth = replies[i].status == 200 ? replies[i].object : NULL;
-		}
-		if (replies[i].status != 200)
+		if (questions->v[i].subject != GROWTH)
 			continue;
-		if (questions->v[i].subject != NAMESPACE)
-			continue;
-		ret->enforced = kube_label(replies[i].object, "pod-security.kubernetes.io/enforce");
-		if (!ret->enforced)
-			ret->enforced = "privileged";
+		ret->growth_status = replies[i].status;
+		ret->growth = replies[i].status == 200 ? replies[i].object : NULL;
 	}
-	ret->jobset = takes_jobset(questions, replies) &&
+	if (space)
+		ret->enforced = kube_label(space->object, "pod-security.kubernetes.io/enforce");
+	if (space && !ret->enforced)
+		ret->enforced = "privileged";
+	ret->jobset = preflight_reply(questions, replies, JOBSET, 201) &&
 		      !kube_rights_lack(NO_JOBSET, questions, replies);
 	ret->no_stream = kube_rights_lack(NO_STREAM, questions, replies);
 }
@@ -656,8 +607,7 @@ static void evaluate_namespace(struct evaluation *evaluation)
 
 static bool preflight_only_reads(const struct json *modes)
 {
-	for (const struct json *mode = modes ? json_first(modes) : NULL; mode;
-		mode = json_next(mode))
+	json_foreach (mode, modes)
 		if (!str_eq(json_str(mode), "ReadOnlyMany"))
 			return false;
 	return json_count(modes) > 0;
@@ -668,7 +618,7 @@ static void evaluate_claim_modes(
 	struct evaluation *evaluation, const char *name, const struct json *modes)
 {
 	const struct kube_run *run = evaluation->run;
-	const char *mode = modes ? json_str(json_first(modes)) : NULL;
+	const char *mode = json_str(json_first(modes));
 	bool is_results = run->results.kind == KUBE_PLACE_PVC && str_eq(run->results.name, name);
 	bool is_shared = false;
 
@@ -697,7 +647,7 @@ static void evaluate_claim(struct evaluation *evaluation)
 	const struct json *claim = evaluation->reply->object;
 	const char *name = evaluation->question->name;
 	const struct json *modes = json_get(json_get(claim, "spec"), "accessModes");
-	const char *mode = modes ? json_str(json_first(modes)) : NULL;
+	const char *mode = json_str(json_first(modes));
 
 	if (evaluation->reply->status == 404) {
 		missing(evaluation, "claim", "persistentvolumeclaims");
@@ -882,12 +832,11 @@ static void preflight_note_bought(struct evaluation *evaluation, const struct ku
 static void evaluate_fit(struct evaluation *evaluation, const struct kube_items *nodes,
 	const struct json *spec, const struct kube_growth *growth)
 {
-	AUTO_JSON struct json *job = json_object();
+	AUTO_JSON struct json *job =
+		json_make("{'spec': {'template': {'spec': %p}}}", (void *)json_clone(spec));
 	AUTO(kube_why_done) struct kube_why why = {0};
-	struct json *template = json_sub(json_sub(job, "spec"), "template");
 	struct err *err;
 
-	json_set(template, "spec", json_clone(spec));
 	struct kube_facts facts = {.run_id = evaluation->run->run_id,
 		.job_name = evaluation->run->job,
 		.kube_namespace = evaluation->run->kube_namespace,
@@ -917,7 +866,7 @@ static void evaluate_nodes(struct evaluation *evaluation)
 
 	if (evaluation->reply->status != 200)
 		return;
-	for (const struct json *item = json_first(items); item; item = json_next(item))
+	json_foreach (item, items)
 		*vec_push(&list) = item;
 	for (size_t i = 0; list.n && (spec = kube_objects_pods(
 					      evaluation->run, evaluation->objects, i, &nodes));
@@ -967,7 +916,8 @@ void kube_preflight_evaluate(const struct kube_run *run, const struct kube_objec
 	struct evaluation evaluation = {
 		.run = run, .objects = objects, .growth = growth, .ret = ret};
 
-	kube_rights_evaluate(run, questions, replies, takes_jobset(questions, replies), ret);
+	kube_rights_evaluate(
+		run, questions, replies, preflight_reply(questions, replies, JOBSET, 201), ret);
 	for (size_t i = 0; i < questions->n; i++) {
 		evaluation.question = &questions->v[i];
 		evaluation.reply = &replies[i];

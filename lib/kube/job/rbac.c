@@ -97,14 +97,6 @@ static struct json *words_list(const char *words)
 	return list;
 }
 
-static struct json *one(const char *word)
-{
-	struct json *list = json_array();
-
-	json_add_str(list, word);
-	return list;
-}
-
 static struct json *rules(const struct kube_rbac *rbac, bool everywhere)
 {
 	struct json *list = json_array();
@@ -113,34 +105,29 @@ static struct json *rules(const struct kube_rbac *rbac, bool everywhere)
 		const struct kube_rule *row = &kube_rules[i];
 		if (row->tier > rbac->tier || row->everywhere != everywhere)
 			continue;
-		struct json *rule = json_object();
-		json_set(rule, "apiGroups", one(row->group));
-		json_set(rule, "resources", one(row->resource));
-		if (str_eq(row->resource, "namespaces"))
-			json_set(rule, "resourceNames", one(rbac->kube_namespace));
-		json_set(rule, "verbs", words_list(row->verbs));
-		json_add(list, rule);
+		struct json *names = str_eq(row->resource, "namespaces")
+					     ? json_make("[%s]", rbac->kube_namespace)
+					     : NULL;
+		json_add(list,
+			json_make("{'apiGroups': [%s], 'resources': [%s], 'resourceNames': %p, "
+				  "'verbs': %p}",
+				row->group, row->resource, (void *)names,
+				(void *)words_list(row->verbs)));
 	}
 	return list;
 }
 
 static struct json *document(const char *kind, const char *name, const char *kube_namespace)
 {
-	struct json *json = json_object(), *metadata;
-
-	json_set_str(json, "apiVersion", RBAC "/v1");
-	json_set_str(json, "kind", kind);
-	metadata = json_sub(json, "metadata");
-	json_set_str(metadata, "name", name);
-	if (kube_namespace)
-		json_set_str(metadata, "namespace", kube_namespace);
-	return json;
+	return json_make("{'apiVersion': '" RBAC "/v1', 'kind': %s, "
+			 "'metadata': {'name': %s, 'namespace': %s}}",
+		kind, name, kube_namespace);
 }
 
 static struct json *binding(const struct kube_rbac *rbac, const char *role, bool everywhere)
 {
 	AUTO_FREE char *label = NULL, *name = NULL;
-	struct json *json, *subjects = json_array(), *subject = json_object(), *ref;
+	struct json *json;
 	bool is_account = str_eq(rbac->subject_kind, "ServiceAccount");
 
 	/* Names of roles and bindings are path segments: anything but / and %. */
@@ -151,18 +138,13 @@ static struct json *binding(const struct kube_rbac *rbac, const char *role, bool
 	name = mem_printf("%s-%s", role, label);
 	json = document(everywhere ? "ClusterRoleBinding" : "RoleBinding", name,
 		everywhere ? NULL : rbac->kube_namespace);
-	ref = json_sub(json, "roleRef");
-	json_set_str(ref, "apiGroup", RBAC);
-	json_set_str(ref, "kind", everywhere ? "ClusterRole" : "Role");
-	json_set_str(ref, "name", role);
-	if (!is_account)
-		json_set_str(subject, "apiGroup", RBAC);
-	json_set_str(subject, "kind", rbac->subject_kind);
-	json_set_str(subject, "name", rbac->subject);
-	if (is_account)
-		json_set_str(subject, "namespace", rbac->kube_namespace);
-	json_add(subjects, subject);
-	json_set(json, "subjects", subjects);
+	json_set(json, "roleRef",
+		json_make("{'apiGroup': '" RBAC "', 'kind': %s, 'name': %s}",
+			everywhere ? "ClusterRole" : "Role", role));
+	json_set(json, "subjects",
+		json_make("[{'apiGroup': %s, 'kind': %s, 'name': %s, 'namespace': %s}]",
+			is_account ? NULL : RBAC, rbac->subject_kind, rbac->subject,
+			is_account ? rbac->kube_namespace : NULL));
 	return json;
 }
 

@@ -55,11 +55,9 @@ static bool room_is_queue(const struct kube_question *question)
 static void room_add_named(
 	struct kube_questions *list, int subject, const char *kind, const char *name)
 {
-	AUTO_FREE char *format = mem_printf("%s/%s/", ROOM_KUEUE, kind);
-
 	if (str_empty(name) || name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-.")] != '\0')
 		return;
-	room_add(list, subject, name, mem_printf("%s%s", format, name));
+	room_add(list, subject, name, mem_printf(ROOM_KUEUE "/%s/%s", kind, name));
 }
 
 void kube_room_query_more(const struct kube_question *answered, const struct kube_reply *reply,

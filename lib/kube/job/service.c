@@ -50,7 +50,7 @@ char *kube_service_selector(const struct json *service)
 
 	if (!labels || !json_first(labels))
 		return NULL;
-	for (const struct json *label = json_first(labels); label; label = json_next(label))
+	json_foreach (label, labels)
 		buf_addf(&text, "%s%s=%s", text.len ? "," : "", json_key(label),
 			json_str(label) ? json_str(label) : "");
 	return mem_strndup(text.data, text.len);
@@ -60,7 +60,7 @@ static const struct json *service_find_port(const struct json *service, uint16_t
 {
 	const struct json *ports = kube_at(service, "spec.ports");
 
-	for (const struct json *item = json_first(ports); item; item = json_next(item))
+	json_foreach (item, ports)
 		if (json_get_int(item, "port", 0) == port)
 			return item;
 	return NULL;
@@ -70,9 +70,8 @@ static int64_t named_port(const struct json *pod, const char *name)
 {
 	const struct json *containers = kube_at(pod, "spec.containers");
 
-	for (const struct json *c = json_first(containers); c; c = json_next(c))
-		for (const struct json *port = json_first(json_get(c, "ports")); port;
-			port = json_next(port))
+	json_foreach (c, containers)
+		json_foreach (port, json_get(c, "ports"))
 			if (str_eq(json_get_str(port, "name"), name))
 				return json_get_int(port, "containerPort", 0);
 	return 0;
@@ -100,8 +99,7 @@ int kube_service_find(const struct kube_service_port *where, const struct json *
 		return err_hint(
 			err, "kubectl -n %s get service %s", where->kube_namespace, where->service);
 	}
-	for (const struct json *pod = json_first(json_get(pods, "items")); pod;
-		pod = json_next(pod)) {
+	json_foreach (pod, json_get(pods, "items")) {
 		const char *name = kube_str_at(pod, "metadata.name");
 		uint16_t number = target_port(port, pod);
 
@@ -113,11 +111,8 @@ int kube_service_find(const struct kube_service_port *where, const struct json *
 		ret->port = number;
 		return 0;
 	}
-	size_t n = 0;
+	size_t n = json_count(json_get(pods, "items"));
 
-	for (const struct json *pod = json_first(json_get(pods, "items")); pod;
-		pod = json_next(pod))
-		n++;
 	if (n == 0)
 		err_set(err, E_KUBE_FORWARD, "service %s in namespace %s has no pods",
 			where->service, where->kube_namespace);

@@ -75,48 +75,48 @@ static int check_sub_path(const char *sub_path, const char *what, struct err *er
 
 static struct json *place_source(const struct job *job, const struct kube_place *place)
 {
-	struct json *volume = json_object(), *source;
+	struct json *volume;
 
 	if (place->kind == KUBE_PLACE_PVC || place->kind == KUBE_PLACE_CLAIM) {
 		AUTO_FREE char *own = kube_job_claim_name(
 			job->run->claim_of ? job->run->claim_of : job->run->run_id);
-		source = json_sub(volume, "persistentVolumeClaim");
-		json_set_str(
-			source, "claimName", place->kind == KUBE_PLACE_PVC ? place->name : own);
+		volume = json_make("{'persistentVolumeClaim': {'claimName': %s}}",
+			place->kind == KUBE_PLACE_PVC ? place->name : own);
 	} else if (place->kind == KUBE_PLACE_NFS) {
-		source = json_sub(volume, "nfs");
-		json_set_str(source, "server", place->name);
-		json_set_str(source, "path", place->path);
+		volume = json_make("{'nfs': {'server': %s, 'path': %s}}", place->name, place->path);
 	} else if (place->kind == KUBE_PLACE_HOST) {
-		source = json_sub(volume, "hostPath");
-		json_set_str(source, "path", place->path);
+		return json_make("{'hostPath': {'path': %s}}", place->path);
 	} else {
-		source = json_sub(volume, "emptyDir");
+		volume = json_make("{'emptyDir': {}}");
 		if (place->size_bytes)
-			job_set_bytes(source, "sizeLimit", place->size_bytes);
+			job_set_bytes(json_sub(volume, "emptyDir"), "sizeLimit", place->size_bytes);
+		return volume;
 	}
-	if (place->read_only && place->kind != KUBE_PLACE_EMPTY && place->kind != KUBE_PLACE_HOST)
-		json_set_bool(source, "readOnly", true);
+	if (place->read_only)
+		json_set_bool(json_sub(volume, json_key(json_first(volume))), "readOnly", true);
 	return volume;
+}
+
+static void add_volume(struct job *job, const char *name, const char *kind, struct json *take)
+{
+	json_add(job->volumes, json_make("{'name': %s, %s: %p}", name, kind, (void *)take));
 }
 
 /* The name of the volume for a source: one for all mounts of it. The caller frees. */
 static char *use_volume(struct job *job, const char *hint, struct json *take)
 {
-	AUTO_JSON struct json *volume = take, *named = json_object();
+	AUTO_JSON struct json *volume = take;
 	const struct json *wanted = json_first(volume);
 	char *name = NULL;
 
-	for (const struct json *item = json_first(job->volumes); item; item = json_next(item)) {
+	json_foreach (item, job->volumes) {
 		const struct json *source = json_next(json_first(item));
 		if (str_eq(json_key(source), json_key(wanted)) &&
 			!str_eq(json_key(source), "emptyDir") && overlay_is_same(source, wanted))
 			return mem_strdup(json_get_str(item, "name"));
 	}
 	name = hint ? mem_strdup(hint) : mem_printf("volume-%zu", json_count(job->volumes));
-	json_set_str(named, "name", name);
-	json_set(named, json_key(wanted), json_clone(wanted));
-	json_add(job->volumes, TAKE(named));
+	add_volume(job, name, json_key(wanted), json_clone(wanted));
 	return name;
 }
 
@@ -132,10 +132,8 @@ struct sub_path {
 static struct json *job_new_mount(
 	const char *volume, const char *path, const struct sub_path *below, bool read_only)
 {
-	struct json *mount = json_object();
+	struct json *mount = json_make("{'name': %s, 'mountPath': %s}", volume, path);
 
-	json_set_str(mount, "name", volume);
-	json_set_str(mount, "mountPath", path);
 	if (below && !str_empty(below->path))
 		json_set_str(mount, below->key, below->path);
 	if (read_only)
@@ -148,7 +146,7 @@ static int add_mount_below(struct job *job, const char *volume, const char *path
 {
 	AUTO_FREE char *shown = str_shown(path);
 
-	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
+	json_foreach (item, job->mounts)
 		if (str_eq(json_get_str(item, "mountPath"), path))
 			return err_set(err, E_KUBE_STORAGE, "%s would be two volumes", shown);
 	json_add(job->mounts, job_new_mount(volume, path, below, read_only));
@@ -168,41 +166,25 @@ static int add_mount(struct job *job, const char *volume, const char *path, cons
 	return add_mount_below(job, volume, path, &below, read_only, err);
 }
 
-static void add_volume(struct job *job, const char *name, const char *kind, struct json *take)
-{
-	struct json *volume = json_object();
-
-	json_set_str(volume, "name", name);
-	json_set(volume, kind, take);
-	json_add(job->volumes, volume);
-}
-
 /* Add the volumes that every run has. */
 static int job_add_own(struct job *job, struct err *err)
 {
-	struct json *shm = json_object(), *hosts = json_object();
-	struct json *items = json_array(), *item = json_object();
+	struct json *shm = json_make("{'medium': 'Memory'}");
 
-	json_set_str(shm, "medium", "Memory");
 	if (job->run->shm_bytes)
 		job_set_bytes(shm, "sizeLimit", job->run->shm_bytes);
 	add_volume(job, "shm", "emptyDir", shm);
 	add_volume(job, "attempt", "emptyDir", json_object());
-	json_set_str(item, "path", "hostfile");
-	json_set_str(json_sub(item, "fieldRef"), "fieldPath",
-		"metadata.annotations['" JOB_HOSTS_NOTE "']");
-	json_add(items, item);
-	json_set(hosts, "items", items);
-	add_volume(job, "hosts", "downwardAPI", hosts);
+	add_volume(job, "hosts", "downwardAPI",
+		json_make("{'items': [{'path': 'hostfile', 'fieldRef': {'fieldPath': %s}}]}",
+			"metadata.annotations['" JOB_HOSTS_NOTE "']"));
 	int r = add_mount(job, "shm", "/dev/shm", NULL, false, err);
 	if (r == 0)
 		r = add_mount(job, "attempt", KUBE_ATTEMPT_DIR, NULL, false, err);
 	if (r == 0)
 		r = add_mount(job, "hosts", JOB_HOSTS_DIR, NULL, true, err);
 	if (r == 0 && job->run->n_members) {
-		struct json *config = json_object();
-		json_set_str(config, "name", job->run->job);
-		add_volume(job, "study", "configMap", config);
+		add_volume(job, "study", "configMap", json_make("{'name': %s}", job->run->job));
 		r = add_mount(job, "study", KUBE_STUDY_DIR, NULL, true, err);
 	}
 	if (r < 0 || !job->is_restricted)
@@ -301,7 +283,7 @@ static int add_mounts(struct job *job, struct err *err)
 
 static struct json *job_find_mount(const struct job *job, const char *path)
 {
-	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
+	json_foreach (item, job->mounts)
 		if (str_eq(json_get_str(item, "mountPath"), path))
 			return json_clone(item);
 	return NULL;
@@ -310,12 +292,8 @@ static struct json *job_find_mount(const struct job *job, const char *path)
 /* An init container of the run's image; job_add_init for what is the same in all. */
 static struct json *job_new_init(const struct job *job, const char *name)
 {
-	struct json *init = json_object();
-
-	json_set_str(init, "name", name);
-	json_set_str(init, "image", job->run->image_ref);
-	json_set_str(init, "imagePullPolicy", "IfNotPresent");
-	return init;
+	return json_make("{'name': %s, 'image': %s, 'imagePullPolicy': 'IfNotPresent'}", name,
+		job->run->image_ref);
 }
 
 /* Behind those that there are. */
@@ -354,17 +332,14 @@ bool kube_code_fits(const struct kube_run *run)
 /* The volume that has the entries of all objects. */
 static struct json *job_code_source(const struct kube_run *run)
 {
-	struct json *projected = json_object(), *sources = json_array();
+	struct json *sources = json_array();
 	uint64_t size = job_code_size(run);
 
 	for (size_t i = 0; i * KUBE_CODE_EACH < size; i++) {
 		AUTO_FREE char *name = kube_job_code_name(run->job, i);
-		struct json *source = json_object();
-		json_set_str(json_sub(source, "configMap"), "name", name);
-		json_add(sources, source);
+		json_add(sources, json_make("{'configMap': {'name': %s}}", name));
 	}
-	json_set(projected, "sources", sources);
-	return projected;
+	return json_make("{'sources': %p}", (void *)sources);
 }
 
 /* Words that run a script; what is added behind them are its arguments. */
@@ -552,7 +527,7 @@ static int job_add_s3_init(struct job *job, const char *volume, struct json *pod
 	AUTO_STRV struct strv words = {0};
 
 	json_set(init, "args", args);
-	job_add_pod_variable(env);
+	job_add_field(env, JOB_POD, "metadata.uid");
 	job_s3_env(container, env);
 	json_set(init, "env", env);
 	json_add(mounts, job_new_mount(volume, KUBE_S3_DIR, &below, false));

@@ -96,19 +96,15 @@ static void runlog_notify_gap(struct kube_runlog *runlog, int rank, const char *
  * Ranks and their instances
  */
 
-static void runlog_instance_done(struct instance *instance)
-{
-	free(instance->pod);
-	free(instance->uid);
-	free(instance->id);
-	free(instance->created);
-}
-
 static void runlog_rank_free(struct rank *rank)
 {
 	podlog_free(rank->podlog);
-	vec_foreach (struct instance, instance, &rank->instances)
-		runlog_instance_done(instance);
+	vec_foreach (struct instance, instance, &rank->instances) {
+		free(instance->pod);
+		free(instance->uid);
+		free(instance->id);
+		free(instance->created);
+	}
 	vec_done(&rank->instances);
 	free(rank->name);
 	free(rank->token);

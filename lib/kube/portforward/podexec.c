@@ -78,7 +78,7 @@ static const char *podexec_exit_code(const struct json *status)
 {
 	const struct json *causes = json_get(json_get(status, "details"), "causes");
 
-	for (const struct json *cause = json_first(causes); cause; cause = json_next(cause))
+	json_foreach (cause, causes)
 		if (str_eq(json_get_str(cause, "reason"), "ExitCode"))
 			return json_get_str(cause, "message");
 	return NULL;

@@ -21,6 +21,7 @@ struct dial {
 	char *path;
 	char key[WS_KEY_SIZE];
 	struct kube_call *call;
+	bool is_plain; /* not in a WebSocket */
 	void (*done)(void *ctx, struct stream *stream, bool is_websocket, struct err *error);
 	void *ctx;
 };
@@ -31,48 +32,7 @@ static void dial_free(struct dial *dial)
 	free(dial);
 }
 
-static void dial_give(
-	struct dial *dial, struct stream *stream, bool is_websocket, struct err *error)
-{
-	dial->done(dial->ctx, stream, is_websocket, error);
-	dial_free(dial);
-}
-
-/*
- * A plain upgrade to SPDY
- */
-
-static int dial_on_plain(
-	void *ctx, struct stream *stream, struct kube_response *response, struct err *err UNUSED)
-{
-	struct dial *dial = ctx;
-
-	if (stream)
-		dial->kube->is_plain = true;
-	dial_give(dial, stream, false, &response->error);
-	return 0;
-}
-
-static void dial_plain(struct dial *dial)
-{
-	AUTO_STRV struct strv headers = {0};
-
-	strv_add(&headers, "X-Stream-Protocol-Version: portforward.k8s.io");
-	const struct kube_upgrade_request request = {
-		.method = "POST",
-		.path = dial->path,
-		.protocol = "SPDY/3.1",
-		.headers = &headers,
-		.deadline_ms = clock_ms() + DIAL_MS,
-		.done = dial_on_plain,
-		.ctx = dial,
-	};
-	dial->call = kube_upgrade(dial->kube->client, &request);
-}
-
-/*
- * SPDY in a WebSocket
- */
+static void dial_start(struct dial *dial, bool is_plain);
 
 /* The server understands the request, but not in this form (before 1.30), or allows only the other
  * verb (get, create). */
@@ -82,47 +42,48 @@ static bool dial_may_be_plain(const struct kube_response *response)
 	       response->status != HTTP_UNAUTHORIZED && response->status != HTTP_NOT_FOUND;
 }
 
-static int dial_on_websocket(
+static int dial_on_response(
 	void *ctx, struct stream *stream, struct kube_response *response, struct err *err UNUSED)
 {
 	struct dial *dial = ctx;
 	AUTO_ERR struct err error = {0};
 	const char *protocol;
 
-	if (!stream && dial_may_be_plain(response)) {
-		dial_plain(dial);
-		return 0;
-	}
-	if (!stream) {
-		dial_give(dial, NULL, false, &response->error);
-		return 0;
-	}
-	if (ws_handshake_check(&response->http->headers, dial->key, protocols, &protocol, &error) ==
-			0 &&
-		str_eq(protocol, protocols[0])) {
-		dial_give(dial, stream, true, NULL);
-		return 0;
-	}
+	if (stream && dial->is_plain)
+		dial->kube->is_plain = true;
 	/* A proxy in between may have lost the protocol. */
-	stream_free(stream);
-	dial_plain(dial);
+	if (!dial->is_plain && (stream ? ws_handshake_check(&response->http->headers, dial->key,
+						 protocols, &protocol, &error) < 0 ||
+						       !str_eq(protocol, protocols[0])
+				       : dial_may_be_plain(response))) {
+		stream_free(stream);
+		dial_start(dial, true);
+		return 0;
+	}
+	dial->done(dial->ctx, stream, !dial->is_plain, &response->error);
+	dial_free(dial);
 	return 0;
 }
 
-static void dial_websocket(struct dial *dial)
+/* SPDY in a WebSocket, or by a plain upgrade. */
+static void dial_start(struct dial *dial, bool is_plain)
 {
 	AUTO_STRV struct strv headers = {0};
 
-	ws_handshake_headers(protocols, dial->key, &headers);
+	if (is_plain)
+		strv_add(&headers, "X-Stream-Protocol-Version: portforward.k8s.io");
+	else
+		ws_handshake_headers(protocols, dial->key, &headers);
 	const struct kube_upgrade_request request = {
-		.method = "GET",
+		.method = is_plain ? "POST" : "GET",
 		.path = dial->path,
-		.protocol = "websocket",
+		.protocol = is_plain ? "SPDY/3.1" : "websocket",
 		.headers = &headers,
 		.deadline_ms = clock_ms() + DIAL_MS,
-		.done = dial_on_websocket,
+		.done = dial_on_response,
 		.ctx = dial,
 	};
+	dial->is_plain = is_plain;
 	dial->call = kube_upgrade(dial->kube->client, &request);
 }
 
@@ -140,10 +101,7 @@ static void *dial_begin(void *ctx, const char *kube_namespace, const char *pod,
 	dial->path = kube_path("/api/v1/namespaces/%s/pods/%s/portforward", kube_namespace, pod);
 	dial->done = done;
 	dial->ctx = done_ctx;
-	if (dial->kube->is_plain)
-		dial_plain(dial);
-	else
-		dial_websocket(dial);
+	dial_start(dial, dial->kube->is_plain);
 	return dial;
 }
 

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util/clock.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "kube/status/object.h"
 
 enum { NAME_TEXT_MAX = 253, REASON_TEXT_MAX = 128, SEPARATOR = '\x1f', COUNT_MAX = 1000 * 1000 };
 
@@ -88,14 +88,6 @@ void kube_event_list_done(struct kube_event_list *list)
 	vec_done(list);
 }
 
-static int64_t event_time_at(const struct json *object, const char *key)
-{
-	const char *text = json_get_str(object, key);
-	int64_t ms;
-
-	return text && clock_parse(text, &ms, NULL) == 0 ? ms : 0;
-}
-
 static int64_t event_first_of(int64_t a, int64_t b, int64_t c)
 {
 	return a ? a : b ? b : c;
@@ -126,13 +118,13 @@ static char *event_reporter_of(const struct json *object)
 static void event_read_times(const struct json *object, struct kube_event *event)
 {
 	const struct json *series = json_get(object, "series");
-	int64_t created = event_time_at(json_get(object, "metadata"), "creationTimestamp");
-	int64_t first = event_first_of(event_time_at(object, "firstTimestamp"),
-		event_time_at(object, "deprecatedFirstTimestamp"),
-		event_time_at(object, "eventTime"));
-	int64_t last = event_first_of(event_time_at(series, "lastObservedTime"),
-		event_time_at(object, "lastTimestamp"),
-		event_time_at(object, "deprecatedLastTimestamp"));
+	int64_t created = kube_time_at(object, "metadata.creationTimestamp");
+	int64_t first = event_first_of(kube_time_at(object, "firstTimestamp"),
+		kube_time_at(object, "deprecatedFirstTimestamp"),
+		kube_time_at(object, "eventTime"));
+	int64_t last = event_first_of(kube_time_at(series, "lastObservedTime"),
+		kube_time_at(object, "lastTimestamp"),
+		kube_time_at(object, "deprecatedLastTimestamp"));
 	int64_t count = json_get_int(
 		series, "count", json_int(event_either(object, "count", "deprecatedCount"), 1));
 

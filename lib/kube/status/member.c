@@ -62,34 +62,21 @@ char *kube_list_indexes(const bool *marks, int n)
 static void member_set_condition(struct json *status, const char *type, const char *reason,
 	const char *message, const struct json *of)
 {
-	struct json *conditions = json_array(), *condition = json_object();
-	const char *time = json_get_str(of, "lastTransitionTime");
-
-	json_set_str(condition, "type", type);
-	json_set_str(condition, "status", "True");
-	json_set_str(condition, "reason", reason);
-	json_set_str(condition, "message", message);
-	if (time)
-		json_set_str(condition, "lastTransitionTime", time);
-	json_add(conditions, condition);
-	json_set(status, "conditions", conditions);
-}
-
-/* Failed, or what precedes it while pods still end; or NULL. */
-static const struct json *member_study_failure(const struct json *job)
-{
-	if (kube_condition_is(job, "Failed", "True"))
-		return kube_condition(job, "Failed");
-	return kube_condition_is(job, "FailureTarget", "True")
-		       ? kube_condition(job, "FailureTarget")
-		       : NULL;
+	json_set(status, "conditions",
+		json_make("[{'type': %s, 'status': 'True', 'reason': %s, 'message': %s, "
+			  "'lastTransitionTime': %s}]",
+			type, reason, message, json_get_str(of, "lastTransitionTime")));
 }
 
 static void member_set_status(const struct json *job, int index, struct json *status)
 {
 	static const char *const members[] = {"active", "startTime"};
-	const struct json *from = json_get(job, "status"), *failed = member_study_failure(job);
+	const struct json *from = json_get(job, "status"),
+			  *failed = kube_condition_true(job, "Failed");
 
+	/* FailureTarget precedes Failed while pods still end. */
+	if (!failed)
+		failed = kube_condition_true(job, "FailureTarget");
 	kube_copy_members(status, from, members, ARRAY_LEN(members));
 	if (kube_in_indexes(json_get_str(from, "completedIndexes"), index)) {
 		json_set_str(status, "completedIndexes", "0");

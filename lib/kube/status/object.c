@@ -86,6 +86,11 @@ bool kube_condition_is(const struct json *object, const char *type, const char *
 	return condition && str_eq(json_get_str(condition, "status"), status);
 }
 
+const struct json *kube_condition_true(const struct json *object, const char *type)
+{
+	return kube_condition_is(object, type, "True") ? kube_condition(object, type) : NULL;
+}
+
 const struct json *kube_pod_program(const struct json *pod)
 {
 	static const char path[] = "status.containerStatuses";
@@ -322,7 +327,7 @@ static void demand_of_container(const struct json *container, struct kube_demand
 		if (!ret->disk)
 			ret->disk =
 				kube_quantity_of(json_get(lists[i], "ephemeral-storage")) / 1000;
-		for (const struct json *m = json_first(lists[i]); m; m = json_next(m))
+		json_foreach (m, lists[i])
 			if (!*ret->resource && demand_is_device(json_key(m)) &&
 				kube_quantity_of(m) > 0) {
 				snprintf(ret->resource, sizeof(ret->resource), "%s", json_key(m));

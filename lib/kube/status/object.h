@@ -26,6 +26,8 @@ const struct json *kube_first(const struct json *object, const char *path);
 const struct json *kube_named(const struct json *object, const char *path, const char *name);
 /* status.conditions[type]; NULL: none. */
 const struct json *kube_condition(const struct json *object, const char *type);
+/* The same where its status is True, else NULL. */
+const struct json *kube_condition_true(const struct json *object, const char *type);
 bool kube_condition_is(const struct json *object, const char *type, const char *status);
 /* The status of the container of the program of a pod. */
 const struct json *kube_pod_program(const struct json *pod);

@@ -173,7 +173,7 @@ static bool outlook_has_succeeded(const struct json *pod)
 		kube_deleted_ms(pod) || kube_condition_is(pod, "DisruptionTarget", "True") ||
 		!list || json_count(list) != json_count(json_get(spec, "containers")))
 		return false;
-	for (const struct json *m = json_first(list); m; m = json_next(m))
+	json_foreach (m, list)
 		if (json_get_int(kube_at(m, "state.terminated"), "exitCode", -1) != 0)
 			return false;
 	return true;

@@ -43,11 +43,6 @@ static void roles_choose(const struct roles_list *all, struct roles_list *ret)
 	}
 }
 
-static bool roles_is_true(const struct json *job, const char *type)
-{
-	return kube_condition_is(job, type, "True");
-}
-
 /* Times of RFC 3339 in UTC can be compared. */
 static bool roles_is_before(const struct json *a, const struct json *b)
 {
@@ -67,10 +62,8 @@ static const struct json *roles_first(const struct roles_list *jobs, const char 
 {
 	const struct json *first = NULL;
 
-	vec_foreach (const struct json *, job, jobs) {
-		if (roles_is_true(*job, type))
-			first = roles_earlier(first, kube_condition(*job, type));
-	}
+	vec_foreach (const struct json *, job, jobs)
+		first = roles_earlier(first, kube_condition_true(*job, type));
 	return first;
 }
 
@@ -82,10 +75,11 @@ static const struct json *roles_success(const struct roles_list *jobs, const cha
 	const struct json *last = NULL;
 
 	vec_foreach (const struct json *, job, jobs) {
-		if (!roles_is_true(*job, type) && !roles_is_true(*job, "Complete"))
+		if (!kube_condition_is(*job, type, "True") &&
+			!kube_condition_is(*job, "Complete", "True"))
 			continue;
 		n += json_get_int(json_get(*job, "spec"), "completions", 0);
-		if (roles_is_true(*job, type))
+		if (kube_condition_is(*job, type, "True"))
 			last = kube_condition(*job, type);
 		if (ends && str_eq(kube_label(*job, KUBE_LABEL_ROLE), ends))
 			return last;
@@ -190,7 +184,7 @@ static struct json *roles_join(const struct roles_list *jobs, const char *gang)
 /* All Jobs of each gang, by its name; none where there is no gang. */
 static void roles_group(const struct json *items, struct map *ret)
 {
-	for (const struct json *job = items ? json_first(items) : NULL; job; job = json_next(job)) {
+	json_foreach (job, items) {
 		const char *gang = kube_label(job, KUBE_LABEL_GANG);
 		struct roles_list *jobs = gang ? map_get(ret, gang) : NULL;
 
@@ -227,7 +221,7 @@ void kube_join_roles(struct json *list)
 	if (gangs.n == 0)
 		return;
 	all = json_array();
-	for (const struct json *job = json_first(items); job; job = json_next(job)) {
+	json_foreach (job, items) {
 		const char *gang = kube_label(job, KUBE_LABEL_GANG);
 		struct roles_list *of = gang ? map_get(&gangs, gang) : NULL, jobs = {0};
 

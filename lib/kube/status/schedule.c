@@ -123,7 +123,7 @@ static bool node_selector_holds(const struct json *spec, const struct json *node
 
 	if (!selector || json_kind(selector) != JSON_OBJECT)
 		return true;
-	for (const struct json *m = json_first(selector); m; m = json_next(m))
+	json_foreach (m, selector)
 		if (!str_eq(json_get_str(labels, json_key(m)), json_str(m)))
 			return false;
 	return true;
@@ -665,7 +665,7 @@ static char *selector_text(const struct json *spec)
 	AUTO_BUF struct buf out = buf_with(KUBE_SENTENCE_MAX);
 
 	if (selector && json_kind(selector) == JSON_OBJECT)
-		for (const struct json *m = json_first(selector); m; m = json_next(m))
+		json_foreach (m, selector)
 			buf_addf(&out, "%s%s=%s", out.len ? ", " : "", json_key(m),
 				json_str(m) ? json_str(m) : "");
 	for (const struct json *m = node_pod_affinity(spec); m; m = json_next(m))

@@ -288,11 +288,6 @@ static void sum_end_with(struct sum *sum, int code, const char *origin, const ch
 		(struct kube_exit){.known = true, .code = code, .origin = origin, .reason = reason};
 }
 
-static const struct json *sum_job_condition(const struct sum *sum, const char *type)
-{
-	return kube_condition_is(sum->job, type, "True") ? kube_condition(sum->job, type) : NULL;
-}
-
 static void sum_fail_by_deadline(struct sum *sum)
 {
 	sum_end_with(sum, CODE_TIMEOUT, "dlrun", "Timeout");
@@ -529,10 +524,9 @@ static enum kube_phase sum_end_without_job(const struct sum *sum, const struct j
 
 	if (kube_condition_is(jobset, "Completed", "True"))
 		return KUBE_SUCCEEDED;
-	if (kube_condition_is(jobset, "Failed", "True")) {
-		*ret_failed = kube_condition(jobset, "Failed");
+	*ret_failed = kube_condition_true(jobset, "Failed");
+	if (*ret_failed)
 		return KUBE_FAILED;
-	}
 	if (sum->pods.n && sum_ranks_in(sum, KUBE_SUCCEEDED) == sum->n_ranks)
 		return KUBE_SUCCEEDED;
 	return sum->c.facts->was_cancelled ? KUBE_CANCELLED : KUBE_LOST;
@@ -570,13 +564,13 @@ static enum kube_phase sum_end_of(const struct sum *sum, const struct json **ret
 {
 	bool alive = sum_any_alive(sum);
 
-	*ret_failed = sum_job_condition(sum, "Failed");
-	if (sum_job_condition(sum, "Complete"))
+	*ret_failed = kube_condition_true(sum->job, "Failed");
+	if (kube_condition_true(sum->job, "Complete"))
 		return KUBE_SUCCEEDED;
 	if (!*ret_failed && !alive) {
-		if (sum_job_condition(sum, "SuccessCriteriaMet"))
+		if (kube_condition_true(sum->job, "SuccessCriteriaMet"))
 			return KUBE_SUCCEEDED;
-		*ret_failed = sum_job_condition(sum, "FailureTarget");
+		*ret_failed = kube_condition_true(sum->job, "FailureTarget");
 	}
 	if ((*ret_failed || !sum->c.facts->job) && sum_begins_again(sum))
 		return KUBE_QUEUED;
@@ -651,7 +645,7 @@ static void sum_end_time(struct sum *sum)
 		out->ended_ms = kube_time_at(sum->job, "status.completionTime");
 	for (size_t i = 0; !out->ended_ms && i < ARRAY_LEN(types); i++)
 		out->ended_ms =
-			kube_time_at(sum_job_condition(sum, types[i]), "lastTransitionTime");
+			kube_time_at(kube_condition_true(sum->job, types[i]), "lastTransitionTime");
 	if (!out->ended_ms)
 		out->ended_ms = sum->c.facts->now_ms;
 	if (out->ended_ms < out->started_ms)
@@ -717,7 +711,8 @@ static const char *sum_reaction(struct sum *sum, const struct kube_pod *failed)
 		return sum_has_restarts_left(sum) ? "all begin again"
 						  : "the cluster decides whether all begin again";
 	}
-	if (sum_job_condition(sum, "FailureTarget") || sum_job_condition(sum, "Failed"))
+	if (kube_condition_true(sum->job, "FailureTarget") ||
+		kube_condition_true(sum->job, "Failed"))
 		return "the others are being stopped";
 	sum->out->wait = KUBE_WAIT_AGAIN;
 	if (failed->disrupted && sum_ignores_disruptions(sum))
@@ -846,8 +841,9 @@ static void sum_set_removed(struct sum *sum)
 	/* A JobSet removes its Job when all begin again. */
 	bool is_removed = kube_deleted_ms(facts->is_jobset ? facts->jobset : sum->job);
 
-	sum->out->cancelling = is_removed || facts->was_cancelled ||
-			       (!facts->is_jobset && sum_job_condition(sum, "FailureTarget"));
+	sum->out->cancelling =
+		is_removed || facts->was_cancelled ||
+		(!facts->is_jobset && kube_condition_true(sum->job, "FailureTarget"));
 	if (is_removed && !facts->was_cancelled)
 		kube_why_set(&sum->why, E_RUN_LOST, "its %s %s is being removed by somebody",
 			sum_kind_name(sum), sum->c.facts->job_name ? sum->c.facts->job_name : "");

@@ -39,7 +39,7 @@ static int64_t usage_gpus_of(const struct json *amounts)
 {
 	int64_t gpus = 0;
 
-	for (const struct json *m = json_first(amounts); m; m = json_next(m))
+	json_foreach (m, amounts)
 		if (kube_is_gpu(json_key(m)) && kube_quantity_of(m) > 0)
 			gpus += kube_quantity_of(m) / 1000;
 	return gpus;
@@ -61,8 +61,7 @@ const char *kube_gpu_model(const struct json *node)
  * of both. Pods that wait are on none. */
 static void usage_sum_taken(const struct json *pods, struct map *ret)
 {
-	for (const struct json *pod = json_first(json_get(pods, "items")); pod;
-		pod = json_next(pod)) {
+	json_foreach (pod, json_get(pods, "items")) {
 		const char *name = kube_str_at(pod, "spec.nodeName");
 		struct kube_demand demand;
 		if (str_empty(name))
@@ -107,11 +106,10 @@ void kube_nodes_of(const struct json *nodes, const struct json *pods, const stru
 	struct map taken = {0}, used = {0};
 
 	usage_sum_taken(pods, &taken);
-	for (const struct json *m = json_first(json_get(metrics, "items")); m; m = json_next(m))
+	json_foreach (m, json_get(metrics, "items"))
 		if (!str_empty(kube_str_at(m, "metadata.name")))
 			map_put(&used, kube_str_at(m, "metadata.name"), (void *)(uintptr_t)m);
-	for (const struct json *node = json_first(json_get(nodes, "items")); node;
-		node = json_next(node))
+	json_foreach (node, json_get(nodes, "items"))
 		usage_add_node(node, pods ? &taken : NULL, &used, ret);
 	vec_sort(ret, usage_by_name);
 	map_done(&taken);
@@ -120,8 +118,7 @@ void kube_nodes_of(const struct json *nodes, const struct json *pods, const stru
 
 void kube_running_pods(const struct json *pods, struct kube_names *ret)
 {
-	for (const struct json *pod = json_first(json_get(pods, "items")); pod;
-		pod = json_next(pod)) {
+	json_foreach (pod, json_get(pods, "items")) {
 		const char *name = kube_str_at(pod, "metadata.name");
 
 		if (!str_empty(name) && !kube_str_at(pod, "metadata.deletionTimestamp") &&

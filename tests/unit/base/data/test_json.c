@@ -507,6 +507,20 @@ static void test_print_limit(void **state)
 	assert_true(out.full);
 }
 
+static void test_template(void **state)
+{
+	const char *none = NULL;
+	AUTO_JSON struct json *json = json_make(
+		"{'a': %s, %s: [1, %d, %lld, -2, %s, %s], 'out': %s, "
+		"'b': {'yes': true, 'no': false, 'empty': []}, 'out': %p, 'c': %p}",
+		"it's \"x\"", "k", 3, 1LL << 60, "one", none, none, NULL, (void *)json_array());
+	AUTO_JSON struct json *list = json_make("[{}, 'a']");
+
+	check_print(json, "{\"a\":\"it's \\\"x\\\"\",\"k\":[1,3,1152921504606846976,-2,\"one\"],"
+			  "\"b\":{\"yes\":true,\"no\":false,\"empty\":[]},\"c\":[]}");
+	check_print(list, "[{},\"a\"]");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -531,6 +545,7 @@ int main(void)
 		cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_pretty),
 		cmocka_unit_test(test_print_limit),
+		cmocka_unit_test(test_template),
 	};
 
 	return cmocka_run_group_tests_name("json", tests, NULL, NULL);

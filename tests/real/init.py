@@ -53,7 +53,7 @@ def test_uv(w):
     text = init(w)
     assert value(w, "name") == "great-net"
     assert value(w, "command") == ["uv", "run", "--no-sync", "python", "train.py"]
-    assert value(w, "setup.run") == "uv sync --frozen" and value(w, "setup.key") == ["uv.lock", "pyproject.toml", ".python-version"]
+    assert value(w, "environment.lock") == "uv.lock"
     assert value(w, "data") == ["data"] and "4.9 KiB" in text
     assert value(w, "outputs") is None  # collected without being named
 
@@ -61,8 +61,8 @@ def test_uv(w):
 def test_uv_that_is_not_installed(w):
     tools(w, "python3")
     w.repo({"pyproject.toml": "[tool.uv]\n", "uv.lock": "", "main.py": ""})
-    assert "# setup:" in init(w)
-    assert value(w, "command") == ["python3", "main.py"] and value(w, "setup.run") is None
+    assert "# environment: {lock: uv.lock}" in init(w)
+    assert value(w, "command") == ["python3", "main.py"] and value(w, "environment.lock") is None
 
 
 def test_uv_lock_that_git_ignores(w):
@@ -71,7 +71,13 @@ def test_uv_lock_that_git_ignores(w):
     w.repo({"pyproject.toml": "[tool.uv]\n", ".gitignore": "uv.lock\n", "main.py": ""})
     w.write("uv.lock", "")
     assert "uv.lock" not in init(w)
-    assert value(w, "setup.key") is None
+    assert value(w, "command") == ["uv", "run", "python", "main.py"]
+
+
+def test_poetry(w):
+    tools(w, "poetry", "python")
+    w.repo({"sub/poetry.lock": "", "sub/main.py": ""})
+    assert "# setup: {run: poetry install --no-interaction, key: [sub/poetry.lock]}" in init(w, cwd=w.tree / "sub")
 
 
 def test_requirements_and_venv(w):
@@ -81,14 +87,14 @@ def test_requirements_and_venv(w):
     w.write(".venv/bin/python", "")
     text = init(w)
     assert value(w, "name") == "thing" and value(w, "command") == ["python", "run.py"]
-    assert "# setup:" in text and "requirements.txt" in text and value(w, "data") is None
+    assert "# environment: {lock: requirements.txt}" in text and value(w, "data") is None
 
 
 def test_conda(w):
     tools(w, "python")
     w.repo({"environment.yml": "name: vision\ndependencies: [python=3.11]\n", "src/train.py": ""})
     text = init(w)
-    assert "conda activate vision" in text and value(w, "before") is None
+    assert "# environment: {lock: environment.yml}" in text and value(w, "environment.lock") is None
     assert value(w, "command") == ["python", "src/train.py"]
 
 
@@ -316,7 +322,7 @@ def test_active_environment(w):
     tools(w, "uv", "python")
     w.repo({"pyproject.toml": "[project]\nname = 'net'\n", "uv.lock": "version = 1\n", "train.py": ""})
     w.env["VIRTUAL_ENV"] = str(w.tree / ".venv")
-    assert "# setup:" in init(w) and value(w, "setup.run") is None
+    assert "# environment:" in init(w) and value(w, "environment.lock") is None
     assert value(w, "command") == ["python", "train.py"]
 
 

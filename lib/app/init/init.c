@@ -97,37 +97,23 @@ static void init_add_command(
 			"what `dlrun submit` runs when it is given no command");
 }
 
-/* Only uv's environment is known to stay below the tree and to need nothing of this shell; conda's
- * command, in `before:`, may not run unseen. */
+/* Only uv's environment is known to be whole without anything of this shell. */
 static void init_add_env(const struct init_project *project, struct buf *out)
 {
-	static const char *const commands[] = {
-		[INIT_ENV_UV] = "uv sync --frozen",
-		[INIT_ENV_POETRY] = "poetry install --no-interaction",
-		[INIT_ENV_PIP] = "python3 -m venv .venv && .venv/bin/pip install -r "
-				 "requirements.txt",
-	};
-	AUTO_FREE char *from = text_shown(project->env_files.n ? project->env_files.v[0] : NULL);
+	bool active = project->env == INIT_ENV_UV && project->env_tool && !project->env_active;
+	bool is_poetry = project->env == INIT_ENV_POETRY;
 
-	if (project->env == INIT_ENV_CONDA && project->conda_name) {
-		AUTO_BUF struct buf text = buf_with(LINE_BYTES);
-		buf_adds(&text, "eval \"$(conda shell.bash hook)\" && conda activate ");
-		str_shell_quote(&text, project->conda_name);
-		AUTO_FREE char *value = text_scalar(text.data);
-		init_add_line(out, false, "before", value,
-			"instead of this shell's environment; from %s", from);
-	}
-	if (project->env == INIT_ENV_NONE || !commands[project->env] || project->env_files.n == 0)
+	if (!project->lock)
 		return;
-	bool active = project->env == INIT_ENV_UV && project->env_tool && !project->env_active &&
-		      str_ends(project->env_files.v[0], "uv.lock");
-	AUTO_FREE char *command = text_scalar(commands[project->env]);
-	AUTO_FREE char *key = text_list(&project->env_files);
-	AUTO_FREE char *value = key ? mem_printf("{run: %s, key: %s}", command, key) : NULL;
-	init_add_line(out, active, "setup", value, "%s%s",
-		active ? "the environment, made once for each "
-		       : "instead of this shell's environment: one for each ",
-		from);
+	AUTO_FREE char *path = fs_join_normal(project->prefix, project->lock);
+	AUTO_FREE char *key = text_scalar(path);
+	AUTO_FREE char *value =
+		!is_poetry ? mem_printf("{lock: %s}", project->lock)
+		: key      ? mem_printf("{run: poetry install --no-interaction, key: [%s]}", key)
+			   : NULL;
+	init_add_line(out, active, is_poetry ? "setup" : "environment", value, "%s%s",
+		active ? "made once for each " : "instead of this shell's: one for each ",
+		project->lock);
 }
 
 char *init_image(const struct init_project *project)

@@ -53,10 +53,9 @@ struct init_project {
 	char *name_from;                             /* NULL: no name was found */
 	struct VEC_OF(struct init_command) commands; /* the likeliest first */
 	enum init_env env;
-	struct strv env_files; /* those that key its contents, from the root of the tree */
-	bool env_tool;         /* the program that makes it is on PATH */
-	bool env_active;       /* this shell is in a virtual or conda environment: runs have it */
-	char *conda_name;
+	const char *lock; /* the name of its file in dir; NULL: none, or no snapshot holds it */
+	bool env_tool;    /* the program that makes it is on PATH */
+	bool env_active;  /* this shell is in a virtual or conda environment: runs have it */
 	char *image, *image_from;
 	struct VEC_OF(struct init_data) data;
 	struct strv outputs;  /* from the root of the tree */

@@ -123,7 +123,7 @@ static void init_project_find_name(struct init_project *project)
  */
 
 /* A file that the snapshot does not hold cannot be a key. */
-static bool add_env_file(
+static bool find_lock(
 	struct init_project *project, const struct file_list *file_list, const char *name)
 {
 	AUTO_FREE char *path = init_project_tree_path(project, name);
@@ -131,20 +131,8 @@ static bool add_env_file(
 	if (!init_project_is_file(project->dir, name) ||
 		(file_list && !file_list_holds(file_list, path)))
 		return false;
-	strv_add(&project->env_files, path);
+	project->lock = name;
 	return true;
-}
-
-static char *conda_name(const char *dir, const char *file)
-{
-	AUTO_BUF struct buf text = {0};
-	AUTO_YAML struct yaml *yaml = NULL;
-
-	if (!init_project_read_file(dir, file, &text) ||
-		yaml_parse(text.data, text.len, file, &yaml, NULL) < 0)
-		return NULL;
-	const struct yaml *value = yaml_get(yaml, "name");
-	return value && value->kind == YAML_SCALAR && *value->text ? mem_strdup(value->text) : NULL;
 }
 
 /* path: PATH. */
@@ -166,21 +154,14 @@ static void find_env(
 	bool has_toml = init_project_read_file(project->dir, pyproject, &toml);
 
 	for (size_t i = 0; i < ARRAY_LEN(signs) && !project->env; i++) {
-		if (!add_env_file(project, file_list, signs[i].file) &&
+		if (!find_lock(project, file_list, signs[i].file) &&
 			!(signs[i].table && has_toml &&
 				toml_has_table(toml.data, toml.len, signs[i].table)))
 			continue;
 		AUTO_FREE char *found = proc_find(signs[i].tool, path);
 		project->env = signs[i].env;
 		project->env_tool = found != NULL;
-		if (project->env == INIT_ENV_CONDA)
-			project->conda_name = conda_name(project->dir, signs[i].file);
 	}
-	if (project->env != INIT_ENV_UV)
-		return;
-	/* The programs that the project itself installs, and the interpreter. */
-	add_env_file(project, file_list, pyproject);
-	add_env_file(project, file_list, ".python-version");
 }
 
 /*
@@ -196,8 +177,8 @@ static void add_launcher(const struct init_project *project, struct strv *words)
 		return;
 	strv_add(words, uv ? "uv" : "poetry");
 	strv_add(words, "run");
-	/* The environment of `setup` is shared by runs: none of them may change it. */
-	if (uv && project->env_files.n)
+	/* The environment is shared by runs: none of them may change it. */
+	if (uv && project->lock)
 		strv_add(words, "--no-sync");
 }
 
@@ -673,7 +654,6 @@ void init_project_free(struct init_project *project)
 	vec_foreach (struct init_data, data, &project->data)
 		free(data->path);
 	vec_done(&project->data);
-	strv_done(&project->env_files);
 	strv_done(&project->outputs);
 	strv_done(&project->contexts);
 	strv_done(&project->hosts);
@@ -682,7 +662,6 @@ void init_project_free(struct init_project *project)
 	free(project->prefix);
 	free(project->root);
 	free(project->name_from);
-	free(project->conda_name);
 	free(project->image);
 	free(project->image_from);
 	free(project);

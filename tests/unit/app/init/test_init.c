@@ -212,8 +212,8 @@ static void fill_project(struct init_project *project, const char *word)
 		.name_from = mem_strdup(word),
 		.commands = project->commands,
 		.data = project->data,
-		.env = INIT_ENV_CONDA,
-		.conda_name = mem_strdup(word),
+		.env = INIT_ENV_POETRY,
+		.lock = "poetry.lock",
 		.image = mem_strdup(word),
 		.image_from = mem_strdup(word)};
 	command->from = mem_strdup(word);
@@ -223,7 +223,6 @@ static void fill_project(struct init_project *project, const char *word)
 	data->bytes = 3 << 20;
 	data->at_least = true;
 	strv_add(&project->outputs, word);
-	strv_add(&project->env_files, word);
 	for (int i = 0; i < 20; i++) {
 		strv_add(&project->contexts, word);
 		strv_add(&project->hosts, word);

@@ -14,6 +14,7 @@
 enum { WORD_MAX = 1024, LINE_MAX_BYTES = 8192, STAGES_MAX = 256 };
 
 static const char blanks[] = " \t\r";
+#define ALPHANUMERIC "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 /*
  * Lines and words
@@ -164,19 +165,13 @@ static const char *init_parse_find_pair(const struct strv *pairs, const char *na
 	return NULL;
 }
 
-static bool is_name_byte(char c)
-{
-	return c == '_' || str_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
 /* $NAME, ${NAME} or ${NAME:-default} at *s, behind the dollar. false: not known. */
 static bool expand_one(const struct docker *docker, const char **s, struct buf *out)
 {
 	bool braced = **s == '{';
-	const char *name = *s + braced, *p = name;
+	const char *name = *s + braced;
+	const char *p = name + strspn(name, "_" ALPHANUMERIC);
 
-	while (is_name_byte(*p))
-		p++;
 	AUTO_FREE char *wanted = mem_strndup(name, (size_t)(p - name));
 	const char *value = init_parse_find_pair(&docker->args, wanted, false);
 	*s = p;
@@ -418,36 +413,20 @@ static bool init_parse_is_printable(uint32_t cp)
 	return !unicode_is_control(cp) && !unicode_is_hidden(cp) && cp != 0xfffe && cp != 0xffff;
 }
 
-static bool is_letter(char c)
-{
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-/* Words that YAML 1.1 takes for null or a truth value. */
-static bool is_keyword(const char *s)
-{
-	static const char *const words[] = {
-		"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
-
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (strcasecmp(s, words[i]) == 0)
-			return true;
-	return false;
-}
-
 /* Fewer than YAML would allow: no sign of it stands in the set, and numbers start otherwise. */
 static bool init_parse_is_plain(const char *s)
 {
-	static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				     "0123456789_./+=@-";
 	const char *p = str_starts(s, "./") ? s + 2 : s;
+	AUTO_FREE char *lower = str_lower(s, strlen(s));
 
-	if (!is_letter(*p) && *p != '_' && *p != '/')
+	if (!*p || str_is_digit(*p) || strchr(" .+=@-", *p))
 		return false;
 	for (; *p; p++)
-		if (!strchr(inside, *p) && (*p != ' ' || p[1] == ' ' || p[1] == '\0'))
+		if (!strchr("_./+=@-" ALPHANUMERIC, *p) &&
+			(*p != ' ' || p[1] == ' ' || p[1] == '\0'))
 			return false;
-	return !is_keyword(s);
+	/* Words that YAML 1.1 takes for null or a truth value. */
+	return !str_is_word_of(lower, "null true false yes no on off y n");
 }
 
 static void add_escape(struct buf *out, uint32_t cp)

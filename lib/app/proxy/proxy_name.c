@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/proxy/proxy_name.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -48,13 +47,14 @@ static bool proxy_name_parse_number(const char *text, int64_t min, int64_t max, 
 	       str_to_int(text, min, max, "number", ret, NULL) == 0;
 }
 
-static bool parse_run(const char *label, struct proxy_name *ret)
+/* ret: of that size. */
+static bool copy_label(const char *label, char *ret, size_t size)
 {
 	size_t len = strlen(label);
 
-	if (len == 0 || len >= RUN_ID_SIZE || label[strspn(label, RUN_LETTERS)])
+	if (len == 0 || len >= size || label[strspn(label, RUN_LETTERS)])
 		return false;
-	memcpy(ret->run, label, len + 1);
+	memcpy(ret, label, len + 1);
 	return true;
 }
 
@@ -65,17 +65,6 @@ static bool proxy_name_parse_rank(const char *label, struct proxy_name *ret)
 	if (label[0] != 'r' || !proxy_name_parse_number(label + 1, 0, PROXY_RANK_MAX, &rank))
 		return false;
 	ret->rank = (int)rank;
-	return true;
-}
-
-static bool proxy_name_parse_role(const char *label, struct proxy_name *ret)
-{
-	size_t len = strlen(label);
-
-	if (len >= sizeof(ret->role) || !islower((unsigned char)label[0]) ||
-		label[strspn(label, RUN_LETTERS)])
-		return false;
-	memcpy(ret->role, label, len + 1);
 	return true;
 }
 
@@ -99,7 +88,8 @@ static bool parse_prefix(const struct labels *labels, struct proxy_name *ret)
 	if (labels->n == 3 && str_eq(labels->v[2], "files"))
 		ret->kind = PROXY_FILES;
 	else if (!is_part)
-		is_part = proxy_name_parse_role(labels->v[2], ret);
+		is_part = str_is_lower(labels->v[2][0]) &&
+			  copy_label(labels->v[2], ret->role, sizeof(ret->role));
 	if (labels->n == 4)
 		return is_part && proxy_name_parse_port(labels->v[3], ret);
 	return ret->kind == PROXY_FILES || is_part || proxy_name_parse_port(labels->v[2], ret);
@@ -116,7 +106,8 @@ int proxy_name_parse(const char *host, struct proxy_name *ret, struct err *err)
 	}
 	name.kind = PROXY_RUN;
 	if (proxy_name_split(host, &labels) && labels.n >= 2 && str_eq(labels.v[0], "localhost") &&
-		parse_run(labels.v[1], &name) && parse_prefix(&labels, &name)) {
+		copy_label(labels.v[1], name.run, sizeof(name.run)) &&
+		parse_prefix(&labels, &name)) {
 		*ret = name;
 		return 0;
 	}

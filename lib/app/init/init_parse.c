@@ -425,7 +425,7 @@ static bool init_parse_is_plain(const char *s)
 		if (!strchr("_./+=@-" ALPHANUMERIC, *p) &&
 			(*p != ' ' || p[1] == ' ' || p[1] == '\0'))
 			return false;
-	/* YAML 1.1 takes these for null or a truth value. */
+	/* Words that YAML 1.1 takes for null or a truth value. */
 	return !str_is_word_of(lower, "null true false yes no on off y n");
 }
 

@@ -258,7 +258,7 @@ def test_scalars_only(w):
             wait_for(lambda: [step for step, _ in tb.steps(f"{run}/tb")] == list(range(101)), "the new point", NEW_S)
             assert not tb.json("data/plugin/images/tags").get(f"{run}/tb"), tb.json("data/plugin/images/tags")
             assert wire.down - before < 2_000_000, wire.down - before
-            assert re.search(r"mirror +1 run · 1 event file · [0-9.]+ KiB · curves only · new bytes only, every 5 s", tb.said()), tb.said()
+            assert re.search(r"mirror +1 run · .* · curves only · new bytes only, every 5 s", tb.said()), tb.said()
             tb.stop()
         w.ok("cancel", run)
 
@@ -285,7 +285,8 @@ def test_the_projector(w):
         assert w.run("wait", here, away).rc == 0
         with shown(w, here, away) as tb:
             tb.open()
-            assert "2 event files" in tb.said() and "6 of plugins" in tb.said(), tb.said()
+            # A host that takes long is not waited for.
+            assert re.search(r"2 event files.*6 of plugins|1 event file\b.*3 of plugins", tb.said()), tb.said()
             for run in (here, away):
                 name = urllib.parse.quote(f"{run}/tb", safe="")
                 wait_for(lambda name=name: tb.get(f"data/plugin/projector/info?run={name}")[0] == 200, "the projector's run", START_S)

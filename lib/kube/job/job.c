@@ -64,7 +64,7 @@ char *kube_label_value(const char *text)
  * Metadata
  */
 
-static void job_set_label(struct json *labels, const char *key, const char *value)
+void kube_set_label(struct json *labels, const char *key, const char *value)
 {
 	AUTO_FREE char *shown = kube_label_value(value ? value : "");
 
@@ -92,14 +92,14 @@ static void job_set_labels(const struct kube_run *run, struct json *metadata)
 
 	job_merge(labels, run->labels);
 	json_set_str(labels, "app.kubernetes.io/name", "dlrun-run");
-	job_set_label(labels, "app.kubernetes.io/instance", run->run_id);
+	kube_set_label(labels, "app.kubernetes.io/instance", run->run_id);
 	json_set_str(labels, "app.kubernetes.io/managed-by", KUBE_MANAGED_BY);
-	job_set_label(labels, KUBE_LABEL_ATTEMPT, attempt);
-	job_set_label(labels, KUBE_LABEL_RUN, run->run_id);
+	kube_set_label(labels, KUBE_LABEL_ATTEMPT, attempt);
+	kube_set_label(labels, KUBE_LABEL_RUN, run->run_id);
 	if (run->n_members)
-		job_set_label(labels, KUBE_LABEL_STUDY, run->run_id);
-	job_set_label(labels, KUBE_LABEL_TREE, run->tree);
-	job_set_label(labels, KUBE_LABEL_USER, run->user);
+		kube_set_label(labels, KUBE_LABEL_STUDY, run->run_id);
+	kube_set_label(labels, KUBE_LABEL_TREE, run->tree);
+	kube_set_label(labels, KUBE_LABEL_USER, run->user);
 	if (run->annotations)
 		job_merge(json_sub(metadata, "annotations"), run->annotations);
 }

@@ -322,6 +322,8 @@ char *kube_job_code_name(const char *job, size_t i);
 /* A label's value from any text: other characters become '-', cut to 63; "" when nothing is
  * left. */
 char *kube_label_value(const char *text);
+/* Set a label to that value, unless it is empty; text may be NULL. */
+void kube_set_label(struct json *labels, const char *key, const char *text);
 
 /* Read the ConfigMap of a study for a member: its words, behind those of an ENTRYPOINT, and its
  * variables; E_DATA. */

@@ -58,14 +58,6 @@ bool kube_storage_of(const struct json *pod_spec, struct kube_storage *ret)
  * Readers
  */
 
-static void kube_fetch_set_label(struct json *labels, const char *key, const char *value)
-{
-	AUTO_FREE char *text = kube_label_value(value ? value : "");
-
-	if (*text)
-		json_set_str(labels, key, text);
-}
-
 static void set_metadata(const struct kube_reader *reader, struct json *metadata)
 {
 	struct json *labels = json_sub(metadata, "labels");
@@ -76,12 +68,12 @@ static void set_metadata(const struct kube_reader *reader, struct json *metadata
 	json_set_str(labels, "app.kubernetes.io/name", KUBE_READER_NAME);
 	json_set_str(labels, "app.kubernetes.io/managed-by", KUBE_MANAGED_BY);
 	json_set_str(labels, "sidecar.istio.io/inject", "false");
-	kube_fetch_set_label(labels, "app.kubernetes.io/instance", reader->run_id);
-	kube_fetch_set_label(
+	kube_set_label(labels, "app.kubernetes.io/instance", reader->run_id);
+	kube_set_label(
 		labels, KUBE_LABEL_RUN, reader->owner_id ? reader->owner_id : reader->run_id);
 	if (reader->index)
 		json_set_str(labels, KUBE_INDEX, reader->index);
-	kube_fetch_set_label(labels, KUBE_LABEL_USER, reader->user);
+	kube_set_label(labels, KUBE_LABEL_USER, reader->user);
 	json_set_str(notes, KUBE_READER_OWNER, reader->owner);
 	if (reader->job) {
 		AUTO_JSON struct json *patch = kube_job_owner(reader->job);
@@ -92,20 +84,15 @@ static void set_metadata(const struct kube_reader *reader, struct json *metadata
 }
 
 /* The program's own user and groups, so that its files can be read, and nothing beyond. */
-static void set_security(
-	const struct kube_reader *reader, struct json *spec, struct json *container)
+static void set_security(const struct kube_reader *reader, struct json *spec)
 {
 	static const char *const members[] = {
 		"runAsUser", "runAsGroup", "runAsNonRoot", "supplementalGroups", "seLinuxOptions"};
 	const struct json *of_pod = json_get(reader->pod_spec, "securityContext");
-	struct json *pod = json_sub(spec, "securityContext"), *drop = json_array();
-	struct json *own = json_sub(container, "securityContext");
+	struct json *pod = json_sub(spec, "securityContext");
 
 	kube_copy_members(pod, of_pod, members, ARRAY_LEN(members));
-	json_set_str(json_sub(pod, "seccompProfile"), "type", "RuntimeDefault");
-	json_set_bool(own, "allowPrivilegeEscalation", false);
-	json_add_str(drop, "ALL");
-	json_set(json_sub(own, "capabilities"), "drop", drop);
+	json_set(pod, "seccompProfile", json_make("{'type': 'RuntimeDefault'}"));
 }
 
 /* Selectors for GPUs are left out: any node that has the storage will do. */
@@ -124,59 +111,38 @@ struct json *kube_reader_make(const struct kube_reader *reader)
 {
 	static const char *const members[] = {
 		"imagePullSecrets", "serviceAccountName", "tolerations"};
-	struct json *pod = json_object(), *spec, *container = json_object();
-	struct json *containers = json_array();
-
-	json_set_str(pod, "apiVersion", "v1");
-	json_set_str(pod, "kind", "Pod");
-	set_metadata(reader, json_sub(pod, "metadata"));
-	spec = json_sub(pod, "spec");
-	json_set_str(spec, "restartPolicy", "Never");
-	json_set_int(spec, "activeDeadlineSeconds", KUBE_READER_LIFE_S);
-	json_set_int(spec, "terminationGracePeriodSeconds", 1);
-	json_set_bool(spec, "automountServiceAccountToken", false);
-	json_set_bool(spec, "enableServiceLinks", false);
-	kube_copy_members(spec, reader->pod_spec, members, ARRAY_LEN(members));
-	set_selector(reader, spec);
-	json_set_str(container, "name", KUBE_READER_CONTAINER);
-	json_set_str(container, "image", json_get_str(reader->storage->container, "image"));
-	json_set_str(container, "imagePullPolicy", "IfNotPresent");
-	json_set_str(container, "workingDir", "/");
+	static const char *const kinds[] = {"name", "persistentVolumeClaim", "nfs", "hostPath"};
+	const struct kube_storage *storage = reader->storage;
+	struct json *volume = json_object();
+	struct json *pod = json_make("{'apiVersion': 'v1', 'kind': 'Pod', 'metadata': {}, 'spec': "
+				     "{'restartPolicy': 'Never', 'activeDeadlineSeconds': %d, "
+				     "'terminationGracePeriodSeconds': 1, "
+				     "'automountServiceAccountToken': false, "
+				     "'enableServiceLinks': false}}",
+		(int)KUBE_READER_LIFE_S);
+	struct json *spec = json_sub(pod, "spec");
 	/* The reader waits until it is removed or its lifetime is over; TERM ends it at once. */
-	struct json *words = json_array();
 	AUTO_FREE char *shell =
 		mem_printf("trap 'exit 0' TERM; sleep %d & wait", (int)KUBE_READER_LIFE_S);
 
-	json_add_str(words, "sh");
-	json_add_str(words, "-c");
-	json_add_str(words, shell);
-	json_set(container, "command", words);
-	struct json *resources = json_sub(container, "resources");
-	struct json *requests = json_sub(resources, "requests");
-	struct json *limits = json_sub(resources, "limits");
-
-	json_set_str(requests, "cpu", "50m");
-	json_set_str(requests, "memory", "64Mi");
-	json_set_str(limits, "cpu", "1");
-	json_set_str(limits, "memory", "512Mi");
-	set_security(reader, spec, container);
-	const struct kube_storage *storage = reader->storage;
-	static const char *const kinds[] = {"name", "persistentVolumeClaim", "nfs", "hostPath"};
-	struct json *volumes = json_array(), *mounts = json_array(), *mount = json_object();
-	struct json *volume = json_object();
-
+	set_metadata(reader, json_sub(pod, "metadata"));
+	kube_copy_members(spec, reader->pod_spec, members, ARRAY_LEN(members));
+	set_selector(reader, spec);
+	set_security(reader, spec);
 	kube_copy_members(volume, storage->volume, kinds, ARRAY_LEN(kinds));
-	json_add(volumes, volume);
-	json_set(spec, "volumes", volumes);
-	json_set_str(mount, "name", json_get_str(storage->volume, "name"));
-	json_set_str(mount, "mountPath", KUBE_OUTPUT_DIR);
-	if (storage->sub_path)
-		json_set_str(mount, "subPath", storage->sub_path);
-	json_set_bool(mount, "readOnly", true);
-	json_add(mounts, mount);
-	json_set(container, "volumeMounts", mounts);
-	json_add(containers, container);
-	json_set(spec, "containers", containers);
+	json_set(spec, "volumes", json_make("[%p]", (void *)volume));
+	json_set(spec, "containers",
+		json_make("[{'name': '" KUBE_READER_CONTAINER "', 'image': %s, "
+			  "'imagePullPolicy': 'IfNotPresent', 'workingDir': '/', "
+			  "'command': ['sh', '-c', %s], "
+			  "'resources': {'requests': {'cpu': '50m', 'memory': '64Mi'}, "
+			  "'limits': {'cpu': '1', 'memory': '512Mi'}}, "
+			  "'securityContext': {'allowPrivilegeEscalation': false, "
+			  "'capabilities': {'drop': ['ALL']}}, "
+			  "'volumeMounts': [{'name': %s, 'mountPath': '" KUBE_OUTPUT_DIR "', "
+			  "'subPath': %s, 'readOnly': true}]}]",
+			json_get_str(storage->container, "image"), shell,
+			json_get_str(storage->volume, "name"), storage->sub_path));
 	return pod;
 }
 

@@ -41,6 +41,8 @@ int os_signal_descendants(int sig, const char *mark);
  * An absolute path and any ".." is -EXDEV, a symbolic link on the way or at the end -ELOOP.
  * -errno on failure. */
 int os_open_beneath(int dirfd, const char *path, int flags, mode_t mode);
+/* Whether a path is absolute or has a "..", which os_open_beneath never follows. */
+bool os_leads_out(const char *path);
 
 /* Call fn for each name in the directory that fd was opened for just now, "." and ".." too, in any
  * order; type: DT_*, perhaps DT_UNKNOWN. buffer: OS_NAMES_SIZE bytes, aligned for any object, for

@@ -10,8 +10,6 @@
 
 /* os_open_beneath with nothing but openat, one component at a time. */
 int os_walk_beneath(int dirfd, const char *path, int flags, mode_t mode);
-/* Whether a path is absolute or has a "..", which os_open_beneath never follows. */
-bool os_leads_out(const char *path);
 /* A machine id made from a text that other programs may not see: a hash with a constant of ours
  * (the idea of sd_id128_get_machine_app_specific). */
 void os_hash_id(const char *text, char out[static OS_ID_SIZE]);

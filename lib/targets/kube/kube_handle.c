@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/os/fs.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/status/object.h"
@@ -62,6 +63,14 @@ char *kube_handle_attempt_pods(const struct kube_handle *handle)
 	AUTO_FREE char *all = kube_handle_pods(handle);
 
 	return mem_printf("%s," KUBE_LABEL_ATTEMPT "=%d", all, handle->attempt);
+}
+
+char *kube_attempt_path(
+	const struct target_kube *kube, const struct kube_handle *handle, const char *name)
+{
+	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
+
+	return fs_join(dir, name);
 }
 
 const struct json *kube_item(const struct json *list, const char *name)

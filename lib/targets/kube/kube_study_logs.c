@@ -74,17 +74,12 @@ void kube_study_log_leave(struct kube_study_log *log)
  * Events
  */
 
-static struct kube_study_log *study_logs_of(
-	const struct kube_study_logs *logs, const struct json *pod)
-{
-	int64_t index = kube_number(kube_completion_index(pod), -1);
-
-	return index >= 0 && index < (int64_t)logs->members.n ? logs->members.v[index] : NULL;
-}
-
 static void study_logs_on_pod(void *ctx, const struct json *pod)
 {
-	const struct kube_study_log *log = study_logs_of(ctx, pod);
+	const struct kube_study_logs *logs = ctx;
+	int64_t index = kube_number(kube_completion_index(pod), -1);
+	bool is_member = index >= 0 && index < (int64_t)logs->members.n;
+	const struct kube_study_log *log = is_member ? logs->members.v[index] : NULL;
 
 	if (log)
 		log->pods.put(log->pods.ctx, pod);

@@ -11,7 +11,6 @@
 #include "base/data/entry.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
-#include "base/os/os_shared.h"
 #include "base/util/mem.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"

@@ -284,14 +284,6 @@ static int target_kube_prepare(struct target *target, const char *run_id, int at
  * before, because afterwards nothing in the cluster can tell it from a loss.
  */
 
-char *kube_attempt_path(
-	const struct target_kube *kube, const struct kube_handle *handle, const char *name)
-{
-	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
-
-	return fs_join(dir, name);
-}
-
 bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle)
 {
 	AUTO_FREE char *path = kube_attempt_path(kube, handle, ATTEMPT_CANCEL);

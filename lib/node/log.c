@@ -147,7 +147,8 @@ static ssize_t log_raw(struct node_call *call, enum channel_flow flow UNUSED, co
 	while (at < len) {
 		int64_t time_ms;
 		size_t n = node_marks_piece(&log->marks, log->offset, len - at, &time_ms);
-		int r = events->data(events->ctx, log->offset, data + at, n, time_ms, err);
+		int r = events->data(events->ctx, log->offset, data + at, n,
+			node_time_here(call->node, time_ms), err);
 
 		if (r < 0) {
 			log->is_refused = true;

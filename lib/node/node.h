@@ -151,8 +151,8 @@ struct node_call *node_list(
 
 /* The program's output. */
 struct node_log_events {
-	/* Bytes from offset on. time_ms: their arrival there; 0: not known. < 0: stop; those
-	 * bytes count as not delivered. */
+	/* Bytes from offset on. time_ms: their arrival there, by the clock of this machine; 0: not
+	 * known. < 0: stop; those bytes count as not delivered. */
 	int (*data)(void *ctx, uint64_t offset, const char *data, size_t len, int64_t time_ms,
 		struct err *err);
 	void (*notice)(void *ctx, const char *text); /* lost, back again; may be NULL */

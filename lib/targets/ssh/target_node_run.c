@@ -499,7 +499,6 @@ static int target_node_run_on_data(
 	if (!reading->has_begun)
 		stop_polling(reading);
 	reading->has_begun = true;
-	time_ms = node_time_here(reading->base.host->node, time_ms);
 	if (events->data && time_ms >= reading->request.since_ms)
 		r = events->data(events->ctx, 0, data, len, time_ms, err);
 	if (r == 0)

@@ -189,7 +189,7 @@ static void growth_write_groups(
 {
 	/* Of interest to the one who runs the autoscaler, or known otherwise. */
 	static const char *const kept_back[] = {
-		"provider", "min", "weight", "instances", "failure_text", "refused"};
+		"provider", "min", "weight", "mismatches", "instances", "failure_text", "refused"};
 	const struct scale_model *model = turn->model;
 
 	for (size_t i = 0; i < model->groups.n; i++) {

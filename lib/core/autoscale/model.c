@@ -6,6 +6,7 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/autoscale/mismatch.h"
 
 const char *const scale_failure_names[] = {
 	"", "capacity", "quota", "price", "config", "throttle", "other", NULL};
@@ -105,6 +106,7 @@ void scale_group_done(struct scale_group *group)
 	free(group->zone);
 	scale_pairs_done(&group->labels);
 	scale_taints_done(&group->taints);
+	scale_mismatches_done(&group->mismatches);
 	vec_foreach (struct scale_instance, instance, &group->instances) {
 		free(instance->id);
 		free(instance->was);

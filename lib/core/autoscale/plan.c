@@ -7,6 +7,7 @@
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/autoscale/mismatch.h"
 #include "core/autoscale/plan_impl.h"
 
 #define GOOD_ENOUGH 1.005
@@ -57,6 +58,9 @@ static char *plan_why_not(const struct scale_packing *k, const struct scale_lot 
 	case SCALE_DENIED_TEMPLATE:
 		return mem_strdup("it is not known what its machines are like");
 	case SCALE_DENIED_FIT:
+		why = mismatch_why(group, &model->shapes.v[lot->shape]);
+		if (why)
+			return why;
 		scale_fits(model, &model->shapes.v[lot->shape], &group->labels, &group->taints,
 			&group->room, &why);
 		if (why && scale_fits(model, &model->shapes.v[lot->shape], &group->labels,

@@ -61,6 +61,12 @@ struct scale_weights {
 
 struct scale_group_list VEC_OF(const struct scale_group *);
 
+/* Labels and taints that a node will have; their texts are borrowed. */
+struct scale_expected {
+	struct scale_pairs labels;
+	struct scale_taints taints;
+};
+
 struct scale_prepared {
 	const struct scale_model *model;
 	int n_resources;
@@ -68,8 +74,9 @@ struct scale_prepared {
 	double scale[SCALE_RESOURCES_MAX]; /* as in scale_pool */
 	struct scale_amounts *free;        /* of each node */
 	bool *is_leaving;                  /* the node's machine stops */
-	bool *is_booting;                  /* it lacks resources that its group's machines have */
-	bool *is_busy;                     /* more than daemons run on the node */
+	bool *is_booting; /* it lacks resources or labels that its group's machines have */
+	struct scale_expected_list VEC_OF(struct scale_expected *) expected;
+	bool *is_busy; /* more than daemons run on the node */
 	int32_t *node_class, *node_zone;
 	int32_t *shape_signature; /* shapes alike but for their requests have the same */
 	struct scale_supply_of_group *groups;

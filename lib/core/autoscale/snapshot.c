@@ -10,6 +10,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/autoscale/fit.h"
+#include "core/autoscale/mismatch.h"
 #include "core/autoscale/snapshot_words.h"
 #include "kube/status/object.h"
 
@@ -511,7 +512,7 @@ static int snapshot_group(const struct json *m, const struct snapshot_at *at,
 	group->price = -1;
 	ERR_TRY(snapshot_known(m,
 		"id provider min max desired region zone spot price weight boot_s template "
-		"instances wait_until failure failure_text refused",
+		"mismatches instances wait_until failure failure_text refused",
 		at, err));
 	ERR_TRY(snapshot_str(m, "id", at, &group->id, err));
 	if (!group->id)
@@ -536,6 +537,8 @@ static int snapshot_group(const struct json *m, const struct snapshot_at *at,
 	group->failure = (enum scale_failure)failure;
 	ERR_TRY(snapshot_time(m, "wait_until", at, &group->wait_until_ms, err));
 	ERR_TRY(snapshot_instances(m, at, group, remarks, err));
+	if (!mismatch_read(json_get(m, "mismatches"), &group->mismatches))
+		return snapshot_bad(at, "mismatches", "is not a list of labels and taints", err);
 	ERR_TRY(snapshot_kind(m, "template", JSON_OBJECT, at, &template, err));
 	if (!template)
 		return 0;
@@ -566,7 +569,10 @@ static int snapshot_add_group(
 
 int snapshot_read_group(const struct json *json, struct scale_model *model, struct err *err)
 {
-	return snapshot_add_group(json, model, &model->remarks, err);
+	ERR_TRY(snapshot_add_group(json, model, &model->remarks, err));
+	/* A provider knows none. */
+	scale_mismatches_done(&model->groups.v[model->groups.n - 1].mismatches);
+	return 0;
 }
 
 static int snapshot_limits(const struct json *json, struct scale_limits *ret, struct err *err)

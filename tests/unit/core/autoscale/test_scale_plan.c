@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "base/os/fs.h"
@@ -172,6 +173,13 @@ static const struct plan_case {
 		"uncordon a1, cordon b1", 0, ""},
 	{"pain-karpenter-6459-devices",
 		"a new node whose GPUs are not registered yet is waited for", "", 1, ""},
+	{"new-node-without-its-label",
+		"a new node may still get its labels, and lose taints of its start", "", 1, ""},
+	{"old-node-without-its-label", "a node of which nothing is known is as it is", "grow a 1>2",
+		1, ""},
+	{"mismatch-holds-what-asks-for-it",
+		"nodes that came without a label are bought for others only", "grow a 1>2", 2,
+		"a: node n came without label pool=gpu, which is in the template"},
 	{"stopping-machine", "a node whose machine stops holds nobody", "grow a 0>1", 1, ""},
 	{"late-without-id",
 		"machines that are late and have no id are not asked for any more, and others are",
@@ -764,6 +772,52 @@ static void test_any_model(void **state UNUSED)
 	}
 }
 
+/* The same with nodes that came a moment ago, which lack labels and have taints: no pod is placed on
+ * what its group's machines will not be. */
+static void test_any_model_with_new_nodes(void **state UNUSED)
+{
+	int n_waited_for = 0;
+
+	for (uint64_t i = 1; i <= 2000; i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_SCALE_PLAN struct scale_plan plan = {0}, after = {0};
+
+		seed = i;
+		any_model(&model);
+		for (size_t n = 0; n < model.nodes.n; n++) {
+			struct scale_node *node = &model.nodes.v[n];
+			if (node->group < 0)
+				continue;
+			node->created_ms = model.now_ms - 60 * 1000;
+			if (any(2))
+				scale_pairs_done(&node->labels);
+			if (any(2))
+				scale_taints_add(&node->taints, "agent", "", SCALE_NO_SCHEDULE);
+		}
+		scale_plan_make(&model, &plan);
+		vec_foreach (const struct scale_placement, placed, &plan.placements) {
+			const struct scale_node *node =
+				placed->node >= 0 ? &model.nodes.v[placed->node] : NULL;
+			const struct scale_shape *shape =
+				&model.shapes.v[model.pods.v[placed->pod].shape];
+			if (!node || scale_fits(&model, shape, &node->labels, &node->taints,
+					     &shape->request, NULL))
+				continue;
+			assert_true(node->group >= 0 && placed->supply == SCALE_ON_ITS_WAY);
+			const struct scale_group *group = &model.groups.v[node->group];
+			assert_true(group->has_template && node->cordoned == SCALE_OPEN);
+			n_waited_for++;
+		}
+		check_actions(&model, &plan);
+		check_gangs(&model, &plan);
+		bool is_cut = model.limits.step || gives_back(&model, &plan);
+		scale_plan_apply(&plan, &model);
+		scale_plan_make(&model, &after);
+		assert_true(is_cut || !buys(&after));
+	}
+	assert_in_range(n_waited_for, 100, INT_MAX);
+}
+
 /* Pods of which memory is scarce, on machines that no few of them fill. First fit is 2 to 4 % over
  * the bound. */
 static void memory_model(struct scale_model *ret)
@@ -876,6 +930,7 @@ int main(void)
 		cmocka_unit_test(test_the_largest_snapshot),
 		cmocka_unit_test(test_what_is_left_alone_is_told),
 		cmocka_unit_test(test_any_model),
+		cmocka_unit_test(test_any_model_with_new_nodes),
 		cmocka_unit_test(test_any_model_while_machines_come),
 		cmocka_unit_test(test_little_is_wasted),
 		cmocka_unit_test(test_the_last_place_is_found),

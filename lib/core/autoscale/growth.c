@@ -285,6 +285,9 @@ static char *growth_reason(const struct scale_model *model, const struct scale_r
 		return mem_printf("%.*s: it waits after a failure%s%s", GROWTH_REASON_MAX,
 			group->id, group->failure == SCALE_NO_FAILURE ? "" : ": ",
 			scale_failure_names[group->failure]);
+	if (!group->has_template)
+		return mem_printf("%.*s: it is not known what its machines are like",
+			GROWTH_REASON_MAX, group->id);
 	return mem_printf(
 		"%.*s: %.*s", GROWTH_REASON_MAX, group->id, GROWTH_REASON_MAX, reason->text);
 }

@@ -45,6 +45,12 @@ static void plan_give_reason(
 		.text = take_text};
 }
 
+static char *plan_why_unknown(const struct scale_group *group)
+{
+	return mem_printf("it is not known what its machines are like%s%s",
+		group->failure_text ? ": " : "", group->failure_text ? group->failure_text : "");
+}
+
 static char *plan_why_not(const struct scale_packing *k, const struct scale_lot *lot, size_t g,
 	enum scale_denial denial)
 {
@@ -56,7 +62,7 @@ static char *plan_why_not(const struct scale_packing *k, const struct scale_lot 
 	case SCALE_DENIED_REFUSED:
 		return mem_strdup(group->refused);
 	case SCALE_DENIED_TEMPLATE:
-		return mem_strdup("it is not known what its machines are like");
+		return plan_why_unknown(group);
 	case SCALE_DENIED_FIT:
 		why = mismatch_why(group, &model->shapes.v[lot->shape]);
 		if (why)

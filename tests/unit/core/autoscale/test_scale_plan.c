@@ -180,6 +180,8 @@ static const struct plan_case {
 	{"mismatch-holds-what-asks-for-it",
 		"nodes that came without a label are bought for others only", "grow a 1>2", 2,
 		"a: node n came without label pool=gpu, which is in the template"},
+	{"group-of-an-unknown-type", "why nothing is known of machines is said", "", 0,
+		"a: it is not known what its machines are like: AWS has no type z9.metal"},
 	{"stopping-machine", "a node whose machine stops holds nobody", "grow a 0>1", 1, ""},
 	{"late-without-id",
 		"machines that are late and have no id are not asked for any more, and others are",
@@ -363,6 +365,33 @@ static void test_a_list_is_no_snapshot(void **state UNUSED)
 }
 
 /* What a provider lists again is counted once, and told once. */
+/* Errors name the group of a provider, which has no place in a list that people see. */
+static void test_what_is_no_group(void **state UNUSED)
+{
+	static const struct {
+		const char *json, *message;
+	} none[] = {
+		{"{\"id\": \"a\", \"min\": 2, \"max\": 1}", "group a: min is above max"},
+		{"{\"max\": 1}", "group without an id: id is missing"},
+		{"7", "group without an id is not an object"},
+		{"{\"id\": \"a\", \"max\": 1, \"template\": {\"taints\": [\"x\"]}}",
+			"group a: taints has one that is not an object"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(none); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_JSON struct json *json = NULL;
+		AUTO_ERR struct err err = {0};
+
+		scale_model_init(&model);
+		assert_int_equal(
+			json_parse(none[i].json, strlen(none[i].json), 1000, "", &json, NULL), 0);
+		assert_true(snapshot_read_group(json, &model, &err) < 0);
+		assert_string_equal(err.message, none[i].message);
+		assert_int_equal(model.groups.n, 0);
+	}
+}
+
 static void test_a_machine_that_is_listed_twice(void **state UNUSED)
 {
 	static const char text[] =
@@ -926,6 +955,7 @@ int main(void)
 		cmocka_unit_test(test_a_snapshot_is_written_as_it_was_read),
 		cmocka_unit_test(test_what_is_no_snapshot),
 		cmocka_unit_test(test_a_list_is_no_snapshot),
+		cmocka_unit_test(test_what_is_no_group),
 		cmocka_unit_test(test_a_machine_that_is_listed_twice),
 		cmocka_unit_test(test_the_largest_snapshot),
 		cmocka_unit_test(test_what_is_left_alone_is_told),

@@ -245,9 +245,13 @@ static void state_set_rooms(struct json *json, const struct scale_state_group *g
 struct json *scale_state_write(const struct scale_state *state)
 {
 	struct json *json = json_object(), *groups = json_object();
+	bool is_looked_at = false;
 
 	vec_foreach (const struct scale_state_group, group, &state->groups) {
 		struct json *one = json_sub(groups, group->id);
+		/* Of templates alone nothing is lost while nobody looks. */
+		is_looked_at |=
+			group->token || group->failures || group->machines.n || group->rooms.n;
 		if (group->failure != SCALE_NO_FAILURE)
 			json_set_str(one, "failure", scale_failure_names[group->failure]);
 		if (group->text)
@@ -280,7 +284,7 @@ struct json *scale_state_write(const struct scale_state *state)
 		json_set_bool(grow, "answered", group->is_answered);
 	}
 	json_set_int(json, "version", 1);
-	if (state->groups.n)
+	if (is_looked_at)
 		state_set_time(json, "looked", state_minute(state->looked_ms));
 	json_set(json, "groups", groups);
 	return json;

@@ -9,21 +9,6 @@
 #include "core/autoscale/fit.h"
 #include "core/autoscale/snapshot_words.h"
 
-static void mismatch_done(struct scale_mismatch *mismatch)
-{
-	free(mismatch->key);
-	free(mismatch->told);
-	free(mismatch->found);
-	free(mismatch->node);
-}
-
-void scale_mismatches_done(struct scale_mismatches *mismatches)
-{
-	vec_foreach (struct scale_mismatch, mismatch, mismatches)
-		mismatch_done(mismatch);
-	vec_done(mismatches);
-}
-
 static struct scale_mismatch mismatch_copy(const struct scale_mismatch *mismatch)
 {
 	return (struct scale_mismatch){.key = mem_strdup(mismatch->key),
@@ -287,7 +272,7 @@ bool mismatch_read(const struct json *json, struct scale_mismatches *ret)
 		if (is_one)
 			*vec_push(ret) = one;
 		else
-			mismatch_done(&one);
+			scale_mismatch_done(&one);
 		is_right = is_right && is_one;
 	}
 	return is_right;

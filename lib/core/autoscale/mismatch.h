@@ -22,8 +22,6 @@
 /* MISMATCH_TEXT_MAX: of a key, a value, the name of a node. */
 enum { SCALE_SETTLING_MS = 5 * 60 * 1000, MISMATCHES_MAX = 8, MISMATCH_TEXT_MAX = 320 };
 
-void scale_mismatches_done(struct scale_mismatches *mismatches);
-
 /* Whether a node of a group with a template is so new that it may still become like that: one that
  * is not ready for limits.boot_ms, others not for longer than that. */
 bool mismatch_may_settle(const struct scale_model *model, const struct scale_node *node);

@@ -6,7 +6,6 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "core/autoscale/mismatch.h"
 
 const char *const scale_failure_names[] = {
 	"", "capacity", "quota", "price", "config", "throttle", "other", NULL};
@@ -96,6 +95,21 @@ void scale_shape_done(struct scale_shape *shape)
 	strv_done(&shape->apart);
 	strv_done(&shape->marks);
 	strv_done(&shape->unsupported);
+}
+
+void scale_mismatch_done(struct scale_mismatch *mismatch)
+{
+	free(mismatch->key);
+	free(mismatch->told);
+	free(mismatch->found);
+	free(mismatch->node);
+}
+
+void scale_mismatches_done(struct scale_mismatches *mismatches)
+{
+	vec_foreach (struct scale_mismatch, mismatch, mismatches)
+		scale_mismatch_done(mismatch);
+	vec_done(mismatches);
 }
 
 void scale_group_done(struct scale_group *group)

@@ -229,8 +229,10 @@ void scale_taints_add(struct scale_taints *taints, const char *key, const char *
 
 /* Of one element, without the element itself. */
 void scale_pairs_done(struct scale_pairs *pairs);
+void scale_mismatch_done(struct scale_mismatch *mismatch);
 void scale_shape_done(struct scale_shape *shape);
 void scale_node_done(struct scale_node *node);
+void scale_mismatches_done(struct scale_mismatches *mismatches);
 void scale_group_done(struct scale_group *group);
 
 /* The index of a resource's name, which is added where there is space; -1: there is none. */

@@ -15,7 +15,12 @@
 #include "core/autoscale/pool.h"
 
 /* Machines that one plan buys at most, and reasons that it gives. */
-enum { PLAN_MACHINES_MAX = 100 * 1000, PLAN_REASONS_MAX = 1000 * 1000, PLAN_FITS_MAX = 96 << 20 };
+enum {
+	PLAN_MACHINES_MAX = 100 * 1000,
+	PLAN_REASONS_MAX = 1000 * 1000,
+	PLAN_FITS_MAX = 96 << 20,
+	PLAN_KEY_MAX = 4 << 20
+};
 
 /* Pods of one shape and gang that wait: entries [at, at + n) of waiting. */
 struct scale_lot {

@@ -589,7 +589,7 @@ static void test_a_pod_that_fits_only_the_template(void **state UNUSED)
 		scale_plan_make(&model, &plan);
 		assert_int_equal(plan.actions.n, turns[i].actions);
 		assert_int_equal(plan.helped, turns[i].helped);
-		assert_int_equal(plan.reasons.n, !turns[i].helped);
+		assert_int_equal(plan.left.n, !turns[i].helped);
 	}
 }
 

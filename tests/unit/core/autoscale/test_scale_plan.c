@@ -675,9 +675,9 @@ static void check_all_are_told(const struct scale_model *model, const struct sca
 			continue;
 		}
 		left += placed->pods;
-		vec_foreach (const struct scale_reason, reason, &plan->reasons)
-			is_told = is_told ||
-				  (reason->shape == pod->shape && reason->gang == pod->gang);
+		vec_foreach (const struct scale_left, one, &plan->left)
+			is_told = is_told || (one->shape == pod->shape && one->gang == pod->gang &&
+						     plan->reasons.v[one->reasons].n);
 		assert_true(is_told);
 	}
 	assert_int_equal(helped, plan->helped);
@@ -847,6 +847,39 @@ static void test_any_model_with_new_nodes(void **state UNUSED)
 	assert_in_range(n_waited_for, 100, INT_MAX);
 }
 
+/* Lists of reasons that are alike are one, whatever the pods are. */
+static void test_equal_reasons_are_one(void **state UNUSED)
+{
+	enum { SHAPES = 100 };
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_SCALE_PLAN struct scale_plan plan = {0};
+	AUTO_BUF struct buf text = buf_with(1 << 20);
+
+	scale_model_init(&model);
+	struct scale_group *group = vec_push(&model.groups);
+	group->id = mem_strdup("full");
+	group->has_template = true;
+	group->room.of[SCALE_CPU] = 1000 * SHAPES;
+	for (int i = 1; i <= SHAPES; i++) {
+		struct scale_shape *shape = vec_push(&model.shapes);
+		shape->name = mem_printf("s%d", i);
+		shape->request.of[SCALE_CPU] = i < SHAPES ? 1000 * i : 1001 * SHAPES;
+		*vec_push(&model.pods) = (struct scale_pod){.name = mem_printf("n/%d", i),
+			.count = 1,
+			.shape = i - 1,
+			.node = -1,
+			.gang = -1};
+	}
+	AUTO_JSON struct json *json = plan_of(&model, &plan);
+	assert_int_equal(plan.left.n, SHAPES);
+	assert_int_equal(plan.reasons.n, 2);
+	json_print(json, &text);
+	int n = 0;
+	for (const char *at = text.data; (at = strstr(at, "its maximum is 0")); at++)
+		n++;
+	assert_int_equal(n, SHAPES - 1);
+}
+
 /* Pods of which memory is scarce, on machines that no few of them fill. First fit is 2 to 4 % over
  * the bound. */
 static void memory_model(struct scale_model *ret)
@@ -959,6 +992,7 @@ int main(void)
 		cmocka_unit_test(test_a_machine_that_is_listed_twice),
 		cmocka_unit_test(test_the_largest_snapshot),
 		cmocka_unit_test(test_what_is_left_alone_is_told),
+		cmocka_unit_test(test_equal_reasons_are_one),
 		cmocka_unit_test(test_any_model),
 		cmocka_unit_test(test_any_model_with_new_nodes),
 		cmocka_unit_test(test_any_model_while_machines_come),

@@ -107,7 +107,7 @@ REAL = {
     "typed": 15, "ended": 10, "projects": 60, "httpd": 30, "proxy": 40, "push_matrix": 90, "push_cuts": 60, "push_hostile": 15,
     "push_names": 10, "push_logins": 10, "world": 25, "world_bad": 20, "conda": 40, "canary": 20, "push": 60, "runner": 60, "runner_collect": 30,
     "runner_extras": 40, "runner_slots": 60, "runner_pool": 60, "family": 30, "ranks": 60, "roles": 40, "s3": 90, "s3_data": 60, "study": 15, "sweep": 60,
-    "provider": 10, "autoscale_aws": 20, "autoscale_turns": 60,
+    "provider": 10, "autoscale_aws": 20, "autoscale_turns": 60, "autoscale_templates": 20,
 }
 # Of those that wait most of the time, or compute all the time.
 LOAD = {

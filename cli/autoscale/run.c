@@ -103,19 +103,20 @@ static void run_tell_not_helped(
 {
 	int64_t told = 0;
 
-	vec_foreach (const struct scale_reason, reason, &plan->reasons) {
-		const char *owner = reason->gang >= 0 ? model->gangs.v[reason->gang].name
-						      : model->pods.v[reason->pod].name;
-		if (run->notices && ++told <= RUN_TOLD_MAX)
+	vec_foreach (const struct scale_left, left, &plan->left)
+		vec_foreach (const struct scale_reason, reason, &plan->reasons.v[left->reasons]) {
+			if (!run->notices || ++told > RUN_TOLD_MAX)
+				return;
 			notices_add(run->notices,
 				&(struct notice){.kind = "not_helped",
 					.group = reason->group >= 0
 							 ? model->groups.v[reason->group].id
 							 : NULL,
-					.owner = owner,
+					.owner = left->gang >= 0 ? model->gangs.v[left->gang].name
+								 : model->pods.v[left->pod].name,
 					.text = reason->text,
 					.is_lasting = true});
-	}
+		}
 }
 
 /* Tell what could not be read or is left alone, when that is news. Without --apply the plan says

@@ -520,6 +520,9 @@ OPTIONS = [
     ("-t ssh:nowhere --queue gpu", "error: --queue gpu: target ssh:nowhere has no queues   [target.unsupported]"),
     ("--same zone", "error: --same zone: target local has no zones   [target.unsupported]"),
     ("-t ssh:nowhere --same a/b", "error: --same a/b: target ssh:nowhere has no zones   [target.unsupported]"),
+    *((f"-t ssh:nowhere --same {key}/x", f"error: --same: '{key}/x' is neither zone nor the key of a label   [usage]")
+      for key in ("a..b", "a.-b", "a-.b", "a.", ".a", "")),
+    ("-t ssh:nowhere --same a-1.b/x", "error: --same a-1.b/x: target ssh:nowhere has no zones   [target.unsupported]"),
     ("-t ssh:nowhere --same a/b/c", "error: --same: 'a/b/c' is neither zone nor the key of a label   [usage]"),
     ("-t ssh:nowhere --priority low", "error: --priority low: target ssh:nowhere has no priorities   [target.unsupported]"),
     ("--cpus 90000", "error: --cpus 90000: this machine has NCPUS"),

@@ -208,6 +208,7 @@ static int buy_grow(struct turn *turn, struct err *err)
 		char token[STATE_TOKEN_SIZE];
 		random_bytes(bytes, sizeof(bytes));
 		hex_encode(bytes, sizeof(bytes), token);
+		scale_state_try(&store->state, group, turn->model->now_ms);
 		const char *used = scale_state_ask(
 			&store->state, group->id, action->to, token, turn->model->now_ms);
 		turn_asks_add(

@@ -23,6 +23,7 @@ struct lease {
 	int64_t changed_ms;  /* clock_ms() when it was first seen like that */
 	int64_t changes;     /* that were seen */
 	int64_t term;
+	bool is_anew;    /* the term began with a Lease that was not there */
 	int64_t sent_ms; /* clock_ms() of the newest write */
 	int64_t held_until_ms;
 	struct err error; /* of the newest request */
@@ -114,6 +115,7 @@ static void lease_write(struct lease *lease, const char *holder, kube_done_fn *d
 		.ctx = lease};
 	lease->sent_ms = clock_ms();
 	lease->term += is_new || is_taken;
+	lease->is_anew = is_new || (lease->is_anew && !is_taken);
 	if (done)
 		lease->call = kube_start(lease->client, &request);
 	else
@@ -207,8 +209,9 @@ int lease_renew(
 	for (;;) {
 		bool is_other = lease->object && !lease_is_of(lease, lease->holder);
 		if (is_other || lease->term != term)
-			return err_set(err, E_SCALE_LEASE,
-				"another autoscaler had the Lease " LEASE_NAME " meanwhile");
+			return err_set(err, E_SCALE_LEASE, "%s the Lease " LEASE_NAME " meanwhile",
+				is_other || !lease->is_anew ? "another autoscaler had"
+							    : "somebody deleted");
 		if (lease->held_until_ms >= begun_ms + LEASE_HELD_MS)
 			return 0;
 		if (clock_ms() - begun_ms > LEASE_TRY_MS)

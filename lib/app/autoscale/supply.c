@@ -239,6 +239,8 @@ void supply_take(struct supply *supply, struct scale_model *model)
 		supply_take_groups(source, is_silent ? silent : NULL, model);
 		supply_take_remarks(source, model);
 	}
+	if (!supply_is_blind(supply))
+		settings_unmatched(supply->settings, model);
 }
 
 bool supply_is_blind(const struct supply *supply)

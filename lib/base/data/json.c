@@ -750,6 +750,12 @@ void json_add(struct json *array, struct json *take)
 	cJSON_AddItemToArray(json_inside(array), json_inside(take));
 }
 
+struct json *json_same_array(struct json *array)
+{
+	BUG_ON(!cJSON_IsArray(json_inside(array)));
+	return outside(cJSON_CreateArrayReference(json_inside(array)->child));
+}
+
 void json_add_str(struct json *array, const char *value)
 {
 	json_add(array, json_string(value));

@@ -71,6 +71,9 @@ void json_set_num(struct json *object, const char *key, double value);
 void json_set_bool(struct json *object, const char *key, bool value);
 void json_remove(struct json *object, const char *key);
 void json_add(struct json *array, struct json *take);
+/* An array with the same elements, which stay the first one's: for one value in many places of a
+ * tree, which is freed whole. Not to be changed. */
+struct json *json_same_array(struct json *array);
 void json_add_str(struct json *array, const char *value);
 void json_add_int(struct json *array, int64_t value);
 void json_add_strv(struct json *array, const struct strv *strv);

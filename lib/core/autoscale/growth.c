@@ -189,7 +189,7 @@ static void growth_write_groups(
 {
 	/* Of interest to the one who runs the autoscaler, or known otherwise. */
 	static const char *const kept_back[] = {
-		"provider", "min", "weight", "instances", "failure_text", "refused"};
+		"provider", "min", "weight", "mismatches", "instances", "failure_text", "refused"};
 	const struct scale_model *model = turn->model;
 
 	for (size_t i = 0; i < model->groups.n; i++) {
@@ -250,23 +250,23 @@ static void growth_take(const struct growth_turn *turn, const int64_t *boot_ms,
 	}
 }
 
-/* Reasons of a shape or gang stand together: where those of each begin, from 1. */
+/* Pods of a shape or gang that are left stand together: where those of each begin, from 1. */
 struct growth_reasons {
 	size_t *of_shape, *of_gang;
 };
 
 static void growth_find_reasons(const struct growth_turn *turn, struct growth_reasons *ret)
 {
-	const struct scale_reasons *reasons = &turn->plan->reasons;
+	const struct scale_lefts *lefts = &turn->plan->left;
 
 	ret->of_shape = mem_alloc(turn->model->shapes.n + 1, sizeof(*ret->of_shape));
 	ret->of_gang = mem_alloc(turn->model->gangs.n + 1, sizeof(*ret->of_gang));
-	for (size_t i = reasons->n; i-- > 0;) {
-		const struct scale_reason *reason = &reasons->v[i];
-		if (reason->gang >= 0)
-			ret->of_gang[reason->gang] = i + 1;
+	for (size_t i = lefts->n; i-- > 0;) {
+		const struct scale_left *left = &lefts->v[i];
+		if (left->gang >= 0)
+			ret->of_gang[left->gang] = i + 1;
 		else
-			ret->of_shape[reason->shape] = i + 1;
+			ret->of_shape[left->shape] = i + 1;
 	}
 }
 
@@ -285,6 +285,9 @@ static char *growth_reason(const struct scale_model *model, const struct scale_r
 		return mem_printf("%.*s: it waits after a failure%s%s", GROWTH_REASON_MAX,
 			group->id, group->failure == SCALE_NO_FAILURE ? "" : ": ",
 			scale_failure_names[group->failure]);
+	if (!group->has_template)
+		return mem_printf("%.*s: it is not known what its machines are like",
+			GROWTH_REASON_MAX, group->id);
 	return mem_printf(
 		"%.*s: %.*s", GROWTH_REASON_MAX, group->id, GROWTH_REASON_MAX, reason->text);
 }
@@ -292,16 +295,20 @@ static char *growth_reason(const struct scale_model *model, const struct scale_r
 static struct json *growth_write_reasons(const struct growth_turn *turn,
 	const struct growth_reasons *found, const struct growth_unit *unit)
 {
-	const struct scale_reasons *reasons = &turn->plan->reasons;
+	const struct scale_plan *plan = turn->plan;
 	size_t from = unit->gang >= 0 ? found->of_gang[unit->gang] : found->of_shape[unit->shape];
 	struct json *list = json_array();
 
-	for (size_t i = from; i > 0 && i <= reasons->n && i < from + GROWTH_REASONS_MAX; i++) {
-		const struct scale_reason *reason = &reasons->v[i - 1];
-		if (reason->gang != unit->gang || (unit->gang < 0 && reason->shape != unit->shape))
+	for (size_t i = from, n = 0; i > 0 && i <= plan->left.n; i++) {
+		const struct scale_left *left = &plan->left.v[i - 1];
+		if (left->gang != unit->gang || (unit->gang < 0 && left->shape != unit->shape))
 			break;
-		AUTO_FREE char *text = growth_reason(turn->model, reason);
-		json_add_str(list, text);
+		vec_foreach (const struct scale_reason, reason, &plan->reasons.v[left->reasons]) {
+			if (n++ >= GROWTH_REASONS_MAX)
+				return list;
+			AUTO_FREE char *text = growth_reason(turn->model, reason);
+			json_add_str(list, text);
+		}
 	}
 	return list;
 }

@@ -97,6 +97,21 @@ void scale_shape_done(struct scale_shape *shape)
 	strv_done(&shape->unsupported);
 }
 
+void scale_mismatch_done(struct scale_mismatch *mismatch)
+{
+	free(mismatch->key);
+	free(mismatch->told);
+	free(mismatch->found);
+	free(mismatch->node);
+}
+
+void scale_mismatches_done(struct scale_mismatches *mismatches)
+{
+	vec_foreach (struct scale_mismatch, mismatch, mismatches)
+		scale_mismatch_done(mismatch);
+	vec_done(mismatches);
+}
+
 void scale_group_done(struct scale_group *group)
 {
 	free(group->id);
@@ -105,6 +120,7 @@ void scale_group_done(struct scale_group *group)
 	free(group->zone);
 	scale_pairs_done(&group->labels);
 	scale_taints_done(&group->taints);
+	scale_mismatches_done(&group->mismatches);
 	vec_foreach (struct scale_instance, instance, &group->instances) {
 		free(instance->id);
 		free(instance->was);

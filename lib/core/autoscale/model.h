@@ -153,6 +153,16 @@ enum scale_failure {
 	SCALE_FAILED_OTHER,
 };
 
+/* A fault of a group's template that its nodes have shown (mismatch.h). */
+struct scale_mismatch {
+	char *key;
+	char *told;  /* the value of the label in the template; NULL: it is a taint, not in there */
+	char *found; /* the value that nodes have; NULL: they lack the label */
+	int effect;  /* of the taint */
+	char *node;  /* that showed it */
+};
+struct scale_mismatches VEC_OF(struct scale_mismatch);
+
 /* Equal machines of one provider, bought and given back one by one. */
 struct scale_group {
 	char *id;       /* unique in the snapshot */
@@ -169,6 +179,8 @@ struct scale_group {
 	/* As its provider says, without daemons; and when the node was made that shows how much of
 	 * each there is, 0: none does. Not in snapshots. */
 	struct scale_amounts told, shown_ms;
+	/* Faults of its template, which are mended in labels and taints. */
+	struct scale_mismatches mismatches;
 	struct scale_instances instances;
 	int64_t boot_ms; /* how long one takes to become a node; 0: not known */
 	/* Not asked before then, wall clock, because of the last failure; 0: it may be asked. */
@@ -217,8 +229,10 @@ void scale_taints_add(struct scale_taints *taints, const char *key, const char *
 
 /* Of one element, without the element itself. */
 void scale_pairs_done(struct scale_pairs *pairs);
+void scale_mismatch_done(struct scale_mismatch *mismatch);
 void scale_shape_done(struct scale_shape *shape);
 void scale_node_done(struct scale_node *node);
+void scale_mismatches_done(struct scale_mismatches *mismatches);
 void scale_group_done(struct scale_group *group);
 
 /* The index of a resource's name, which is added where there is space; -1: there is none. */

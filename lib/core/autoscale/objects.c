@@ -1187,6 +1187,12 @@ void objects_read(const struct json *const lists[OBJECTS_KINDS], struct scale_mo
 		objects_pod(&o, m);
 	objects_gangs(&o, lists);
 	objects_set_ties(&o);
+	if (o.podspec.n_left_out)
+		objects_remark(&o,
+			mem_printf("%" PRId64 " pods have an affinity by zone that is one too many:"
+				   " %d selectors are planned for, and %d that select no label by "
+				   "its value",
+				o.podspec.n_left_out, PODSPEC_TIES_MAX, PODSPEC_WIDE_MAX));
 	objects_rooms(&o, lists[OBJECTS_NODES]);
 	objects_idle(&o);
 	objects_templates(&o);

@@ -5,11 +5,20 @@
 #include <stdlib.h>
 
 #include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/autoscale/mismatch.h"
 #include "core/autoscale/plan_impl.h"
 
 #define GOOD_ENOUGH 1.005
+
+static void plan_reasons_done(struct scale_reasons *reasons)
+{
+	vec_foreach (struct scale_reason, reason, reasons)
+		free(reason->text);
+	vec_done(reasons);
+}
 
 void scale_plan_done(struct scale_plan *plan)
 {
@@ -17,8 +26,9 @@ void scale_plan_done(struct scale_plan *plan)
 		free(action->why);
 	vec_done(&plan->actions);
 	vec_done(&plan->placements);
-	vec_foreach (struct scale_reason, reason, &plan->reasons)
-		free(reason->text);
+	vec_done(&plan->left);
+	vec_foreach (struct scale_reasons, reasons, &plan->reasons)
+		plan_reasons_done(reasons);
 	vec_done(&plan->reasons);
 	strv_done(&plan->remarks);
 	*plan = (struct scale_plan){0};
@@ -33,15 +43,15 @@ struct plan_left {
 	int64_t pods;
 };
 
-static void plan_give_reason(
-	struct scale_plan *plan, const struct plan_left *left, int32_t group, char *take_text)
+static void plan_give_reason(struct scale_reasons *reasons, int32_t group, char *take_text)
 {
-	*vec_push(&plan->reasons) = (struct scale_reason){.shape = left->lot->shape,
-		.gang = left->lot->gang,
-		.group = group,
-		.pod = left->pod,
-		.pods = left->pods,
-		.text = take_text};
+	*vec_push(reasons) = (struct scale_reason){.group = group, .text = take_text};
+}
+
+static char *plan_why_unknown(const struct scale_group *group)
+{
+	return mem_printf("it is not known what its machines are like%s%s",
+		group->failure_text ? ": " : "", group->failure_text ? group->failure_text : "");
 }
 
 static char *plan_why_not(const struct scale_packing *k, const struct scale_lot *lot, size_t g,
@@ -55,8 +65,11 @@ static char *plan_why_not(const struct scale_packing *k, const struct scale_lot 
 	case SCALE_DENIED_REFUSED:
 		return mem_strdup(group->refused);
 	case SCALE_DENIED_TEMPLATE:
-		return mem_strdup("it is not known what its machines are like");
+		return plan_why_unknown(group);
 	case SCALE_DENIED_FIT:
+		why = mismatch_why(group, &model->shapes.v[lot->shape]);
+		if (why)
+			return why;
 		scale_fits(model, &model->shapes.v[lot->shape], &group->labels, &group->taints,
 			&group->room, &why);
 		if (why && scale_fits(model, &model->shapes.v[lot->shape], &group->labels,
@@ -119,7 +132,7 @@ static char *plan_why_too_few(const struct scale_packing *k, const struct plan_l
 }
 
 static void plan_reasons_of(
-	const struct scale_packing *k, const struct plan_left *left, struct scale_plan *plan)
+	const struct scale_packing *k, const struct plan_left *left, struct scale_reasons *ret)
 {
 	const struct scale_model *model = k->prepared->model;
 	const struct scale_lot *lot = left->lot;
@@ -127,21 +140,20 @@ static void plan_reasons_of(
 	bool is_other_unsupported = k->prepared->units.v[lot->unit].is_unsupported;
 
 	for (size_t i = 0; i < shape->unsupported.n; i++)
-		plan_give_reason(
-			plan, left, -1, mem_printf("not supported: %s", shape->unsupported.v[i]));
+		plan_give_reason(ret, -1, mem_printf("not supported: %s", shape->unsupported.v[i]));
 	if (shape->unsupported.n)
 		return;
 	if (is_other_unsupported)
-		plan_give_reason(plan, left, -1,
+		plan_give_reason(ret, -1,
 			mem_strdup("another pod of the gang has a constraint that is not "
 				   "supported"));
 	else if (!model->groups.n)
-		plan_give_reason(plan, left, -1,
+		plan_give_reason(ret, -1,
 			mem_strdup("no node has room, and there are no groups to buy from"));
 	for (size_t i = 0; !is_other_unsupported && i < model->groups.n; i++) {
 		size_t g = (size_t)(k->prepared->ranked[i] - model->groups.v);
 		enum scale_denial denial = packing_fits(k, lot, g);
-		plan_give_reason(plan, left, (int32_t)g,
+		plan_give_reason(ret, (int32_t)g,
 			denial != SCALE_GRANTED ? plan_why_not(k, lot, g, denial)
 						: plan_why_too_few(k, left, g));
 	}
@@ -173,18 +185,47 @@ static void plan_find_left(const struct scale_packing *k, struct plan_lefts *ret
 	map_done(&known);
 }
 
+/* The number of an equal list, or of this one; reasons are taken. */
+static int32_t plan_list_of(
+	struct scale_plan *plan, struct map *known, struct buf *key, struct scale_reasons *reasons)
+{
+	buf_reset(key);
+	vec_foreach (const struct scale_reason, reason, reasons)
+		buf_addf(key, "%d %s\n", reason->group, reason->text);
+	intptr_t at = key->full ? 0 : (intptr_t)map_get(known, key->data);
+	if (at) {
+		plan_reasons_done(reasons);
+		return (int32_t)at - 1;
+	}
+	*vec_push(&plan->reasons) = *reasons;
+	if (!key->full)
+		map_put(known, key->data, (void *)(intptr_t)plan->reasons.n);
+	return (int32_t)plan->reasons.n - 1;
+}
+
 void plan_reasons(const struct scale_packing *k, struct scale_plan *plan)
 {
 	struct plan_lefts lefts = {0};
+	struct map known = {0};
+	AUTO_BUF struct buf key = buf_with(PLAN_KEY_MAX);
+	size_t n = 0;
 
 	plan_find_left(k, &lefts);
 	vec_foreach (const struct plan_left, left, &lefts) {
-		if (plan->reasons.n < PLAN_REASONS_MAX)
-			plan_reasons_of(k, left, plan);
+		struct scale_reasons reasons = {0};
+		if (n < PLAN_REASONS_MAX)
+			plan_reasons_of(k, left, &reasons);
 		else
-			plan_give_reason(plan, left, -1, mem_strdup("there are too many reasons"));
+			plan_give_reason(&reasons, -1, mem_strdup("there are too many reasons"));
+		n += reasons.n;
+		*vec_push(&plan->left) = (struct scale_left){.shape = left->lot->shape,
+			.gang = left->lot->gang,
+			.pod = left->pod,
+			.pods = left->pods,
+			.reasons = plan_list_of(plan, &known, &key, &reasons)};
 	}
 	vec_done(&lefts);
+	map_done(&known);
 }
 
 /* Placements: by pod, in the order of the lots' pods. */

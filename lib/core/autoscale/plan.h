@@ -66,16 +66,20 @@ struct scale_placement {
 };
 struct scale_placements VEC_OF(struct scale_placement);
 
-/* Why pods that are not helped are not, by a group or (group -1) by all that is. Equal reasons of
- * equal pods are one. */
+/* Why pods are not helped by a group or (group -1) by all that is. */
 struct scale_reason {
-	int32_t shape, gang; /* gang -1: none */
 	int32_t group;
-	int32_t pod;  /* one of them, of pods */
-	int64_t pods; /* so many */
-	char *text;   /* owned: "a machine of it has 8 nvidia.com/gpu, not 16", … */
+	char *text; /* owned: "a machine of it has 8 nvidia.com/gpu, not 16", … */
 };
 struct scale_reasons VEC_OF(struct scale_reason);
+/* Equal pods that are not helped. */
+struct scale_left {
+	int32_t shape, gang; /* gang -1: none */
+	int32_t pod;         /* one of them, of pods */
+	int32_t reasons;     /* of the plan's lists, which many have in common */
+	int64_t pods;        /* so many */
+};
+struct scale_lefts VEC_OF(struct scale_left);
 
 /* Of pods on new machines: what no packing can go below. */
 struct scale_bound {
@@ -86,7 +90,8 @@ struct scale_bound {
 struct scale_plan {
 	struct scale_actions actions;       /* in the order in which they are to be done */
 	struct scale_placements placements; /* by pod */
-	struct scale_reasons reasons;
+	struct scale_lefts left;
+	struct scale_reason_lists VEC_OF(struct scale_reasons) reasons;
 	struct strv remarks; /* sentences about machines that are left alone */
 	struct scale_bound bound;
 	int64_t waiting, helped; /* pods */

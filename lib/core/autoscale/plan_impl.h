@@ -15,7 +15,12 @@
 #include "core/autoscale/pool.h"
 
 /* Machines that one plan buys at most, and reasons that it gives. */
-enum { PLAN_MACHINES_MAX = 100 * 1000, PLAN_REASONS_MAX = 1000 * 1000, PLAN_FITS_MAX = 96 << 20 };
+enum {
+	PLAN_MACHINES_MAX = 100 * 1000,
+	PLAN_REASONS_MAX = 1000 * 1000,
+	PLAN_FITS_MAX = 96 << 20,
+	PLAN_KEY_MAX = 4 << 20
+};
 
 /* Pods of one shape and gang that wait: entries [at, at + n) of waiting. */
 struct scale_lot {
@@ -61,6 +66,12 @@ struct scale_weights {
 
 struct scale_group_list VEC_OF(const struct scale_group *);
 
+/* Labels and taints that a node will have; their texts are borrowed. */
+struct scale_expected {
+	struct scale_pairs labels;
+	struct scale_taints taints;
+};
+
 struct scale_prepared {
 	const struct scale_model *model;
 	int n_resources;
@@ -68,8 +79,9 @@ struct scale_prepared {
 	double scale[SCALE_RESOURCES_MAX]; /* as in scale_pool */
 	struct scale_amounts *free;        /* of each node */
 	bool *is_leaving;                  /* the node's machine stops */
-	bool *is_booting;                  /* it lacks resources that its group's machines have */
-	bool *is_busy;                     /* more than daemons run on the node */
+	bool *is_booting; /* it lacks resources or labels that its group's machines have */
+	struct scale_expected_list VEC_OF(struct scale_expected *) expected;
+	bool *is_busy; /* more than daemons run on the node */
 	int32_t *node_class, *node_zone;
 	int32_t *shape_signature; /* shapes alike but for their requests have the same */
 	struct scale_supply_of_group *groups;

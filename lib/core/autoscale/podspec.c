@@ -12,7 +12,7 @@
 #include "core/autoscale/snapshot_words.h"
 #include "kube/status/object.h"
 
-enum { MARKS_MAX = 1000, TIES_MAX = 100 * 1000, NAME_MAX_SHOWN = 100 };
+enum { MARKS_MAX = 1000, NAME_MAX_SHOWN = 100 };
 #define HOST_KEY      "kubernetes.io/hostname"
 #define PODSPEC_APART "podAntiAffinity by %.*s"
 
@@ -384,9 +384,10 @@ static int32_t podspec_tie(struct podspec *p, const char *kube_namespace, const 
 		vec_foreach (const struct scale_rule, rule, t)
 			is_wide &= !podspec_is_pair(rule);
 	/* Each pod is compared with each of these. */
-	size_t n = p->ties.n, max = is_wide && p->n_wide >= MARKS_MAX ? n : TIES_MAX;
+	size_t n = p->ties.n, max = is_wide && p->n_wide >= PODSPEC_WIDE_MAX ? n : PODSPEC_TIES_MAX;
 	int32_t number = podspec_remember(&p->ties, max, &p->known_ties, &tie);
 	p->n_wide += is_wide && p->ties.n > n;
+	p->n_left_out += number == PODSPEC_UNTIED;
 	return number;
 }
 

@@ -22,7 +22,7 @@ struct podspec_mark {
 	struct scale_shape selector; /* its affinity has what their labels are */
 };
 struct podspec_marks VEC_OF(struct podspec_mark);
-enum { PODSPEC_UNTIED = -1 };
+enum { PODSPEC_UNTIED = -1, PODSPEC_TIES_MAX = 100 * 1000, PODSPEC_WIDE_MAX = 1000 };
 
 struct podspec {
 	struct scale_model *model; /* its resources are added to */
@@ -34,6 +34,7 @@ struct podspec {
 	 * those that no label with one value tells apart there are n_wide. */
 	struct podspec_marks ties;
 	size_t n_wide;
+	int64_t n_left_out;                 /* pods whose tie was one too many */
 	struct map known_marks, known_ties; /* numbers from 1 */
 };
 void podspec_done(struct podspec *podspec);

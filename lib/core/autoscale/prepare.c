@@ -5,6 +5,7 @@
 #include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/autoscale/mismatch.h"
 #include "core/autoscale/plan_impl.h"
 
 enum { TEXT_MAX = 4 << 20 };
@@ -65,6 +66,42 @@ static int32_t prepared_class(struct scale_prepared *p, struct map *keys, struct
 	return number;
 }
 
+/* A node as it will be: the agents of a new one may still set labels of its group's template that
+ * pods ask for, and take away taints that are not in there. Else the next one would be bought
+ * meanwhile. */
+static struct scale_machine prepared_machine(
+	struct scale_prepared *p, const struct map *keys, size_t i)
+{
+	const struct scale_node *node = &p->model->nodes.v[i];
+	const struct scale_machine is = {node->name, &node->labels, &node->taints};
+	struct scale_expected *expected;
+	bool differs = false;
+
+	if (node->cordoned != SCALE_OPEN || !mismatch_may_settle(p->model, node))
+		return is;
+	const struct scale_group *group = &p->model->groups.v[node->group];
+	expected = mem_alloc(1, sizeof(*expected));
+	vec_foreach (const struct scale_pair, label, &node->labels)
+		*vec_push(&expected->labels) = *label;
+	vec_foreach (const struct scale_pair, label, &group->labels)
+		if (map_get(keys, label->key) && !scale_pair(&node->labels, label->key)) {
+			*vec_push(&expected->labels) = *label;
+			differs = true;
+		}
+	vec_foreach (const struct scale_taint, taint, &node->taints) {
+		if (taint->effect == SCALE_PREFER_NO_SCHEDULE ||
+			mismatch_has_taint(&group->taints, taint))
+			*vec_push(&expected->taints) = *taint;
+		else
+			differs = true;
+	}
+	scale_pairs_sort(&expected->labels);
+	*vec_push(&p->expected) = expected;
+	p->is_booting[i] = p->is_booting[i] || differs;
+	return differs ? (struct scale_machine){node->name, &expected->labels, &expected->taints}
+		       : is;
+}
+
 static void prepared_ask(const struct scale_shape *shape, struct map *keys)
 {
 	static char is_asked[] = "asked";
@@ -95,9 +132,9 @@ static void prepared_classes(struct scale_prepared *p)
 	}
 	for (size_t i = 0; i < model->nodes.n; i++) {
 		const struct scale_node *node = &model->nodes.v[i];
-		p->node_class[i] = prepared_class(p, &keys, &classes,
-			&(struct scale_machine){node->name, &node->labels, &node->taints});
-		const char *zone = scale_zone(&node->labels);
+		const struct scale_machine machine = prepared_machine(p, &keys, i);
+		p->node_class[i] = prepared_class(p, &keys, &classes, &machine);
+		const char *zone = scale_zone(machine.labels);
 		if (!zone && node->group >= 0)
 			zone = model->groups.v[node->group].zone;
 		p->node_zone[i] = zone ? prepared_number(&p->zones, zone) : -1;
@@ -428,6 +465,12 @@ void prepared_done(struct scale_prepared *p)
 		vec_done(&p->marks[i]);
 		vec_done(&p->apart[i]);
 	}
+	vec_foreach (struct scale_expected *, expected, &p->expected) {
+		vec_done(&(*expected)->labels);
+		vec_done(&(*expected)->taints);
+		free(*expected);
+	}
+	vec_done(&p->expected);
 	free(p->free);
 	free(p->is_busy);
 	free(p->is_leaving);

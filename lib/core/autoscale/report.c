@@ -59,35 +59,40 @@ static struct json *report_placement(
 	return json;
 }
 
-static bool report_is_same(const struct scale_reason *a, const struct scale_reason *b)
+static struct json *report_reason_list(
+	const struct scale_model *model, const struct scale_reasons *reasons)
 {
-	return a->shape == b->shape && a->gang == b->gang;
+	struct json *list = json_array();
+
+	vec_foreach (const struct scale_reason, reason, reasons) {
+		struct json *why = json_object();
+		json_set_str(
+			why, "group", reason->group < 0 ? NULL : model->groups.v[reason->group].id);
+		json_set_str(why, "text", reason->text);
+		json_add(list, why);
+	}
+	return list;
 }
 
 static struct json *report_not_helped(
 	const struct scale_model *model, const struct scale_plan *plan)
 {
-	struct json *list = json_array();
-	struct json *reasons = NULL;
+	AUTO_FREE struct json **lists = mem_alloc(plan->reasons.n + 1, sizeof(struct json *));
+	struct json *all = json_array();
 
-	for (size_t i = 0; i < plan->reasons.n; i++) {
-		const struct scale_reason *reason = &plan->reasons.v[i];
-		if (i == 0 || !report_is_same(reason, reason - 1)) {
-			struct json *one = json_object();
-			json_set_str(one, "shape", model->shapes.v[reason->shape].name);
-			if (reason->gang >= 0)
-				json_set_str(one, "gang", model->gangs.v[reason->gang].name);
-			json_set_int(one, "pods", reason->pods);
-			json_set(one, "reasons", reasons = json_array());
-			json_add(list, one);
-		}
-		struct json *why = json_object();
-		json_set_str(
-			why, "group", reason->group < 0 ? NULL : model->groups.v[reason->group].id);
-		json_set_str(why, "text", reason->text);
-		json_add(reasons, why);
+	vec_foreach (const struct scale_left, left, &plan->left) {
+		struct json *one = json_object(), **list = &lists[left->reasons];
+		bool is_first = !*list;
+		json_set_str(one, "shape", model->shapes.v[left->shape].name);
+		if (left->gang >= 0)
+			json_set_str(one, "gang", model->gangs.v[left->gang].name);
+		json_set_int(one, "pods", left->pods);
+		*list = is_first ? report_reason_list(model, &plan->reasons.v[left->reasons])
+				 : *list;
+		json_set(one, "reasons", is_first ? *list : json_same_array(*list));
+		json_add(all, one);
 	}
-	return list;
+	return all;
 }
 
 struct json *plan_json(const struct scale_model *model, const struct scale_plan *plan)
@@ -166,23 +171,22 @@ static void report_amounts(
 static void report_reasons(
 	const struct scale_model *model, const struct scale_plan *plan, struct buf *out)
 {
-	for (size_t i = 0; i < plan->reasons.n; i++) {
-		const struct scale_reason *reason = &plan->reasons.v[i];
-		if (i == 0 || !report_is_same(reason, reason - 1)) {
-			int64_t left = reason->pods;
-			AUTO_FREE char *name =
-				report_plain(reason->gang >= 0 ? model->gangs.v[reason->gang].name
-							       : model->pods.v[reason->pod].name);
-			buf_addf(out, "%s%" PRId64 " %s %s not helped (%s%s", out->len ? "\n" : "",
-				left, left == 1 ? "pod" : "pods", left == 1 ? "is" : "are", name,
-				left > 1 && reason->gang < 0 ? ", …" : "");
-			report_amounts(model, &model->shapes.v[reason->shape].request, out);
-			buf_adds(out, "):\n");
+	vec_foreach (const struct scale_left, left, &plan->left) {
+		AUTO_FREE char *name =
+			report_plain(left->gang >= 0 ? model->gangs.v[left->gang].name
+						     : model->pods.v[left->pod].name);
+		buf_addf(out, "%s%" PRId64 " %s %s not helped (%s%s", out->len ? "\n" : "",
+			left->pods, left->pods == 1 ? "pod" : "pods",
+			left->pods == 1 ? "is" : "are", name,
+			left->pods > 1 && left->gang < 0 ? ", …" : "");
+		report_amounts(model, &model->shapes.v[left->shape].request, out);
+		buf_adds(out, "):\n");
+		vec_foreach (const struct scale_reason, reason, &plan->reasons.v[left->reasons]) {
+			AUTO_FREE char *group = report_plain(
+				reason->group < 0 ? "" : model->groups.v[reason->group].id);
+			AUTO_FREE char *text = report_plain(reason->text);
+			buf_addf(out, "  %s%s%s\n", group, *group ? ": " : "", text);
 		}
-		AUTO_FREE char *group =
-			report_plain(reason->group < 0 ? "" : model->groups.v[reason->group].id);
-		AUTO_FREE char *text = report_plain(reason->text);
-		buf_addf(out, "  %s%s%s\n", group, *group ? ": " : "", text);
 	}
 }
 

@@ -505,6 +505,19 @@ static int64_t settings_max(int64_t said, const struct scale_group *group)
 	return said > group->min ? said : group->min;
 }
 
+void settings_unmatched(const struct scale_settings *settings, struct scale_model *model)
+{
+	vec_foreach (const struct settings_group, each, &settings->groups) {
+		bool is_there = false;
+		for (size_t g = 0; g < model->groups.n && !is_there; g++)
+			is_there = fnmatch(each->pattern, model->groups.v[g].id, 0) == 0;
+		if (!is_there)
+			strv_addf(&model->remarks,
+				"settings: groups has %.100s, and no group is called that",
+				each->pattern);
+	}
+}
+
 void settings_apply(const struct scale_settings *settings, struct scale_group *group)
 {
 	const struct settings_prices *prices =

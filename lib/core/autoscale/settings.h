@@ -59,5 +59,7 @@ const struct settings_providers *settings_providers(const struct scale_settings 
 /* Change a group that a provider reported to what groups: and the prices say of it: its weight,
  * price, maximum (never above the provider's) and refused. */
 void settings_apply(const struct scale_settings *settings, struct scale_group *group);
+/* A remark on each pattern of groups: that is none of the model's: it may be misspelt. */
+void settings_unmatched(const struct scale_settings *settings, struct scale_model *model);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/autoscale/fit.h"
+#include "core/autoscale/mismatch.h"
 #include "core/autoscale/snapshot_words.h"
 #include "kube/status/object.h"
 
@@ -27,7 +28,8 @@ enum {
 struct snapshot_at {
 	const char *list;
 	size_t i;
-	const char *name; /* instead of a number; or NULL */
+	const char *name;  /* instead of a number; or NULL */
+	const char *group; /* one that a provider reports, instead of all of that; or NULL */
 };
 
 struct snapshot_reader {
@@ -41,6 +43,9 @@ static int snapshot_bad(
 {
 	const char *dot = *at->list && *member ? "." : "";
 
+	if (at->group)
+		return err_set(err, E_SCALE_SNAPSHOT, "group %.100s%s%s %s", at->group,
+			*member ? ": " : "", member, what);
 	if (at->name)
 		return err_set(err, E_SCALE_SNAPSHOT, "%s%s%s%s%s %s", at->list,
 			*at->list && *at->name ? "." : "", at->name, dot, member, what);
@@ -228,6 +233,8 @@ static int snapshot_taints(const struct json *json, const struct snapshot_at *at
 	for (const struct json *m = json_first(list); m; m = json_next(m)) {
 		int effect = 0;
 		const char *key = json_get_str(m, "key"), *value = json_get_str(m, "value");
+		if (json_kind(m) != JSON_OBJECT)
+			return snapshot_bad(at, "taints", "has one that is not an object", err);
 		ERR_TRY(snapshot_known(m, "key value effect", at, err));
 		ERR_TRY(snapshot_word(m, "effect", snapshot_effects, at, &effect, err));
 		if (!key || !json_get(m, "effect") || (json_get(m, "value") && !value))
@@ -337,7 +344,7 @@ static int snapshot_shapes(const struct json *json, struct snapshot_reader *read
 			: 0;
 
 	for (const struct json *m = json_first(json); m && r == 0; m = json_next(m)) {
-		struct snapshot_at at = {"shapes", 0, json_key(m) ? json_key(m) : "?"};
+		struct snapshot_at at = {.list = "shapes", .name = json_key(m) ? json_key(m) : "?"};
 		struct scale_shape *shape = vec_push(&reader->model->shapes);
 		AUTO_BUF struct buf text = buf_with(SHAPE_TEXT_MAX);
 		shape->name = mem_strdup(at.name);
@@ -366,7 +373,7 @@ static int snapshot_gangs(const struct json *json, struct snapshot_reader *reade
 	if (json_count(json) > GANGS_MAX)
 		return err_set(err, E_DATA_LIMIT, "a snapshot has at most %d gangs", GANGS_MAX);
 	for (const struct json *m = json_first(json); m; m = json_next(m)) {
-		struct snapshot_at at = {"gangs", 0, json_key(m) ? json_key(m) : "?"};
+		struct snapshot_at at = {.list = "gangs", .name = json_key(m) ? json_key(m) : "?"};
 		struct scale_gang *gang = vec_push(&reader->model->gangs);
 		int same = 0;
 		ERR_TRY(snapshot_known(m, "owner same min", &at, err));
@@ -511,7 +518,7 @@ static int snapshot_group(const struct json *m, const struct snapshot_at *at,
 	group->price = -1;
 	ERR_TRY(snapshot_known(m,
 		"id provider min max desired region zone spot price weight boot_s template "
-		"instances wait_until failure failure_text refused",
+		"mismatches instances wait_until failure failure_text refused",
 		at, err));
 	ERR_TRY(snapshot_str(m, "id", at, &group->id, err));
 	if (!group->id)
@@ -536,6 +543,8 @@ static int snapshot_group(const struct json *m, const struct snapshot_at *at,
 	group->failure = (enum scale_failure)failure;
 	ERR_TRY(snapshot_time(m, "wait_until", at, &group->wait_until_ms, err));
 	ERR_TRY(snapshot_instances(m, at, group, remarks, err));
+	if (!mismatch_read(json_get(m, "mismatches"), &group->mismatches))
+		return snapshot_bad(at, "mismatches", "is not a list of labels and taints", err);
 	ERR_TRY(snapshot_kind(m, "template", JSON_OBJECT, at, &template, err));
 	if (!template)
 		return 0;
@@ -547,18 +556,16 @@ static int snapshot_group(const struct json *m, const struct snapshot_at *at,
 	return 0;
 }
 
-static int snapshot_add_group(
-	const struct json *json, struct scale_model *model, struct strv *remarks, struct err *err)
+static int snapshot_add_group(const struct json *json, const struct snapshot_at *at,
+	struct scale_model *model, struct strv *remarks, struct err *err)
 {
-	struct snapshot_at at = {"groups", model->groups.n, NULL};
-
 	if (model->groups.n >= SCALE_GROUPS_LIMIT)
 		return err_set(err, E_DATA_LIMIT, "there are over %d groups", SCALE_GROUPS_LIMIT);
-	int r = snapshot_group(json, &at, model, remarks, err);
+	int r = snapshot_group(json, at, model, remarks, err);
+	const struct scale_group *last = model->groups.v + model->groups.n - 1;
 	vec_foreach (const struct scale_group, other, &model->groups)
-		if (r == 0 && other != &model->groups.v[at.i] &&
-			str_eq(other->id, model->groups.v[at.i].id))
-			r = snapshot_bad(&at, "id", "is there twice", err);
+		if (r == 0 && other != last && str_eq(other->id, last->id))
+			r = snapshot_bad(at, "id", "is there twice", err);
 	if (r < 0)
 		scale_group_done(&model->groups.v[--model->groups.n]);
 	return r;
@@ -566,12 +573,18 @@ static int snapshot_add_group(
 
 int snapshot_read_group(const struct json *json, struct scale_model *model, struct err *err)
 {
-	return snapshot_add_group(json, model, &model->remarks, err);
+	const char *id = json_get_str(json, "id");
+	const struct snapshot_at at = {.list = "groups", .group = id ? id : "without an id"};
+
+	ERR_TRY(snapshot_add_group(json, &at, model, &model->remarks, err));
+	/* A provider knows none. */
+	scale_mismatches_done(&model->groups.v[model->groups.n - 1].mismatches);
+	return 0;
 }
 
 static int snapshot_limits(const struct json *json, struct scale_limits *ret, struct err *err)
 {
-	struct snapshot_at at = {"limits", 0, ""};
+	struct snapshot_at at = {.list = "limits", .name = ""};
 	struct {
 		const char *key;
 		int64_t *value;
@@ -620,10 +633,10 @@ static int snapshot_list(const struct json *json, const char *key, size_t max,
 	return 0;
 }
 
-static int snapshot_list_group(const struct json *m, const struct snapshot_at *at UNUSED,
+static int snapshot_list_group(const struct json *m, const struct snapshot_at *at,
 	struct snapshot_reader *reader, struct err *err)
 {
-	ERR_TRY(snapshot_add_group(m, reader->model, NULL, err));
+	ERR_TRY(snapshot_add_group(m, at, reader->model, NULL, err));
 	size_t n = reader->model->groups.n;
 	snapshot_put(&reader->groups, reader->model->groups.v[n - 1].id, n);
 	return 0;
@@ -631,7 +644,7 @@ static int snapshot_list_group(const struct json *m, const struct snapshot_at *a
 
 static int snapshot_all(const struct json *json, struct snapshot_reader *reader, struct err *err)
 {
-	struct snapshot_at at = {"", 0, ""};
+	struct snapshot_at at = {.list = "", .name = ""};
 	struct scale_model *model = reader->model;
 
 	if (json_kind(json) != JSON_OBJECT)

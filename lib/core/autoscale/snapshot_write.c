@@ -6,6 +6,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/autoscale/snapshot.h"
+#include "core/autoscale/mismatch.h"
 #include "core/autoscale/snapshot_words.h"
 
 static void write_str(struct json *to, const char *key, const char *value)
@@ -230,6 +231,8 @@ struct json *snapshot_write_group(const struct scale_model *model, const struct 
 		write_taints(template, &group->taints);
 		json_set(template, "room", write_amounts(model, &group->room, 110));
 	}
+	if (group->mismatches.n)
+		json_set(json, "mismatches", mismatch_write(&group->mismatches));
 	write_instances(json, &group->instances);
 	write_time(json, "wait_until", group->wait_until_ms);
 	if (group->failure != SCALE_NO_FAILURE)

@@ -5,10 +5,13 @@
 
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/digest.h"
+#include "base/util/enc.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/autoscale/fit.h"
+#include "core/autoscale/mismatch.h"
 #include "core/autoscale/snapshot.h"
 
 /* Waits until a failure is forgotten, and until a grow is dropped that is not repeated, or not to
@@ -19,9 +22,11 @@ enum { MINUTE_MS = 60 * 1000, FORGET_MS = 24 * 60 * MINUTE_MS, STATE_REPEAT_MS =
 enum { STATE_AWAY_MS = 10 * MINUTE_MS, STATE_SIZE_MAX = 512 << 10 };
 /* A machine that is not listed for so long is gone. */
 enum { STATE_UNLISTED_MS = 5 * MINUTE_MS };
-/* Until a machine is bought again for pods for which the last one was too small: it may have been
- * the fault of that one. */
+/* Until a machine is bought again for pods for which the last one was too small, or was not as its
+ * template says: it may have been the fault of that one. */
 enum { STATE_ROOM_MS = 20 * MINUTE_MS, STATE_TIMES_MAX = 100 };
+/* Tries and mismatches of all groups together, about; those beyond are not remembered. */
+enum { STATE_TRIES_MAX = 64 << 10, STATE_TRY_SIZE = 128 };
 /* So much the clocks of a provider and of the cluster may differ. */
 enum { STATE_CLOCKS_MS = MINUTE_MS };
 
@@ -42,12 +47,20 @@ static void state_drop_rooms(struct scale_state_group *group)
 	vec_foreach (struct scale_state_room, room, &group->rooms)
 		free(room->resource);
 	vec_done(&group->rooms);
+	scale_mismatches_done(&group->mismatches);
 	group->shown_ms = group->disappointments = 0;
+}
+
+static void state_drop_try(struct scale_state_group *group)
+{
+	REPLACE(group->tried, NULL);
+	group->tried_ms = 0;
 }
 
 static void scale_state_group_done(struct scale_state_group *group)
 {
 	state_drop_rooms(group);
+	state_drop_try(group);
 	free(group->id);
 	free(group->text);
 	free(group->token);
@@ -113,6 +126,10 @@ static void state_read_rooms(const struct json *json, struct scale_state_group *
 					.told = json_get_int(m, "told", -1),
 					.room = json_get_int(m, "room", 0),
 					.made_ms = state_time(m, "made")};
+	const struct json *tried = json_get(json, "tried");
+	group->tried = mem_strdup(json_get_str(tried, "template"));
+	group->tried_ms = state_time(tried, "since");
+	mismatch_read(json_get(json, "mismatches"), &group->mismatches);
 	group->shown_ms = state_time(json, "shown");
 	group->disappointments = json_get_int(json, "disappointments", 0);
 }
@@ -212,7 +229,14 @@ static void state_set_rooms(struct json *json, const struct scale_state_group *g
 		json_set_int(one, "room", room->room);
 		state_set_time(one, "made", room->made_ms);
 	}
-	if (!group->rooms.n)
+	if (group->tried) {
+		struct json *tried = json_sub(json, "tried");
+		json_set_str(tried, "template", group->tried);
+		state_set_time(tried, "since", group->tried_ms);
+	}
+	if (group->mismatches.n)
+		json_set(json, "mismatches", mismatch_write(&group->mismatches));
+	if (!group->rooms.n && !group->mismatches.n)
 		return;
 	state_set_time(json, "shown", state_minute(group->shown_ms));
 	json_set_int(json, "disappointments", group->disappointments);
@@ -221,9 +245,13 @@ static void state_set_rooms(struct json *json, const struct scale_state_group *g
 struct json *scale_state_write(const struct scale_state *state)
 {
 	struct json *json = json_object(), *groups = json_object();
+	bool is_looked_at = false;
 
 	vec_foreach (const struct scale_state_group, group, &state->groups) {
 		struct json *one = json_sub(groups, group->id);
+		/* Of templates alone nothing is lost while nobody looks. */
+		is_looked_at |=
+			group->token || group->failures || group->machines.n || group->rooms.n;
 		if (group->failure != SCALE_NO_FAILURE)
 			json_set_str(one, "failure", scale_failure_names[group->failure]);
 		if (group->text)
@@ -256,7 +284,7 @@ struct json *scale_state_write(const struct scale_state *state)
 		json_set_bool(grow, "answered", group->is_answered);
 	}
 	json_set_int(json, "version", 1);
-	if (state->groups.n)
+	if (is_looked_at)
 		state_set_time(json, "looked", state_minute(state->looked_ms));
 	json_set(json, "groups", groups);
 	return json;
@@ -407,7 +435,7 @@ static bool state_is_old(const struct scale_state_group *group, int64_t now_ms)
 	int64_t last_ms =
 		group->wait_until_ms > group->asked_ms ? group->wait_until_ms : group->asked_ms;
 
-	if (group->is_awaited || group->rooms.n)
+	if (group->is_awaited || group->rooms.n || group->mismatches.n || group->tried)
 		return false;
 	if (group->missing_ms && group->machines.n && now_ms - group->missing_ms <= FORGET_MS)
 		return false;
@@ -585,10 +613,11 @@ static int64_t state_room_wait_ms(const struct scale_state_group *group)
 	return backoff_ms((unsigned)n, STATE_ROOM_MS, FORGET_MS);
 }
 
-/* Whether what is remembered of its rooms counts. */
+/* Whether what is remembered of its rooms and mismatches counts. */
 static bool state_is_disappointed(const struct scale_state_group *group, int64_t now_ms)
 {
-	return group->rooms.n && now_ms - group->shown_ms <= state_room_wait_ms(group);
+	return (group->rooms.n || group->mismatches.n) &&
+	       now_ms - group->shown_ms <= state_room_wait_ms(group);
 }
 
 /* Whether a pod waits that only a machine as the template says would hold. */
@@ -602,28 +631,184 @@ static bool state_is_missed(
 	return false;
 }
 
-static void state_note_rooms(struct scale_state *state, const struct scale_model *model)
+/* Pods of that group waited in vain now. */
+static void state_disappoint(struct scale_state_group *group, int64_t now_ms)
 {
-	AUTO_FREE bool *is_waiting = mem_alloc(model->shapes.n + 1, sizeof(*is_waiting));
+	if (!state_is_disappointed(group, now_ms) && group->disappointments < STATE_TIMES_MAX)
+		group->disappointments++;
+	group->shown_ms = now_ms;
+}
 
+static void state_note_rooms(
+	struct scale_state *state, const struct scale_model *model, const bool *is_waiting)
+{
 	vec_foreach (struct scale_state_group, group, &state->groups)
 		if (model->now_ms - group->shown_ms > state_room_wait_ms(group) + FORGET_MS)
 			state_drop_rooms(group);
-	vec_foreach (const struct scale_pod, pod, &model->pods)
-		is_waiting[pod->shape] =
-			is_waiting[pod->shape] || (pod->node < 0 && !pod->is_daemon);
 	vec_foreach (const struct scale_group, of, &model->groups) {
 		if (!of->shown_ms.of[SCALE_CPU] || !state_is_missed(model, is_waiting, of))
 			continue;
 		struct scale_state_group *group = state_group(state, of->id);
-		if (!state_is_disappointed(group, model->now_ms) &&
-			group->disappointments < STATE_TIMES_MAX)
-			group->disappointments++;
-		group->shown_ms = model->now_ms;
+		state_disappoint(group, model->now_ms);
 		for (int r = 0; r < SCALE_RESOURCES_MAX; r++)
 			if (of->shown_ms.of[r])
 				state_note_room(group, model, of, r);
 	}
+}
+
+static char *state_digest(const struct scale_group *of)
+{
+	enum { BYTES = 8 };
+	AUTO_DIGEST struct digest digest = {0};
+	struct scale_pairs labels = {0};
+	struct scale_taints taints = {0};
+	uint8_t out[SHA256_SIZE];
+	char hex[2 * BYTES + 1];
+
+	mismatch_told(of, &labels, &taints);
+	digest_begin(&digest, DIGEST_SHA256);
+	vec_foreach (const struct scale_pair, label, &labels) {
+		digest_add(&digest, label->key, strlen(label->key) + 1);
+		digest_add(&digest, label->value, strlen(label->value) + 1);
+	}
+	vec_foreach (const struct scale_taint, taint, &taints) {
+		AUTO_FREE char *text =
+			mem_printf("!%s=%s:%d", taint->key, taint->value, (int)taint->effect);
+		digest_add(&digest, text, strlen(text) + 1);
+	}
+	digest_end(&digest, out);
+	hex_encode(out, BYTES, hex);
+	vec_done(&labels);
+	vec_done(&taints);
+	return mem_strdup(hex);
+}
+
+void scale_state_try(struct scale_state *state, const struct scale_group *of, int64_t now_ms)
+{
+	AUTO_FREE char *digest = state_digest(of);
+	struct scale_state_group *group = state_group(state, of->id);
+
+	if (str_eq(group->tried, digest))
+		return;
+	REPLACE(group->tried, TAKE(digest));
+	group->tried_ms = now_ms;
+}
+
+/* The newest nodes of a group that were made for the template as it is: of all, and of those that
+ * are as they will be. -1: there is none. */
+struct state_newest {
+	int32_t any, settled;
+	bool may_settle; /* some may still become as the template says */
+};
+
+static void state_take_newer(const struct scale_model *model, size_t i, int32_t *at)
+{
+	const struct scale_node *node = &model->nodes.v[i];
+
+	if (node->is_ready && (*at < 0 || node->created_ms > model->nodes.v[*at].created_ms))
+		*at = (int32_t)i;
+}
+
+static void state_find_newest(
+	const struct scale_state *state, const struct scale_model *model, struct state_newest *ret)
+{
+	AUTO_FREE int64_t *since_ms = mem_alloc(model->groups.n + 1, sizeof(*since_ms));
+
+	for (size_t g = 0; g < model->groups.n; g++) {
+		const struct scale_state_group *group =
+			scale_state_find(state, model->groups.v[g].id);
+		ret[g] = (struct state_newest){-1, -1, false};
+		since_ms[g] = group && group->tried ? group->tried_ms : INT64_MAX;
+	}
+	for (size_t i = 0; i < model->nodes.n; i++) {
+		const struct scale_node *node = &model->nodes.v[i];
+		struct state_newest *newest = node->group >= 0 ? &ret[node->group] : NULL;
+		bool may_settle = mismatch_may_settle(model, node);
+		if (!newest || node->has_no_instance || node->created_ms < since_ms[node->group])
+			continue;
+		newest->may_settle = newest->may_settle || may_settle;
+		state_take_newer(model, i, &newest->any);
+		if (!may_settle)
+			state_take_newer(model, i, &newest->settled);
+	}
+}
+
+static void state_note_mismatch(struct scale_state_group *group, const struct scale_model *model,
+	const struct state_newest *newest, const bool *is_waiting)
+{
+	struct scale_mismatches found = {0};
+	bool any = false, any_settled = false;
+
+	if (newest->any >= 0)
+		mismatch_find(model, (size_t)newest->any, is_waiting, &found, &any);
+	if (newest->settled >= 0 && newest->settled != newest->any)
+		mismatch_find(model, (size_t)newest->settled, is_waiting, &found, &any_settled);
+	if (found.n) {
+		state_disappoint(group, model->now_ms);
+		scale_mismatches_done(&group->mismatches);
+		group->mismatches = found;
+	} else if (newest->settled >= 0 && !any && !any_settled) {
+		/* The nodes are as the template says. */
+		scale_mismatches_done(&group->mismatches);
+		if (!group->rooms.n)
+			state_drop_rooms(group);
+		if (!newest->may_settle)
+			state_drop_try(group);
+	}
+	/* No node came of it, or all have gone. */
+	if (newest->any < 0 && !newest->may_settle &&
+		model->now_ms - group->tried_ms > model->limits.boot_ms + SCALE_SETTLING_MS)
+		state_drop_try(group);
+}
+
+/* Keep within the space that there is. */
+static void state_bound_tries(struct scale_state *state)
+{
+	size_t size = 0;
+
+	vec_foreach (struct scale_state_group, group, &state->groups) {
+		size += group->tried ? STATE_TRY_SIZE : 0;
+		vec_foreach (const struct scale_mismatch, m, &group->mismatches)
+			size += STATE_TRY_SIZE + 2 * (strlen(m->key) + strlen(m->node));
+		if (size <= STATE_TRIES_MAX)
+			continue;
+		state_drop_try(group);
+		scale_mismatches_done(&group->mismatches);
+	}
+}
+
+static void state_note_mismatches(
+	struct scale_state *state, const struct scale_model *model, const bool *is_waiting)
+{
+	AUTO_FREE struct state_newest *newest = mem_alloc(model->groups.n + 1, sizeof(*newest));
+	struct map there = {0};
+
+	state_find_newest(state, model, newest);
+	for (size_t g = 0; g < model->groups.n; g++)
+		map_put(&there, model->groups.v[g].id, (void *)(intptr_t)(g + 1));
+	vec_foreach (struct scale_state_group, group, &state->groups) {
+		intptr_t at = group->tried ? (intptr_t)map_get(&there, group->id) : 0;
+		const struct scale_group *of = at ? &model->groups.v[at - 1] : NULL;
+		AUTO_FREE char *digest = of && of->has_template ? state_digest(of) : NULL;
+		if (digest && str_eq(group->tried, digest))
+			state_note_mismatch(group, model, &newest[at - 1], is_waiting);
+		else if (of || model->now_ms - group->tried_ms > FORGET_MS)
+			state_drop_try(group);
+	}
+	map_done(&there);
+	state_bound_tries(state);
+}
+
+/* Faults of templates, by pods that wait. */
+static void state_note(struct scale_state *state, const struct scale_model *model)
+{
+	AUTO_FREE bool *is_waiting = mem_alloc(model->shapes.n + 1, sizeof(*is_waiting));
+
+	vec_foreach (const struct scale_pod, pod, &model->pods)
+		is_waiting[pod->shape] =
+			is_waiting[pod->shape] || (pod->node < 0 && !pod->is_daemon);
+	state_note_rooms(state, model, is_waiting);
+	state_note_mismatches(state, model, is_waiting);
 }
 
 static void state_at_most(int64_t *wall_ms, int64_t most_ms)
@@ -644,6 +829,7 @@ static void state_step_back(struct scale_state *state, int64_t now_ms)
 		state_at_most(&group->missing_ms, now_ms);
 		state_at_most(&group->unlisted_ms, now_ms);
 		state_at_most(&group->shown_ms, now_ms);
+		state_at_most(&group->tried_ms, now_ms);
 		vec_foreach (struct scale_state_room, room, &group->rooms)
 			state_at_most(&room->made_ms, now_ms);
 	}
@@ -657,7 +843,7 @@ void scale_state_settle(
 
 	state_step_back(state, model->now_ms);
 	state_look_at_all(state, model, every_ms);
-	state_note_rooms(state, model);
+	state_note(state, model);
 	vec_foreach (const struct scale_node, node, &model->nodes)
 		if (node->group >= 0 && !node->has_no_instance)
 			nodes[node->group]++;
@@ -699,6 +885,7 @@ static void state_apply_rooms(const struct scale_state_group *known,
 {
 	if (!state_is_disappointed(known, model->now_ms))
 		return;
+	mismatch_apply(&known->mismatches, group);
 	vec_foreach (const struct scale_state_room, room, &known->rooms)
 		for (int r = 0; r < SCALE_RESOURCES_MAX; r++) {
 			int64_t shown_ms = group->shown_ms.of[r];

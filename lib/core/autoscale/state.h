@@ -17,6 +17,7 @@
  *	    "missing": TIME since when the group is not there,
  *	    "unlisted": TIME since when one of the awaited is not,
  *	    "rooms": {"cpu": {"told": 3920, "room": 3770, "made": TIME}, …},
+ *	    "tried": {"template": DIGEST, "since": TIME}, "mismatches": [as in mismatch.h],
  *	    "shown": TIME, "disappointments": 1,
  *	    "failed_grow": {"due": TIME, "until": TIME (more may come of it)}}}}
  */
@@ -82,7 +83,15 @@ struct scale_state_group {
 	/* Of the newest node, if a pod waited that the template would have held: else a machine
 	 * would be bought for it each time that the last one has been given back. */
 	struct scale_state_rooms VEC_OF(struct scale_state_room) rooms;
-	int64_t shown_ms; /* when that was last so */
+	/* Of what labels and taints of the template there was a purchase, as a digest, and since
+	 * when: nodes made since then show whether they are right, until the newest one does. NULL:
+	 * there was none. */
+	char *tried;
+	int64_t tried_ms;
+	/* Faults of the template that the newest of them showed, where pods waited for the
+	 * opposite. */
+	struct scale_mismatches mismatches;
+	int64_t shown_ms; /* when rooms or mismatches were last so */
 	/* How often in a row: the times until such a machine is bought again grow with it. */
 	int64_t disappointments;
 };
@@ -106,6 +115,8 @@ struct scale_state_group *scale_state_find(const struct scale_state *state, cons
  * token becomes the grow's. Returns the one that counts. */
 const char *scale_state_ask(
 	struct scale_state *state, const char *id, int64_t to, const char *token, int64_t now_ms);
+/* Machines are about to be bought of a group as its template is. */
+void scale_state_try(struct scale_state *state, const struct scale_group *of, int64_t now_ms);
 /* The grow was not sent: the one before it counts again. False where that one was not answered and
  * may have had an effect. */
 bool scale_state_take_back(struct scale_state *state, const char *id);
@@ -128,8 +139,9 @@ void scale_state_settle(
 	struct scale_state *state, const struct scale_model *model, int64_t every_ms);
 /* Sets wait_until, failure and failure_text of the model's groups, and is_awaited of their
  * machines; adds a remark where there was no space for some of them. Groups have no more room than
- * is remembered of a newer node than is there, as long as their template says the same. Here as in
- * scale_state_settle, times from the future, of a clock that has stepped back, become now. */
+ * is remembered of a newer node than is there, as long as their template says the same, and labels
+ * and taints as their nodes had them (mismatch.h). Here as in scale_state_settle, times from the
+ * future, of a clock that has stepped back, become now. */
 void scale_state_apply(struct scale_state *state, struct scale_model *model);
 
 /* The wait after so many failures of that class in a row, at least 1. That of SCALE_FAILED_THROTTLE

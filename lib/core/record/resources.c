@@ -96,18 +96,27 @@ static bool resources_is_end(char c)
 	return c && !strchr("-_.", c);
 }
 
+/* A DNS subdomain (RFC 1123). */
+static bool resources_is_domain(const char *text, size_t len)
+{
+	for (size_t at = 0, part; at < len; at += part + 1) {
+		part = strspn(text + at, LABEL_LOWER "-");
+		if (part == 0 || text[at] == '-' || text[at + part - 1] == '-' ||
+			(at + part < len && (text[at + part] != '.' || at + part + 1 == len)))
+			return false;
+	}
+	return len > 0 && len <= LABEL_PREFIX_MAX;
+}
+
 /* The key of a label (Kubernetes: a name, which may have a DNS name and a slash before it). */
 static bool resources_is_key(const char *text)
 {
 	const char *slash = strchr(text, '/'), *name = slash ? slash + 1 : text;
-	size_t len = strlen(name), prefix = slash ? (size_t)(slash - text) : 0;
+	size_t len = strlen(name);
 
-	if (slash && (prefix == 0 || prefix > LABEL_PREFIX_MAX ||
-			     strspn(text, LABEL_LOWER "-.") != prefix || !resources_is_end(*text) ||
-			     !resources_is_end(slash[-1])))
-		return false;
-	return len > 0 && len <= LABEL_MAX && strspn(name, LABEL_ALLOWED) == len &&
-	       resources_is_end(*name) && resources_is_end(name[len - 1]);
+	return (!slash || resources_is_domain(text, (size_t)(slash - text))) && len > 0 &&
+	       len <= LABEL_MAX && strspn(name, LABEL_ALLOWED) == len && resources_is_end(*name) &&
+	       resources_is_end(name[len - 1]);
 }
 
 static void resources_take_size(const struct config *config, const char *key, uint64_t *ret)

@@ -182,6 +182,19 @@ static char *message_of(const struct http_response *http, const struct json *obj
 		      : mem_printf("the server answers %d without a message", http->status);
 }
 
+static void response_hint_quota(const char *path, struct err *error)
+{
+	static const char in[] = "/namespaces/";
+	const char *at = strstr(path, in);
+	size_t len = at ? strcspn(at + strlen(in), "/?") : 0;
+
+	if (len)
+		err_hint(
+			error, "kubectl describe resourcequota -n %.*s", (int)len, at + strlen(in));
+	else
+		err_hint(error, "kubectl describe resourcequota");
+}
+
 static void response_refuse(const struct kube_requested *requested, int status,
 	const struct http_response *http, struct kube_response *response)
 {
@@ -202,7 +215,7 @@ static void response_refuse(const struct kube_requested *requested, int status,
 		err_hint(error, "log in to the cluster again as %s, then: kubectl auth whoami",
 			requested->user);
 	else if (strstr(message, "exceeded quota"))
-		err_hint(error, "kubectl describe resourcequota");
+		response_hint_quota(requested->path, error);
 	else if (id == E_KUBE_DENIED)
 		err_hint(error, "dlrun init --rbac   # prints the Role to ask for");
 }

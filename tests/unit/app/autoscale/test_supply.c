@@ -67,7 +67,8 @@ static void test_one_group_of_two(void **state)
 {
 	AUTO_SETTINGS struct scale_settings *settings =
 		settings_of("  - exec: [sh, -c, \"" GROUPS "\", a]\n"
-			    "  - exec: [sh, -c, \"" GROUPS "\", a, more]\n");
+			    "  - exec: [sh, -c, \"" GROUPS "\", a, more]\n"
+			    "groups: {\"a*\": {weight: 1}, \"ab*\": {weight: 1}}\n");
 	struct loop *loop = loop_new();
 	struct loop_wait wait = {.loop = loop, .deadline_ms = clock_deadline(LONG_MS)};
 	struct scale_model model = {0};
@@ -79,8 +80,10 @@ static void test_one_group_of_two(void **state)
 	supply_take(supply, &model);
 	assert_int_equal(model.groups.n, 1);
 	assert_string_equal(model.groups.v[0].provider, "sh");
-	assert_int_equal(model.remarks.n, 1);
-	assert_string_equal(model.remarks.v[0], "provider sh#2: groups[1].id is there twice");
+	assert_int_equal(model.remarks.n, 2);
+	assert_string_equal(
+		model.remarks.v[1], "settings: groups has ab*, and no group is called that");
+	assert_string_equal(model.remarks.v[0], "provider sh#2: group a: id is there twice");
 	scale_model_done(&model);
 	supply_free(TAKE(supply));
 	loop_free(loop);

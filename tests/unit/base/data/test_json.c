@@ -521,9 +521,27 @@ static void test_template(void **state)
 	check_print(list, "[{},\"a\"]");
 }
 
+/* It is printed, cloned and freed once for each place. */
+static void test_an_array_in_two_places(void **state UNUSED)
+{
+	AUTO_JSON struct json *tree = json_object();
+	AUTO_BUF struct buf text = buf_with(1000);
+	struct json *list = json_array();
+
+	json_add_str(list, "a");
+	json_add(list, json_object());
+	json_set(tree, "one", list);
+	json_set(tree, "two", json_same_array(list));
+	AUTO_JSON struct json *clone = json_clone(tree);
+	json_print(clone, &text);
+	assert_string_equal(text.data, "{\"one\":[\"a\",{}],\"two\":[\"a\",{}]}");
+	assert_int_equal(json_count(json_get(tree, "two")), 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_an_array_in_two_places),
 		cmocka_unit_test(test_kinds),
 		cmocka_unit_test(test_lenient),
 		cmocka_unit_test(test_accepted),

@@ -589,7 +589,7 @@ static void test_a_pod_that_fits_only_the_template(void **state UNUSED)
 		scale_plan_make(&model, &plan);
 		assert_int_equal(plan.actions.n, turns[i].actions);
 		assert_int_equal(plan.helped, turns[i].helped);
-		assert_int_equal(plan.reasons.n, !turns[i].helped);
+		assert_int_equal(plan.left.n, !turns[i].helped);
 	}
 }
 
@@ -968,6 +968,33 @@ static void test_many_ties(void **state UNUSED)
 	}
 }
 
+/* Pods beyond the ceiling are not planned for, and a remark says why. */
+static void test_too_many_ties(void **state UNUSED)
+{
+	enum { MOST = 1000, MORE = 2 };
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_BUF struct buf text = buf_with(8 << 20);
+	size_t n_unsupported = 0;
+
+	buf_adds(&text, "{'pods': [");
+	for (int i = 0; i < 2 * (MOST + MORE); i++)
+		buf_addf(&text,
+			"%s{'metadata': {'namespace': 'n', 'name': '%d', 'labels': {'k%d': '1'}},"
+			" 'spec': {" NEAR(ZONE,
+				"'labelSelector': {'matchExpressions': [{'key': 'k%d', 'operator':"
+				" 'Exists'}]}") "}}",
+			i ? ", " : "", i, i / 2, i / 2);
+	buf_adds(&text, "]}");
+	read_objects(text.data, &model);
+	vec_foreach (const struct scale_pod, pod, &model.pods)
+		n_unsupported += model.shapes.v[pod->shape].unsupported.n;
+	assert_int_equal(n_unsupported, 2 * MORE);
+	assert_int_equal(model.remarks.n, 1);
+	assert_string_equal(model.remarks.v[0],
+		"4 pods have an affinity by zone that is one too many: 100000 selectors are planned "
+		"for, and 1000 that select no label by its value");
+}
+
 /* A pod that leaves binds the others of its Workload to no zone, whatever else there is. */
 static void test_a_pod_that_leaves_its_zone(void **state UNUSED)
 {
@@ -1126,6 +1153,7 @@ int main(void)
 		cmocka_unit_test(test_pods_of_one_zone),
 		cmocka_unit_test(test_a_label_that_has_to_be_there),
 		cmocka_unit_test(test_many_ties),
+		cmocka_unit_test(test_too_many_ties),
 		cmocka_unit_test(test_a_pod_that_leaves_its_zone),
 		cmocka_unit_test(test_a_plan_of_one_zone),
 		cmocka_unit_test(test_a_snapshot_of_it),

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "base/os/fs.h"
@@ -172,6 +173,15 @@ static const struct plan_case {
 		"uncordon a1, cordon b1", 0, ""},
 	{"pain-karpenter-6459-devices",
 		"a new node whose GPUs are not registered yet is waited for", "", 1, ""},
+	{"new-node-without-its-label",
+		"a new node may still get its labels, and lose taints of its start", "", 1, ""},
+	{"old-node-without-its-label", "a node of which nothing is known is as it is", "grow a 1>2",
+		1, ""},
+	{"mismatch-holds-what-asks-for-it",
+		"nodes that came without a label are bought for others only", "grow a 1>2", 2,
+		"a: node n came without label pool=gpu, which is in the template"},
+	{"group-of-an-unknown-type", "why nothing is known of machines is said", "", 0,
+		"a: it is not known what its machines are like: AWS has no type z9.metal"},
 	{"stopping-machine", "a node whose machine stops holds nobody", "grow a 0>1", 1, ""},
 	{"late-without-id",
 		"machines that are late and have no id are not asked for any more, and others are",
@@ -355,6 +365,33 @@ static void test_a_list_is_no_snapshot(void **state UNUSED)
 }
 
 /* What a provider lists again is counted once, and told once. */
+/* Errors name the group of a provider, which has no place in a list that people see. */
+static void test_what_is_no_group(void **state UNUSED)
+{
+	static const struct {
+		const char *json, *message;
+	} none[] = {
+		{"{\"id\": \"a\", \"min\": 2, \"max\": 1}", "group a: min is above max"},
+		{"{\"max\": 1}", "group without an id: id is missing"},
+		{"7", "group without an id is not an object"},
+		{"{\"id\": \"a\", \"max\": 1, \"template\": {\"taints\": [\"x\"]}}",
+			"group a: taints has one that is not an object"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(none); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_JSON struct json *json = NULL;
+		AUTO_ERR struct err err = {0};
+
+		scale_model_init(&model);
+		assert_int_equal(
+			json_parse(none[i].json, strlen(none[i].json), 1000, "", &json, NULL), 0);
+		assert_true(snapshot_read_group(json, &model, &err) < 0);
+		assert_string_equal(err.message, none[i].message);
+		assert_int_equal(model.groups.n, 0);
+	}
+}
+
 static void test_a_machine_that_is_listed_twice(void **state UNUSED)
 {
 	static const char text[] =
@@ -638,9 +675,9 @@ static void check_all_are_told(const struct scale_model *model, const struct sca
 			continue;
 		}
 		left += placed->pods;
-		vec_foreach (const struct scale_reason, reason, &plan->reasons)
-			is_told = is_told ||
-				  (reason->shape == pod->shape && reason->gang == pod->gang);
+		vec_foreach (const struct scale_left, one, &plan->left)
+			is_told = is_told || (one->shape == pod->shape && one->gang == pod->gang &&
+						     plan->reasons.v[one->reasons].n);
 		assert_true(is_told);
 	}
 	assert_int_equal(helped, plan->helped);
@@ -764,6 +801,85 @@ static void test_any_model(void **state UNUSED)
 	}
 }
 
+/* The same with nodes that came a moment ago, which lack labels and have taints: no pod is placed on
+ * what its group's machines will not be. */
+static void test_any_model_with_new_nodes(void **state UNUSED)
+{
+	int n_waited_for = 0;
+
+	for (uint64_t i = 1; i <= 2000; i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		AUTO_SCALE_PLAN struct scale_plan plan = {0}, after = {0};
+
+		seed = i;
+		any_model(&model);
+		for (size_t n = 0; n < model.nodes.n; n++) {
+			struct scale_node *node = &model.nodes.v[n];
+			if (node->group < 0)
+				continue;
+			node->created_ms = model.now_ms - 60 * 1000;
+			if (any(2))
+				scale_pairs_done(&node->labels);
+			if (any(2))
+				scale_taints_add(&node->taints, "agent", "", SCALE_NO_SCHEDULE);
+		}
+		scale_plan_make(&model, &plan);
+		vec_foreach (const struct scale_placement, placed, &plan.placements) {
+			const struct scale_node *node =
+				placed->node >= 0 ? &model.nodes.v[placed->node] : NULL;
+			const struct scale_shape *shape =
+				&model.shapes.v[model.pods.v[placed->pod].shape];
+			if (!node || scale_fits(&model, shape, &node->labels, &node->taints,
+					     &shape->request, NULL))
+				continue;
+			assert_true(node->group >= 0 && placed->supply == SCALE_ON_ITS_WAY);
+			const struct scale_group *group = &model.groups.v[node->group];
+			assert_true(group->has_template && node->cordoned == SCALE_OPEN);
+			n_waited_for++;
+		}
+		check_actions(&model, &plan);
+		check_gangs(&model, &plan);
+		bool is_cut = model.limits.step || gives_back(&model, &plan);
+		scale_plan_apply(&plan, &model);
+		scale_plan_make(&model, &after);
+		assert_true(is_cut || !buys(&after));
+	}
+	assert_in_range(n_waited_for, 100, INT_MAX);
+}
+
+/* Lists of reasons that are alike are one, whatever the pods are. */
+static void test_equal_reasons_are_one(void **state UNUSED)
+{
+	enum { SHAPES = 100 };
+	AUTO_SCALE_MODEL struct scale_model model;
+	AUTO_SCALE_PLAN struct scale_plan plan = {0};
+	AUTO_BUF struct buf text = buf_with(1 << 20);
+
+	scale_model_init(&model);
+	struct scale_group *group = vec_push(&model.groups);
+	group->id = mem_strdup("full");
+	group->has_template = true;
+	group->room.of[SCALE_CPU] = 1000 * SHAPES;
+	for (int i = 1; i <= SHAPES; i++) {
+		struct scale_shape *shape = vec_push(&model.shapes);
+		shape->name = mem_printf("s%d", i);
+		shape->request.of[SCALE_CPU] = i < SHAPES ? 1000 * i : 1001 * SHAPES;
+		*vec_push(&model.pods) = (struct scale_pod){.name = mem_printf("n/%d", i),
+			.count = 1,
+			.shape = i - 1,
+			.node = -1,
+			.gang = -1};
+	}
+	AUTO_JSON struct json *json = plan_of(&model, &plan);
+	assert_int_equal(plan.left.n, SHAPES);
+	assert_int_equal(plan.reasons.n, 2);
+	json_print(json, &text);
+	int n = 0;
+	for (const char *at = text.data; (at = strstr(at, "its maximum is 0")); at++)
+		n++;
+	assert_int_equal(n, SHAPES - 1);
+}
+
 /* Pods of which memory is scarce, on machines that no few of them fill. First fit is 2 to 4 % over
  * the bound. */
 static void memory_model(struct scale_model *ret)
@@ -872,10 +988,13 @@ int main(void)
 		cmocka_unit_test(test_a_snapshot_is_written_as_it_was_read),
 		cmocka_unit_test(test_what_is_no_snapshot),
 		cmocka_unit_test(test_a_list_is_no_snapshot),
+		cmocka_unit_test(test_what_is_no_group),
 		cmocka_unit_test(test_a_machine_that_is_listed_twice),
 		cmocka_unit_test(test_the_largest_snapshot),
 		cmocka_unit_test(test_what_is_left_alone_is_told),
+		cmocka_unit_test(test_equal_reasons_are_one),
 		cmocka_unit_test(test_any_model),
+		cmocka_unit_test(test_any_model_with_new_nodes),
 		cmocka_unit_test(test_any_model_while_machines_come),
 		cmocka_unit_test(test_little_is_wasted),
 		cmocka_unit_test(test_the_last_place_is_found),

@@ -127,7 +127,8 @@ static void test_times_of_a_clock_that_stepped(void **state UNUSED)
 		" 'asked': " THEN ", 'due_to': 1, 'due': " THEN ", 'answered': true},"
 		" 'awaited': ['i-1'], 'unlisted': " THEN ", 'rooms': {'cpu': {'told': 2, 'room': 1,"
 		" 'made': " THEN "}}, 'shown': " THEN ", 'disappointments': 1, 'failed_grow':"
-		" {'due': " THEN ", 'until': " THEN "}}, 'gone': {'awaited': ['i-2'],"
+		" {'due': " THEN ", 'until': " THEN "}, 'tried': {'template': 'x', 'since': " THEN
+		"}}, 'gone': {'awaited': ['i-2'],"
 		" 'missing': " THEN "}}}");
 
 	for (char *at = text; *at; at++)
@@ -617,6 +618,134 @@ static void test_rooms_of_nodes_that_have_gone(void **state UNUSED)
 	assert_int_equal(again.groups.n, 0);
 }
 
+/* A group of one node, which was made when it was bought and has no labels, though its template
+ * says one that a pod asks for. */
+static void model_of_labels(int64_t made_ms, struct scale_model *model)
+{
+	model_with("gpu-a", 1, model);
+	model->groups.v[0].has_template = true;
+	scale_pairs_add(&model->groups.v[0].labels, "pool", "gpu");
+	model->nodes.v[0].is_ready = true;
+	model->nodes.v[0].created_ms = made_ms;
+	struct scale_shape *shape = vec_push(&model->shapes);
+	shape->name = mem_strdup("gpu");
+	scale_pairs_add(&shape->selector, "pool", "gpu");
+	shape = vec_push(&model->shapes);
+	shape->name = mem_strdup("runs");
+	*vec_push(&model->pods) =
+		(struct scale_pod){.name = mem_strdup("n/p"), .count = 1, .node = -1, .gang = -1};
+}
+
+/* Whether the group is held back from the pod after a turn. */
+static bool is_held(struct scale_state *s, struct scale_model *model)
+{
+	scale_state_settle(s, model, EVERY);
+	scale_state_apply(s, model);
+	scale_state_apply(s, model);
+	return !scale_fits(model, &model->shapes.v[0], &model->groups.v[0].labels,
+		&model->groups.v[0].taints, &model->groups.v[0].room, NULL);
+}
+
+/* Only a node that was made for the template as it is, and is as it will be, shows that it is wrong;
+ * and a taint none where a pod runs that it keeps out. */
+static void test_nodes_that_are_not_as_their_template_says(void **state UNUSED)
+{
+	enum { BEFORE = 1, ANOTHER_TEMPLATE = 2, RUNS = 4, NOT_READY = 8, GONE = 16, UNASKED = 32 };
+	static const struct {
+		const char *label;
+		bool is_tainted;
+		int64_t age_ms;
+		int more;
+		bool is_held;
+	} cases[] = {
+		{NULL, false, 5 * MINUTE, 0, false},
+		{NULL, false, 5 * MINUTE + 1, 0, true},
+		{"cpu", false, MINUTE, 0, true},
+		{"gpu", false, 6 * MINUTE, 0, false},
+		{"gpu", true, 4 * MINUTE, 0, false},
+		{"gpu", true, 6 * MINUTE, 0, true},
+		{"gpu", true, 6 * MINUTE, RUNS, false},
+		{"cpu", false, 6 * MINUTE, RUNS, true},
+		{NULL, false, 6 * MINUTE, BEFORE, false},
+		{NULL, false, 6 * MINUTE, ANOTHER_TEMPLATE, false},
+		{NULL, false, 6 * MINUTE, NOT_READY, false},
+		{NULL, false, 6 * MINUTE, GONE, false},
+		{NULL, false, 6 * MINUTE, UNASKED, false},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_SCALE_STATE struct scale_state s = {0};
+		AUTO_SCALE_MODEL struct scale_model model;
+		int64_t made_ms = NOW - cases[i].age_ms;
+		int more = cases[i].more;
+
+		model_of_labels(made_ms, &model);
+		if (more & ANOTHER_TEMPLATE)
+			scale_pairs_add(&model.groups.v[0].labels, "tier", "a");
+		scale_state_try(&s, &model.groups.v[0], made_ms + ((more & BEFORE) != 0));
+		if (more & ANOTHER_TEMPLATE) {
+			free(model.groups.v[0].labels.v[1].key);
+			free(model.groups.v[0].labels.v[1].value);
+			model.groups.v[0].labels.n = 1;
+		}
+		if (cases[i].label)
+			scale_pairs_add(&model.nodes.v[0].labels, "pool", cases[i].label);
+		if (cases[i].is_tainted)
+			scale_taints_add(&model.nodes.v[0].taints, "team", "a", SCALE_NO_SCHEDULE);
+		if (more & RUNS)
+			*vec_push(&model.pods) = (struct scale_pod){
+				.name = mem_strdup("n/r"), .count = 1, .shape = 1, .gang = -1};
+		model.nodes.v[0].is_ready = !(more & NOT_READY);
+		model.nodes.v[0].has_no_instance = more & GONE;
+		if (more & UNASKED)
+			model.pods.v[0].node = 0;
+		if (is_held(&s, &model) != cases[i].is_held)
+			fail_msg("case %zu", i);
+	}
+}
+
+/* It is remembered when the node has gone, for a time that doubles, and not once one is right. */
+static void test_what_a_node_has_shown_is_remembered(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0}, again = {0};
+
+	for (int n = 1; n <= 2; n++) {
+		AUTO_SCALE_MODEL struct scale_model there, gone, later;
+		int64_t begin_ms = n == 1 ? 0 : 100 * MINUTE;
+		struct scale_state *now = n == 1 ? &s : &again;
+		model_of_labels(NOW + begin_ms, &there);
+		scale_state_try(now, &there.groups.v[0], NOW + begin_ms);
+		there.now_ms = NOW + begin_ms + 6 * MINUTE;
+		assert_true(is_held(now, &there));
+		if (n == 1) {
+			AUTO_FREE char *text = written(&s);
+			read_text(text, &again);
+		}
+		model_of_labels(0, &gone);
+		gone.nodes.v[0].has_no_instance = true;
+		gone.now_ms = there.now_ms + n * 20 * MINUTE - MINUTE;
+		assert_true(is_held(&again, &gone));
+		model_of_labels(0, &later);
+		later.nodes.v[0].has_no_instance = true;
+		later.now_ms = gone.now_ms + 2 * MINUTE;
+		assert_false(is_held(&again, &later));
+	}
+	AUTO_SCALE_MODEL struct scale_model right, bare;
+	model_of_labels(NOW + 200 * MINUTE, &right);
+	scale_pairs_add(&right.nodes.v[0].labels, "pool", "gpu");
+	scale_state_try(&again, &right.groups.v[0], NOW + 200 * MINUTE);
+	right.now_ms = NOW + 206 * MINUTE;
+	assert_false(is_held(&again, &right));
+	assert_int_equal(again.groups.n, 0);
+	/* Nothing comes of a try. */
+	model_of_labels(0, &bare);
+	scale_state_try(&again, &bare.groups.v[0], NOW);
+	assert_int_equal(again.groups.n, 1);
+	bare.now_ms = NOW + 31 * MINUTE;
+	assert_false(is_held(&again, &bare));
+	assert_int_equal(again.groups.n, 0);
+}
+
 static void test_read_and_written(void **state UNUSED)
 {
 	static const char text[] =
@@ -625,7 +754,12 @@ static void test_read_and_written(void **state UNUSED)
 		"p4d\",\"failures\":2,\"wait_until\":\"2026-11-27T05:00:00.000Z\","
 		"\"awaited\":[\"i-1\",\"i-3\"],\"joined\":[\"i-2\"]},\"b\":{\"grow\":{"
 		"\"token\":\"t\",\"to\":9,\"asked\":\"2026-11-27T05:00:00.000Z\","
-		"\"due_to\":8,\"due\":\"2026-11-27T04:00:00.000Z\",\"answered\":true}}}}";
+		"\"due_to\":8,\"due\":\"2026-11-27T04:00:00.000Z\",\"answered\":true}},\"c\":{"
+		"\"tried\":{\"template\":\"0011223344556677\",\"since\":"
+		"\"2026-11-27T05:00:00.000Z\"},\"mismatches\":[{\"label\":\"pool\",\"told\":"
+		"\"gpu\",\"node\":\"n1\"},{\"taint\":\"team\",\"found\":\"\",\"effect\":"
+		"\"NoExecute\",\"node\":\"n1\"}],\"shown\":\"2026-11-27T05:00:00.000Z\","
+		"\"disappointments\":2}}}";
 	AUTO_SCALE_STATE struct scale_state s = {0};
 
 	read_text(text, &s);
@@ -691,6 +825,8 @@ int main(void)
 		cmocka_unit_test(test_many_machines),
 		cmocka_unit_test(test_too_many_machines),
 		cmocka_unit_test(test_rooms_of_nodes_that_have_gone),
+		cmocka_unit_test(test_nodes_that_are_not_as_their_template_says),
+		cmocka_unit_test(test_what_a_node_has_shown_is_remembered),
 		cmocka_unit_test(test_read_and_written),
 		cmocka_unit_test(test_what_is_no_state),
 		cmocka_unit_test(test_long_texts),

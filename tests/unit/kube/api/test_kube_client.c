@@ -125,6 +125,16 @@ static void refused(
 	assert_int_equal(n_requested(), 1);
 }
 
+static void test_a_quota_is_of_a_namespace(void **state)
+{
+	const struct step steps[] = {{403, STATUS(403, "Forbidden", "exceeded quota: gpus")}};
+	AUTO_ERR struct err err = {0};
+	struct kube_request request = post_job;
+
+	assert_true(one(steps, 1, &request, NULL, &err) < 0);
+	assert_string_equal(err.hint, "kubectl describe resourcequota -n jobs");
+}
+
 static void test_refusals(void **state)
 {
 	refused(400, STATUS(400, "BadRequest", "no"), NULL, E_KUBE_INVALID,
@@ -757,6 +767,7 @@ int main(void)
 		cmocka_unit_test(test_get),
 		cmocka_unit_test(test_post),
 		cmocka_unit_test(test_path),
+		cmocka_unit_test(test_a_quota_is_of_a_namespace),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_hostile_message),
 		cmocka_unit_test(test_causes),

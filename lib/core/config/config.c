@@ -58,11 +58,20 @@ int config_location_errorf(
 	return config_location_error(err, E_CONFIG, location, text);
 }
 
+char *config_place_hint(const char *name)
+{
+	char *hint = config_target_key_hint(name);
+
+	if (!hint && !strchr(name, '.') && config_key_index(name) < config_keys_n)
+		hint = mem_printf("%s: is a key of its own, at the top of the file", name);
+	return hint;
+}
+
 int config_unknown_key(struct err *err, const struct config_location *location, const char *where,
 	const struct yaml *item, const char *const *known, size_t n, const char *right)
 {
 	const char *near = str_suggest(item->key, known, n);
-	AUTO_FREE char *of_targets = config_target_key_hint(item->key);
+	AUTO_FREE char *place = right || near ? NULL : config_place_hint(item->key);
 	AUTO_FREE char *shown = str_shown(item->key);
 
 	err_set(err, E_CONFIG_KEY, "unknown key '%s'%s%s", shown, *where ? " in " : "", where);
@@ -70,13 +79,9 @@ int config_unknown_key(struct err *err, const struct config_location *location, 
 		err, &(struct config_location){location->source, location->file, item->key_mark});
 	if (right)
 		return err_hint(err, "%s", right);
-	if (of_targets)
-		return err_hint(err, "%s", of_targets);
-	if (config_key_index(item->key) < config_keys_n)
-		return err_hint(err, "%s: is a key of its own, at the top of the file", item->key);
 	if (near)
 		return err_hint(err, "did you mean '%s'?", near);
-	return err_hint(err, "dlrun help dlrun.yaml");
+	return err_hint(err, "%s", place ? place : "dlrun help dlrun.yaml");
 }
 
 static void config_value_done(struct config_value *value)

@@ -554,8 +554,8 @@ static int read_typed(struct config *config, size_t i, const struct yaml *node,
 	}
 }
 
-/* The location where a key of that name is valid, with the value that was given: `gpus: 1` belongs
- * into `resources:`. NULL: nowhere; the caller frees. */
+/* The location where a key of that name is valid, with the value that was given: `gpus: 1` and
+ * `resources.gpus: 1` belong into `resources:`. NULL: nowhere; the caller frees. */
 static char *right_place(const struct yaml *item)
 {
 	const char *text = plain_text(item);
@@ -563,11 +563,10 @@ static char *right_place(const struct yaml *item)
 	for (size_t i = 0; text && i < config_keys_n; i++) {
 		const char *name = config_keys[i].name, *dot = strchr(name, '.');
 
-		if (dot && str_eq(dot + 1, item->key))
-			return mem_printf(
-				"%.*s: {%s: %s}", (int)(dot - name), name, item->key, text);
+		if (dot && (str_eq(dot + 1, item->key) || str_eq(name, item->key)))
+			return mem_printf("%.*s: {%s: %s}", (int)(dot - name), name, dot + 1, text);
 	}
-	return NULL;
+	return config_place_hint(item->key);
 }
 
 static int config_file_unknown_key(struct err *err, const struct config_location *location,

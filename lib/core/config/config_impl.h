@@ -56,8 +56,11 @@ int config_wrong_kind(struct err *err, const struct config_location *location, c
 /* A target with the key of that name, as it stands in a file; NULL: no kind has one. The caller
  * frees. */
 char *config_target_key_hint(const char *name);
-/* "FILE:LINE:COLUMN: unknown key 'NAME' in WHERE" with a hint: right if it is set, else where a key
- * of that name is valid, else the near match among known. where may be empty. */
+/* Where a key of that name is valid, in targets or else at the top; NULL: nowhere. The caller
+ * frees. */
+char *config_place_hint(const char *name);
+/* "FILE:LINE:COLUMN: unknown key 'NAME' in WHERE" with a hint: right if it is set, else the near
+ * match among known, else where a key of that name is valid. where may be empty. */
 int config_unknown_key(struct err *err, const struct config_location *location, const char *where,
 	const struct yaml *item, const char *const *known, size_t n, const char *right);
 

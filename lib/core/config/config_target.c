@@ -587,7 +587,8 @@ static int config_target_fail_unknown(const struct config_location *location,
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (kinds[i].kind == kind)
 			what = kinds[i].what;
-	return config_unknown_key(err, location, what, item, known, n, NULL);
+	AUTO_FREE char *place = config_place_hint(item->key);
+	return config_unknown_key(err, location, what, item, known, n, place);
 }
 
 /* Keeps the value of a key unless it does not count before it is confirmed. */

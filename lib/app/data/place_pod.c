@@ -102,6 +102,7 @@ static int place_pod_image(const struct data_place *place,
 	AUTO_FREE char *silent = NULL;
 	const struct tree_place *tree;
 	struct config *config;
+	bool is_shell;
 
 	int r = session_config(place->session, &config, err);
 	if (r < 0)
@@ -109,7 +110,9 @@ static int place_pod_image(const struct data_place *place,
 	const char *image = config_str(config, "image");
 	if (!config_is_set(config, "image") && session_place(place->session, &tree, NULL) == 0 &&
 		python_find_above(tree, &named)) {
-		r = python_base_choose(place->session, &named, NULL, ret, &silent, err);
+		const struct strv *command = config_command(config, &is_shell);
+		r = python_base_choose(place->session, &named, command->n ? command->v[0] : NULL,
+			ret, &silent, err);
 		if (r < 0 || !note)
 			return r;
 		AUTO_FREE char *text = mem_printf("no image: is set, so its pod has %s (%s)%s%s",
@@ -125,6 +128,8 @@ static int place_pod_image(const struct data_place *place,
 		err_set(err, E_IMAGE_NONE,
 			"the volumes of target %s are reached through a pod, and image: names no image of a registry for it",
 			place->target->name);
+		if (named.from)
+			err_evidence(err, "%s", named.from);
 		return err_hint(err, "image: docker.io/library/debian:stable-slim");
 	}
 	*ret = mem_strdup(image);

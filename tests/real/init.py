@@ -48,9 +48,11 @@ def init(w, *args, cwd=None, **options):
 def test_uv(w):
     tools(w, "uv", "python")
     w.repo({"pyproject.toml": '[project]\nname = "Great_Net"\n[project.scripts]\nfit = "net:main"\n', "uv.lock": "version = 1\n",
-            "train.py": "", ".python-version": "3.12\n", ".gitignore": "/data\nruns/\n"})
+            "train.py": "", ".gitignore": "/data\nruns/\n.python-version\n"})
     w.write("data/a/b.bin", b"x" * 5000)
+    w.write(".python-version", "3.12\n")
     text = init(w)
+    w.ok("submit", "--dry-run")  # what init writes is valid, and what git ignores is no key
     assert value(w, "name") == "great-net"
     assert value(w, "command") == ["uv", "run", "--no-sync", "python", "train.py"]
     assert value(w, "environment.lock") == "uv.lock"

@@ -216,7 +216,14 @@ def test_what_a_lock_file_includes_is_in_the_key(w):
     assert job["setup"]["key"] == ["requirements.txt", "base.txt", "wheels", "driver.txt"], job["setup"]
     w.write("base.txt", "numpy\n.\n")
     assert "base.txt:2 installs a copy of the project" in w.ok("submit", "--dry-run", "--", "true").err
-    # What was not named need not be in the snapshot.
+    # What was named must be in the snapshot, what was not need not.
+    w.write(".git/info/exclude", "local/\n")
+    w.write("local/x.whl", "")
+    w.write("base.txt", "-f local\n")
+    w.ok("submit", "--dry-run", "--", "true")
+    w.write("dlrun.yaml", "environment: {lock: requirements.txt}\nsetup: {key: [local]}\n")
+    assert "dlrun.yaml:2:14: setup.key: 'local' is not in the snapshot" in w.run("submit", "--dry-run", "--", "true").err
+    w.write("dlrun.yaml", "environment: {lock: requirements.txt}\n")
     w.write(".gitignore", ".venv/\nsetup.cfg\n")
     w.write("setup.cfg", "")
     w.write("base.txt", "-e .\n")

@@ -786,7 +786,7 @@ int doctor_tree(const struct doctor *doctor, struct doctor_row *row, struct err 
 		blame_tree(row, doctor->error);
 		return 0;
 	}
-	if (file_list_take(doctor->session, false, &file_list, &error) < 0) {
+	if (file_list_take(doctor->session, NULL, &file_list, &error) < 0) {
 		blame_tree(row, &error);
 		return 0;
 	}

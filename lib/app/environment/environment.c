@@ -85,12 +85,11 @@ static int environment_find(
  */
 
 /* For keys that are directories, where git may ignore what lies there: a colleague, a host and this
- * machine have the same key. NULL: there are none, or this submit's options have a say in it. */
-static struct file_list *environment_list(const struct submit *submit)
+ * machine have the same key. *ret stays NULL where there are none. */
+static int environment_list(const struct submit *submit, struct file_list **ret, struct err *err)
 {
-	const struct submit_options *options = submit->options;
 	const struct strv *keys = &submit->spec.runtime.setup.key;
-	struct file_list *list = NULL;
+	AUTO_STRV struct strv include = {0};
 	bool any = false;
 	struct stat st;
 
@@ -98,10 +97,10 @@ static struct file_list *environment_list(const struct submit *submit)
 		AUTO_FREE char *path = fs_join(submit->place->root, keys->v[i]);
 		any = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	}
-	if (any && !(options->include && options->include->n) &&
-		!(options->allow && options->allow->n))
-		file_list_take(submit->session, false, &list, NULL);
-	return list;
+	if (!any)
+		return 0;
+	submit_get_include(submit, &include);
+	return file_list_take(submit->session, &include, ret, err);
 }
 
 static bool environment_holds(const void *ctx, const char *path)
@@ -120,7 +119,8 @@ static int environment_read_key(
 					 : submit->pack.base->manifest.digest,
 		config_str(config, "platform"), config_str(config, "workdir"));
 
-	AUTO_FILE_LIST struct file_list *list = environment_list(submit);
+	AUTO_FILE_LIST struct file_list *list = NULL;
+	ERR_TRY(environment_list(submit, &list, err));
 	return setup_key(&submit->spec.runtime.setup, where, submit->place->root,
 		list ? environment_holds : NULL, list, ret, err);
 }

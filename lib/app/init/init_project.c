@@ -10,7 +10,6 @@
 #include "app/init/init_parse.h"
 #include "base/data/json.h"
 #include "base/data/toml.h"
-#include "base/data/yaml.h"
 #include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
@@ -601,6 +600,7 @@ static void note_shadowed(struct init_project *project)
 
 int init_project_read(struct session *session, struct init_project **ret, struct err *err)
 {
+	const struct strv none = {0};
 	AUTO_FILE_LIST struct file_list *file_list = NULL;
 	AUTO_ERR struct err error = {0};
 	const char *path = env_get(session->env.env, "PATH");
@@ -610,7 +610,7 @@ int init_project_read(struct session *session, struct init_project **ret, struct
 	if (r < 0)
 		return r;
 	AUTO_INIT_PROJECT struct init_project *project = new_project(place);
-	if (file_list_take(session, true, &file_list, &error) < 0) {
+	if (file_list_take(session, &none, &file_list, &error) < 0) {
 		/* An empty tree has nothing that could be missed. */
 		if (error.id != E_SNAPSHOT_EMPTY)
 			strv_addf(&project->notes, "what git ignores could not be looked at: %s",

@@ -60,6 +60,7 @@ struct submit {
 	struct strv notices;            /* what is done for the program without being asked */
 	bool missing_program;           /* it will not be found */
 	struct lock_inputs lock_inputs; /* keys of the setup that nobody has named */
+	size_t n_lock_keys; /* of the keys of the setup, the first that its lock file brings */
 
 	/* snapshot and image */
 	struct snapshot *snapshot; /* NULL with --from */
@@ -175,6 +176,8 @@ int submit_check(struct submit *submit, struct err *err);
 int submit_check_program(const struct submit *submit, struct err *err);
 /* The snapshot (none with --from), with its warnings and the time that it took. */
 int submit_take_snapshot(struct submit *submit, struct err *err);
+/* Set ret to the patterns of the configuration and the command line, borrowed by none. */
+void submit_get_include(const struct submit *submit, struct strv *ret);
 void submit_report_snapshot(const struct submit *submit);
 
 /*

@@ -1154,6 +1154,11 @@ static void submit_check_join(struct strv *ret, const struct strv *a, const stru
 		strv_add(ret, b->v[i]);
 }
 
+void submit_get_include(const struct submit *submit, struct strv *ret)
+{
+	submit_check_join(ret, config_list(submit->config, "include"), submit->options->include);
+}
+
 static void get_limits(const struct submit *submit, struct paths_limits *ret)
 {
 	const struct config *config = submit->config;
@@ -1194,8 +1199,7 @@ int submit_take_snapshot(struct submit *submit, struct err *err)
 		submit->snapshot_ms = clock_ms() - submit->begun_ms;
 		return 0;
 	}
-	submit_check_join(
-		&include, config_list(submit->config, "include"), submit->options->include);
+	submit_get_include(submit, &include);
 	submit_check_join(&allow, config_list(submit->config, "allow"), submit->options->allow);
 	get_limits(submit, &options.limits);
 	int r = snapshot_take(&options, &submit->snapshot, err);

@@ -344,6 +344,26 @@ static void submit_runtime_add_key(struct runtime_setup *setup, const char *name
 		strv_addf(&setup->key, "%s/%s", setup->cwd, name);
 }
 
+/* Behind the keys that the lock file brings those of setup.key, which no snapshot may lack. */
+static int submit_runtime_add_named(struct submit *submit, struct err *err)
+{
+	struct strv *keys = &submit->spec.runtime.setup.key;
+	AUTO_STRV struct strv named = {0};
+
+	if (submit_runtime_add_paths(submit->config, "setup.key", &named, err) < 0)
+		return -1;
+	for (size_t i = 0; i < named.n; i++) {
+		ptrdiff_t at = strv_find(keys, named.v[i]);
+		if (at >= 0)
+			free(strv_take_out(keys, (size_t)at));
+	}
+	submit->n_lock_keys = keys->n;
+	for (size_t i = 0; i < named.n; i++)
+		if (strv_find(keys, named.v[i]) < 0)
+			strv_add(keys, named.v[i]);
+	return 0;
+}
+
 static int set_lock(struct submit *submit, const char *lock, struct err *err)
 {
 	struct runtime_setup *setup = &submit->spec.runtime.setup;
@@ -368,24 +388,20 @@ static int set_lock(struct submit *submit, const char *lock, struct err *err)
 			"tree, later runs have old code; write '-e .' there",
 			shown);
 	}
-	if (submit_runtime_add_paths(submit->config, "setup.key", &setup->key, err) < 0)
-		return -1;
 	if (is_conda) {
 		setup->run = submit_runtime_conda(lock);
-		return 0;
+		return submit_runtime_add_named(submit, err);
 	}
 	AUTO_FREE char *dir = root ? fs_join(root, setup->cwd) : NULL;
 	AUTO_FREE char *version = dir ? fs_join(dir, ".python-version") : NULL;
-	if (version && access(version, F_OK) == 0)
+	if (version && access(version, F_OK) == 0) {
 		submit_runtime_add_key(setup, ".python-version");
-	if (is_uv) {
-		setup->run = mem_strdup(LOCK_UV);
-		return 0;
+		strv_add(&inputs->optional, setup->key.v[setup->key.n - 1]);
 	}
 	AUTO_BUF struct buf quoted = buf_with(JSON_SIZE_MAX);
 	str_shell_quote(&quoted, lock);
-	setup->run = mem_printf(LOCK_PIP, quoted.data);
-	return 0;
+	setup->run = is_uv ? mem_strdup(LOCK_UV) : mem_printf(LOCK_PIP, quoted.data);
+	return submit_runtime_add_named(submit, err);
 }
 
 static int set_setup(struct submit *submit, struct err *err)
@@ -1114,9 +1130,6 @@ int submit_check_runtime(struct submit *submit, struct err *err)
 {
 	struct runtime *runtime = &submit->spec.runtime;
 	const struct entry_list *entries;
-	/* The lock file is the key of a setup that nobody has written. */
-	const char *key = config_is_set(submit->config, "environment.lock") ? "environment.lock"
-									    : "setup.key";
 
 	if (!submit->snapshot)
 		return 0;
@@ -1133,13 +1146,17 @@ int submit_check_runtime(struct submit *submit, struct err *err)
 		return err_hint(err, "name the directory that it lies in");
 	}
 	for (size_t i = 0; i < runtime->setup.key.n; i++) {
-		if (submit_runtime_has_path(entries, runtime->setup.key.v[i]))
+		const char *path = runtime->setup.key.v[i];
+		bool is_named = i >= submit->n_lock_keys;
+		const char *key = is_named ? "setup.key" : "environment.lock";
+		if (submit_runtime_has_path(entries, path))
 			continue;
-		if (submit_runtime_may_lack(submit, runtime->setup.key.v[i])) {
+		if (!is_named && submit_runtime_may_lack(submit, path)) {
 			free(strv_take_out(&runtime->setup.key, i--));
+			submit->n_lock_keys--;
 			continue;
 		}
-		AUTO_FREE char *shown = str_escaped(runtime->setup.key.v[i]);
+		AUTO_FREE char *shown = str_escaped(path);
 		err_set(err, E_RUN_SETUP, "%s: '%s' is not in the snapshot", key, shown);
 		config_blame(submit->config, key, err);
 		return err_hint(err, "dlrun submit --dry-run --list-files");

@@ -41,7 +41,8 @@ static struct file_list *new_file_list(
 	return file_list;
 }
 
-int file_list_take(struct session *session, bool allowed, struct file_list **ret, struct err *err)
+int file_list_take(struct session *session, const struct strv *include, struct file_list **ret,
+	struct err *err)
 {
 	AUTO_STRV struct strv all = {0};
 	struct strv none = {0};
@@ -52,9 +53,10 @@ int file_list_take(struct session *session, bool allowed, struct file_list **ret
 	if (r < 0)
 		return r;
 	AUTO_FILE_LIST struct file_list *file_list = new_file_list(session, place);
-	if (allowed) {
+	if (include) {
 		strv_add(&all, ".");
 		options.allow = &all;
+		options.include = include;
 	} else {
 		r = set_config(session, &options, err);
 	}

@@ -10,6 +10,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/err.h"
+#include "base/util/vec.h"
 #include "core/context/session.h"
 #include "snap/git/repo.h"
 #include "snap/tree/paths.h"
@@ -22,9 +23,11 @@ struct file_list {
 	const char *why; /* NULL: the repository was read in full; else how it was read */
 };
 
-/* allowed: no limit refuses anything and the configuration is not read; else as `submit` would take
- * it. Blocks for the walk. Errors as paths_list and session_config have them. */
-int file_list_take(struct session *session, bool allowed, struct file_list **ret, struct err *err);
+/* include: as --include has it; no limit refuses anything, and nothing else of the configuration
+ * counts. NULL: as `submit` would take the tree. Blocks for the walk. Errors as paths_list and
+ * session_config have them. */
+int file_list_take(struct session *session, const struct strv *include, struct file_list **ret,
+	struct err *err);
 void file_list_free(struct file_list *file_list);
 AUTO_POINTER(struct file_list, file_list_free)
 #define AUTO_FILE_LIST AUTO(file_list_free_auto)

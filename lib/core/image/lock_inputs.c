@@ -119,12 +119,14 @@ static void lock_read_requirement(const char *line, size_t number, struct lock_m
 	const char *value, *at;
 	size_t len;
 
-	for (size_t i = 0; i < ARRAY_LEN(options); i++)
-		if ((value = option_value(line, options[i].name))) {
-			if ((value = local_path(value, true, &len)))
+	/* Several options may stand in a line. */
+	for (at = line; *line == '-' && at; at = *at ? at + strcspn(at, " \t") : NULL) {
+		at = skip_blanks(at);
+		for (size_t i = 0; i < ARRAY_LEN(options); i++)
+			if ((value = option_value(at, options[i].name)) &&
+				(value = local_path(value, true, &len)))
 				lock_add(options[i].ret, value, len);
-			return;
-		}
+	}
 	if (*line == '-')
 		return;
 	/* "name @ file:./x" */
@@ -323,7 +325,8 @@ static bool lock_found_archives(
 	AUTO_FREE char *own = lock_path(search->dir, "");
 	AUTO_FREE char *name = lock_path(base, path);
 
-	return name && *name && !fs_below(own, name) && lock_found_optional(search, base, path);
+	return name && *name && !fs_below(own, name) &&
+	       (strv_find(search->found, name) >= 0 || lock_found_optional(search, base, path));
 }
 
 static void lock_found_mentions(const struct lock_search *search, const char *file,

@@ -250,7 +250,8 @@ static int setup_key_make(struct key *key, const struct runtime_setup *setup, co
 	strv_copy(&paths, &setup->key);
 	strv_sort(&paths);
 	for (size_t i = 0; r == 0 && i < paths.n; i++)
-		r = setup_key_add_key(key, tree_fd, paths.v[i], err);
+		if (!key->holds || key->holds(key->ctx, paths.v[i]))
+			r = setup_key_add_key(key, tree_fd, paths.v[i], err);
 	if (r < 0)
 		return r;
 	digest_end(&key->digest, sha256);

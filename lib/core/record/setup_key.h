@@ -20,8 +20,8 @@ enum {
  * is the umask's. Of a directory all files below count, but for .git, .venv and what Python's
  * tools leave there (__pycache__, *.egg-info, caches). A key that is a symbolic link counts with
  * what it says and with the file that it leads to; links below a directory only with what they
- * say. holds: whether a snapshot has something at path or below; what is in a directory and not in
- * the snapshot does not count. NULL: all does. */
+ * say. holds: whether a snapshot has something at path or below; what it lacks does not count.
+ * NULL: all does. */
 int setup_key(const struct runtime_setup *setup, const char *where, const char *tree,
 	bool (*holds)(const void *ctx, const char *path), const void *ctx,
 	char out[static SHA256_HEX_SIZE], struct err *err);

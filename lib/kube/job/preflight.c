@@ -58,7 +58,6 @@ static bool has_resource(const struct json *list, const struct kube_deed *deed)
 
 bool kube_rules_grant(const struct json *review, const struct kube_deed *deed)
 {
-
 	json_foreach (rule, kube_at(review, "status.resourceRules"))
 		if (json_count(json_get(rule, "resourceNames")) == 0 &&
 			preflight_has_word(json_get(rule, "verbs"), deed->verb) &&

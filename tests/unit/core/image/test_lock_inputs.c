@@ -50,6 +50,8 @@ static void test_requirements(void **state)
 			"|./one,./two||"},
 		{"/abs/olute\n~/home\n-r ${HOME}/x.txt\n--index-url https://user:secret@host/simple\n--find-links ./wheels\n-f https://host/x\n-f wheels\n--find-links=\"w 2\"\n",
 			"|||./wheels,wheels,w 2"},
+		{"--no-index --find-links wheels --pre\n-i https://x/ -f near -r more.txt\n./own -f no\n",
+			"more.txt|./own||wheels,near"},
 		{"-requirements.txt\n--requirements x.txt\n", "equirements.txt|||"},
 		{".", "|.||"},
 		{"\xef\xbb\xbf-r base.txt\n# why \\\n./x\n", "base.txt|./x||"},

@@ -87,6 +87,16 @@ static bool mismatch_came_later(
 	return false;
 }
 
+static struct scale_mismatch *mismatch_known(
+	struct scale_mismatches *among, const struct scale_mismatch *like)
+{
+	vec_foreach (struct scale_mismatch, known, among)
+		if (str_eq(known->key, like->key) && known->effect == like->effect &&
+			mismatch_is_taint(known) == mismatch_is_taint(like))
+			return known;
+	return NULL;
+}
+
 static void mismatch_add(const struct scale_model *model, const bool *is_waiting,
 	const struct scale_mismatch *like, struct scale_mismatches *ret)
 {
@@ -98,27 +108,21 @@ static void mismatch_add(const struct scale_model *model, const bool *is_waiting
 			return;
 	for (size_t i = 0; i < model->shapes.n && !matters; i++)
 		matters = is_waiting[i] && mismatch_matters(like, &model->shapes.v[i]);
-	vec_foreach (const struct scale_mismatch, known, ret)
-		if (str_eq(known->key, like->key) && known->effect == like->effect &&
-			mismatch_is_taint(known) == mismatch_is_taint(like))
-			return;
-	if (matters && ret->n < MISMATCHES_MAX)
+	if (matters && !mismatch_known(ret, like) && ret->n < MISMATCHES_MAX)
 		*vec_push(ret) = mismatch_copy(like);
 }
 
 void mismatch_find(const struct scale_model *model, size_t index, const bool *is_waiting,
-	struct scale_mismatches *ret, bool *ret_any)
+	struct scale_mismatches *ret)
 {
 	const struct scale_node *node = &model->nodes.v[index];
 	const struct scale_group *group = &model->groups.v[node->group];
 	bool may_settle = mismatch_may_settle(model, node);
 
-	*ret_any = false;
 	vec_foreach (const struct scale_pair, label, &group->labels) {
 		const char *found = scale_pair(&node->labels, label->key);
 		if (str_eq(found, label->value) || (!found && may_settle))
 			continue;
-		*ret_any = true;
 		mismatch_add(model, is_waiting,
 			&(struct scale_mismatch){.key = label->key,
 				.told = label->value,
@@ -132,7 +136,6 @@ void mismatch_find(const struct scale_model *model, size_t index, const bool *is
 			mismatch_has_taint(&group->taints, taint) ||
 			mismatch_came_later(model, index, taint))
 			continue;
-		*ret_any = true;
 		mismatch_add(model, is_waiting,
 			&(struct scale_mismatch){.key = taint->key,
 				.found = taint->value,
@@ -142,17 +145,53 @@ void mismatch_find(const struct scale_model *model, size_t index, const bool *is
 	}
 }
 
+bool mismatch_merge(struct scale_mismatches *found, struct scale_mismatches *into)
+{
+	bool is_news = false;
+
+	vec_foreach (struct scale_mismatch, mismatch, found) {
+		struct scale_mismatch *known = mismatch_known(into, mismatch);
+		is_news = is_news || !known;
+		if (known)
+			scale_mismatch_done(known);
+		else if (into->n < MISMATCHES_MAX)
+			known = vec_push(into);
+		if (known)
+			*known = *mismatch;
+		else
+			scale_mismatch_done(mismatch);
+	}
+	vec_done(found);
+	return is_news;
+}
+
+void mismatch_drop_refuted(struct scale_mismatches *mismatches, const struct scale_node *node)
+{
+	size_t kept = 0;
+
+	vec_foreach (struct scale_mismatch, mismatch, mismatches) {
+		const struct scale_taint taint = mismatch_taint(mismatch);
+		bool is_refuted =
+			mismatch_is_taint(mismatch)
+				? !mismatch_has_taint(&node->taints, &taint)
+				: str_eq(scale_pair(&node->labels, mismatch->key), mismatch->told);
+		if (is_refuted)
+			scale_mismatch_done(mismatch);
+		else
+			mismatches->v[kept++] = *mismatch;
+	}
+	mismatches->n = kept;
+}
+
 /* Applying. */
 
+/* The value that nodes have is no promise: the next one may have another. */
 static void mismatch_apply_label(const struct scale_mismatch *mismatch, struct scale_pairs *labels)
 {
 	size_t kept = 0;
 
 	vec_foreach (struct scale_pair, label, labels) {
-		bool is_it = str_eq(label->key, mismatch->key);
-		if (is_it && mismatch->found)
-			REPLACE(label->value, mem_strdup(mismatch->found));
-		if (!is_it || mismatch->found) {
+		if (!str_eq(label->key, mismatch->key)) {
 			labels->v[kept++] = *label;
 			continue;
 		}
@@ -216,10 +255,7 @@ void mismatch_told(
 			if (!mismatch_has_taint(&one, &taints->v[i]))
 				taints->v[kept++] = taints->v[i];
 		taints->n = mismatch_is_taint(mismatch) ? kept : taints->n;
-		for (size_t i = 0; mismatch->found && i < labels->n; i++)
-			if (str_eq(labels->v[i].key, mismatch->key) && mismatch->told)
-				labels->v[i].value = mismatch->told;
-		if (mismatch->told && !mismatch->found)
+		if (mismatch->told)
 			*vec_push(labels) = (struct scale_pair){mismatch->key, mismatch->told};
 	}
 	scale_pairs_sort(labels);

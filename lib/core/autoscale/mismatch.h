@@ -27,12 +27,16 @@ enum { SCALE_SETTLING_MS = 5 * 60 * 1000, MISMATCHES_MAX = 8, MISMATCH_TEXT_MAX 
 bool mismatch_may_settle(const struct scale_model *model, const struct scale_node *node);
 bool mismatch_has_taint(const struct scale_taints *taints, const struct scale_taint *taint);
 /* Find the faults of a template that a node of its group shows and that matter to pods that wait,
- * is_waiting of each shape, MISMATCHES_MAX at most, after those that are there. *ret_any: whether
- * there are any at all. */
+ * is_waiting of each shape, MISMATCHES_MAX at most, after those that are there. */
 void mismatch_find(const struct scale_model *model, size_t node, const bool *is_waiting,
-	struct scale_mismatches *ret, bool *ret_any);
-/* Make the group's labels and taints those of its nodes, as far as its template says what it was
- * told when they were found. Once. */
+	struct scale_mismatches *ret);
+/* Move what was found to what is known, in place of what is known of the same label or taint.
+ * Returns whether some was not known. */
+bool mismatch_merge(struct scale_mismatches *found, struct scale_mismatches *into);
+/* Drop those in which the node is as the template says. */
+void mismatch_drop_refuted(struct scale_mismatches *mismatches, const struct scale_node *node);
+/* Take from the group's labels those that its nodes lack or have otherwise, and add their taints to
+ * its own, as far as its template says what it was told when they were found. Once. */
 void mismatch_apply(const struct scale_mismatches *found, struct scale_group *group);
 /* The template as its provider says it: labels, sorted, and taints; their texts are borrowed. */
 void mismatch_told(

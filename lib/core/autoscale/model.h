@@ -173,6 +173,7 @@ struct scale_group {
 	double price;              /* of one for an hour; negative: not known */
 	int64_t weight;            /* those of the smallest are tried first; 0 by default */
 	bool has_template;         /* else nothing is known of its machines, and none is bought */
+	bool is_copied;            /* the template is that of its nodes: the provider says none */
 	struct scale_pairs labels; /* of a new node, as are: */
 	struct scale_taints taints;
 	struct scale_amounts room; /* allocatable, less what daemons take */

@@ -1031,7 +1031,7 @@ static bool objects_is_of_one(const struct scale_group *group, const char *key)
 
 static void objects_copy(const struct scale_node *node, struct scale_group *group)
 {
-	group->has_template = true;
+	group->has_template = group->is_copied = true;
 	vec_foreach (const struct scale_pair, pair, &node->labels)
 		if (!objects_is_of_one(group, pair->key))
 			scale_pairs_add(&group->labels, pair->key, pair->value);
@@ -1059,19 +1059,14 @@ static void objects_compare(const struct scale_node *node, struct scale_group *g
 /* A group of which nothing is known is like its nodes. */
 static void objects_templates(struct objects *o)
 {
-	AUTO_FREE bool *is_copied = mem_alloc(o->model->groups.n + 1, sizeof(*is_copied));
-
 	vec_foreach (const struct scale_node, node, &o->model->nodes) {
 		if (node->group < 0 || !node->is_ready)
 			continue;
 		struct scale_group *group = &o->model->groups.v[node->group];
-		if (is_copied[node->group])
+		if (group->is_copied)
 			objects_compare(node, group);
 		else if (!group->has_template)
 			objects_copy(node, group);
-		else
-			continue;
-		is_copied[node->group] = true;
 	}
 }
 

@@ -27,7 +27,7 @@
  *        "template": {"labels": {}, "taints": [], "room": {}} (nothing is bought),
  *        "instances": [{"id": "i-1", "state": "pending"|"running"|"stopping", "since": TIME,
  *            "awaited": true (false), "was": …}],
- *        "mismatches": [as in mismatch.h; the template is as nodes are, then],
+ *        "mismatches": [as in mismatch.h; the template lacks these labels and has these taints],
  *        "wait_until": TIME, "failure": "capacity", "failure_text": "…", "refused": "a reason"}],
  *    "remarks": []}
  *

@@ -660,6 +660,7 @@ static char *state_digest(const struct scale_group *of)
 {
 	enum { BYTES = 8 };
 	AUTO_DIGEST struct digest digest = {0};
+	AUTO_STRV struct strv texts = {0};
 	struct scale_pairs labels = {0};
 	struct scale_taints taints = {0};
 	uint8_t out[SHA256_SIZE];
@@ -671,11 +672,11 @@ static char *state_digest(const struct scale_group *of)
 		digest_add(&digest, label->key, strlen(label->key) + 1);
 		digest_add(&digest, label->value, strlen(label->value) + 1);
 	}
-	vec_foreach (const struct scale_taint, taint, &taints) {
-		AUTO_FREE char *text =
-			mem_printf("!%s=%s:%d", taint->key, taint->value, (int)taint->effect);
-		digest_add(&digest, text, strlen(text) + 1);
-	}
+	vec_foreach (const struct scale_taint, taint, &taints)
+		strv_addf(&texts, "!%s=%s:%d", taint->key, taint->value, (int)taint->effect);
+	strv_sort(&texts); /* providers have taints in any order */
+	for (size_t i = 0; i < texts.n; i++)
+		digest_add(&digest, texts.v[i], strlen(texts.v[i]) + 1);
 	digest_end(&digest, out);
 	hex_encode(out, BYTES, hex);
 	vec_done(&labels);
@@ -724,7 +725,9 @@ static void state_find_newest(
 		const struct scale_node *node = &model->nodes.v[i];
 		struct state_newest *newest = node->group >= 0 ? &ret[node->group] : NULL;
 		bool may_settle = mismatch_may_settle(model, node);
-		if (!newest || node->has_no_instance || node->created_ms < since_ms[node->group])
+		/* A node that is drained is as somebody made it. */
+		if (!newest || node->has_no_instance || node->cordoned != SCALE_OPEN ||
+			node->created_ms < since_ms[node->group])
 			continue;
 		newest->may_settle = newest->may_settle || may_settle;
 		state_take_newer(model, i, &newest->any);
@@ -736,27 +739,32 @@ static void state_find_newest(
 static void state_note_mismatch(struct scale_state_group *group, const struct scale_model *model,
 	const struct state_newest *newest, const bool *is_waiting)
 {
-	struct scale_mismatches found = {0};
-	bool any = false, any_settled = false;
+	const int32_t nodes[] = {newest->settled, newest->any};
+	bool is_news = false;
 
-	if (newest->any >= 0)
-		mismatch_find(model, (size_t)newest->any, is_waiting, &found, &any);
-	if (newest->settled >= 0 && newest->settled != newest->any)
-		mismatch_find(model, (size_t)newest->settled, is_waiting, &found, &any_settled);
-	if (found.n) {
+	if (newest->settled >= 0)
+		mismatch_drop_refuted(&group->mismatches, &model->nodes.v[newest->settled]);
+	for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
+		struct scale_mismatches found = {0};
+		if (nodes[i] < 0)
+			continue;
+		mismatch_find(model, (size_t)nodes[i], is_waiting, &found);
+		/* A node shows it once, however long it lives. */
+		if (found.n && model->nodes.v[nodes[i]].created_ms > group->shown_ms)
+			is_news = true;
+		if (mismatch_merge(&found, &group->mismatches))
+			is_news = true;
+	}
+	if (is_news)
 		state_disappoint(group, model->now_ms);
-		scale_mismatches_done(&group->mismatches);
-		group->mismatches = found;
-	} else if (newest->settled >= 0 && !any && !any_settled) {
-		/* The nodes are as the template says. */
-		scale_mismatches_done(&group->mismatches);
+	if (newest->settled >= 0 && !group->mismatches.n) {
 		if (!group->rooms.n)
 			state_drop_rooms(group);
-		if (!newest->may_settle)
+		if (!newest->may_settle && !group->token)
 			state_drop_try(group);
 	}
 	/* No node came of it, or all have gone. */
-	if (newest->any < 0 && !newest->may_settle &&
+	if (newest->any < 0 && !newest->may_settle && !group->token &&
 		model->now_ms - group->tried_ms > model->limits.boot_ms + SCALE_SETTLING_MS)
 		state_drop_try(group);
 }
@@ -789,10 +797,11 @@ static void state_note_mismatches(
 	vec_foreach (struct scale_state_group, group, &state->groups) {
 		intptr_t at = group->tried ? (intptr_t)map_get(&there, group->id) : 0;
 		const struct scale_group *of = at ? &model->groups.v[at - 1] : NULL;
-		AUTO_FREE char *digest = of && of->has_template ? state_digest(of) : NULL;
+		bool is_told = of && of->has_template && !of->is_copied;
+		AUTO_FREE char *digest = is_told ? state_digest(of) : NULL;
 		if (digest && str_eq(group->tried, digest))
 			state_note_mismatch(group, model, &newest[at - 1], is_waiting);
-		else if (of || model->now_ms - group->tried_ms > FORGET_MS)
+		else if (digest || model->now_ms - group->tried_ms > FORGET_MS)
 			state_drop_try(group);
 	}
 	map_done(&there);

@@ -650,7 +650,15 @@ static bool is_held(struct scale_state *s, struct scale_model *model)
  * and a taint none where a pod runs that it keeps out. */
 static void test_nodes_that_are_not_as_their_template_says(void **state UNUSED)
 {
-	enum { BEFORE = 1, ANOTHER_TEMPLATE = 2, RUNS = 4, NOT_READY = 8, GONE = 16, UNASKED = 32 };
+	enum {
+		BEFORE = 1,
+		ANOTHER_TEMPLATE = 2,
+		RUNS = 4,
+		NOT_READY = 8,
+		GONE = 16,
+		UNASKED = 32,
+		CORDONED = 64
+	};
 	static const struct {
 		const char *label;
 		bool is_tainted;
@@ -671,6 +679,7 @@ static void test_nodes_that_are_not_as_their_template_says(void **state UNUSED)
 		{NULL, false, 6 * MINUTE, NOT_READY, false},
 		{NULL, false, 6 * MINUTE, GONE, false},
 		{NULL, false, 6 * MINUTE, UNASKED, false},
+		{"gpu", true, 6 * MINUTE, CORDONED, false},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -697,6 +706,7 @@ static void test_nodes_that_are_not_as_their_template_says(void **state UNUSED)
 				.name = mem_strdup("n/r"), .count = 1, .shape = 1, .gang = -1};
 		model.nodes.v[0].is_ready = !(more & NOT_READY);
 		model.nodes.v[0].has_no_instance = more & GONE;
+		model.nodes.v[0].cordoned = more & CORDONED ? SCALE_CORDONED : SCALE_OPEN;
 		if (more & UNASKED)
 			model.pods.v[0].node = 0;
 		if (is_held(&s, &model) != cases[i].is_held)
@@ -744,6 +754,48 @@ static void test_what_a_node_has_shown_is_remembered(void **state UNUSED)
 	bare.now_ms = NOW + 31 * MINUTE;
 	assert_false(is_held(&again, &bare));
 	assert_int_equal(again.groups.n, 0);
+}
+
+/* One node shows it once, however long it lives; labels that no pod asks for hold nothing back; and
+ * what a node has instead of the label of its template is not bought. */
+static void test_faults_that_hold_no_longer(void **state UNUSED)
+{
+	AUTO_SCALE_STATE struct scale_state s = {0};
+	static const struct {
+		int64_t at_ms;
+		const char *label, *asked;
+		bool is_held;
+	} turns[] = {
+		{6 * MINUTE, NULL, "gpu", true},
+		{25 * MINUTE, NULL, "gpu", true},
+		{27 * MINUTE, NULL, "gpu", false},
+		{28 * MINUTE, "cpu", "gpu", false},
+		{29 * MINUTE, "gpu", "gpu", false},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(turns); i++) {
+		AUTO_SCALE_MODEL struct scale_model model;
+		model_of_labels(NOW, &model);
+		scale_pairs_add(&model.groups.v[0].labels, "legacy", "x");
+		scale_pairs_sort(&model.groups.v[0].labels);
+		if (i == 0)
+			scale_state_try(&s, &model.groups.v[0], NOW);
+		if (turns[i].label)
+			scale_pairs_add(&model.nodes.v[0].labels, "pool", turns[i].label);
+		model.now_ms = NOW + turns[i].at_ms;
+		if (is_held(&s, &model) != turns[i].is_held)
+			fail_msg("turn %zu", i);
+	}
+	assert_int_equal(s.groups.n, 0);
+
+	AUTO_SCALE_STATE struct scale_state other = {0};
+	AUTO_SCALE_MODEL struct scale_model model;
+	model_of_labels(NOW, &model);
+	scale_state_try(&other, &model.groups.v[0], NOW);
+	scale_pairs_add(&model.nodes.v[0].labels, "pool", "cpu");
+	REPLACE(model.shapes.v[0].selector.v[0].value, mem_strdup("cpu"));
+	model.now_ms = NOW + 6 * MINUTE;
+	assert_true(is_held(&other, &model));
 }
 
 static void test_read_and_written(void **state UNUSED)
@@ -827,6 +879,7 @@ int main(void)
 		cmocka_unit_test(test_rooms_of_nodes_that_have_gone),
 		cmocka_unit_test(test_nodes_that_are_not_as_their_template_says),
 		cmocka_unit_test(test_what_a_node_has_shown_is_remembered),
+		cmocka_unit_test(test_faults_that_hold_no_longer),
 		cmocka_unit_test(test_read_and_written),
 		cmocka_unit_test(test_what_is_no_state),
 		cmocka_unit_test(test_long_texts),

@@ -736,7 +736,9 @@ static void state_find_newest(
 	}
 }
 
-static void state_note_mismatch(struct scale_state_group *group, const struct scale_model *model,
+/* Whether nodes show that the template is wrong in what was not known, or a new one shows it again:
+ * each shows it once, however long it lives. */
+static bool state_find_faults(struct scale_state_group *group, const struct scale_model *model,
 	const struct state_newest *newest, const bool *is_waiting)
 {
 	const int32_t nodes[] = {newest->settled, newest->any};
@@ -749,13 +751,17 @@ static void state_note_mismatch(struct scale_state_group *group, const struct sc
 		if (nodes[i] < 0)
 			continue;
 		mismatch_find(model, (size_t)nodes[i], is_waiting, &found);
-		/* A node shows it once, however long it lives. */
-		if (found.n && model->nodes.v[nodes[i]].created_ms > group->shown_ms)
-			is_news = true;
-		if (mismatch_merge(&found, &group->mismatches))
-			is_news = true;
+		bool is_new = model->nodes.v[nodes[i]].created_ms > group->shown_ms;
+		is_news = is_news || (found.n && is_new);
+		is_news = mismatch_merge(&found, &group->mismatches) || is_news;
 	}
-	if (is_news)
+	return is_news;
+}
+
+static void state_note_mismatch(struct scale_state_group *group, const struct scale_model *model,
+	const struct state_newest *newest, const bool *is_waiting)
+{
+	if (state_find_faults(group, model, newest, is_waiting))
 		state_disappoint(group, model->now_ms);
 	if (newest->settled >= 0 && !group->mismatches.n) {
 		if (!group->rooms.n)

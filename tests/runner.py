@@ -43,10 +43,9 @@ from pypi import CACHE  # noqa: E402
 AGAIN_MAX = 10
 SLOWEST = 20
 CLOSING = 8
-# How many at a time on the common track: one always, up to that many as long as what runs needs little more than the cores. All of
-# them wait at times, and time alone fails none.
-LEAST, MOST = 1, 6
-CORES = (os.cpu_count() or 2) * 1.2
+# How many at a time on the common track: one always, up to that many as long as what runs needs no more than the cores.
+LEAST, MOST = 1, 4
+CORES = os.cpu_count() or 2
 LIMIT_S = 4500  # Of one step, several times what the longest needs on an idle machine: tests have limits of their own.
 LEAVE_S = 60    # For one that was told to end.
 OUT = ROOT / "build-test"
@@ -169,7 +168,7 @@ def steps(whole):
         yield real(name, 40)
     cluster = sorted(p for p in (tests / "real").glob("cluster_*.py") if whole or p.stem not in CLUSTER_ALL)
     yield Step("real cluster", python(tests / "real/on_cluster.py", dlrun, *cluster), {"release": ("dlrun", "real-tools")}, 900,
-               load=0.9, tools=CLUSTER, own_track=True)
+               load=1.4, tools=CLUSTER, own_track=True)
     for name in PORTABLE if whole else PORTABLE_SOME:
         yield real(name, REAL[name], build=other)
     yield Step("example digits", ["tests/real/digits.sh"])

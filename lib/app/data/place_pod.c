@@ -99,7 +99,7 @@ static int place_pod_image(const struct data_place *place,
 {
 	AUTO_PYTHON_NAMED struct python_named named = {0};
 	AUTO(ref_done) struct ref ref = {0};
-	AUTO_FREE char *silent = NULL;
+	AUTO_FREE char *shown = NULL;
 	const struct tree_place *tree;
 	struct config *config;
 	bool is_shell;
@@ -112,11 +112,10 @@ static int place_pod_image(const struct data_place *place,
 		python_find_above(tree, &named)) {
 		const struct strv *command = config_command(config, &is_shell);
 		r = python_base_choose(place->session, &named, command->n ? command->v[0] : NULL,
-			ret, &silent, err);
+			ret, &shown, err);
 		if (r < 0 || !note)
 			return r;
-		AUTO_FREE char *text = mem_printf("no image: is set, so its pod has %s (%s)%s%s",
-			*ret, named.from, silent ? "; " : "", silent ? silent : "");
+		AUTO_FREE char *text = mem_printf("no image: is set, so its pod has %s", shown);
 		note(ctx, text);
 		return 0;
 	}

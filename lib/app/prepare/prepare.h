@@ -176,7 +176,7 @@ int submit_check(struct submit *submit, struct err *err);
 int submit_check_program(const struct submit *submit, struct err *err);
 /* The snapshot (none with --from), with its warnings and the time that it took. */
 int submit_take_snapshot(struct submit *submit, struct err *err);
-/* Set ret to the patterns of the configuration and the command line, borrowed by none. */
+/* Set ret, which is empty before, to the patterns of include: and of --include. */
 void submit_get_include(const struct submit *submit, struct strv *ret);
 void submit_report_snapshot(const struct submit *submit);
 

@@ -1094,7 +1094,7 @@ static int submit_check_propose(struct submit *submit, char **ret, struct err *e
 {
 	const struct strv *command = &submit->spec.command;
 	AUTO_PYTHON_NAMED struct python_named named = {0};
-	AUTO_FREE char *silent = NULL;
+	AUTO_FREE char *shown = NULL;
 
 	if (submit->from_digest || !python_find_above(submit->place, &named)) {
 		int failed = fail_no_image(submit, err);
@@ -1103,11 +1103,10 @@ static int submit_check_propose(struct submit *submit, char **ret, struct err *e
 		return failed;
 	}
 	const char *program = command->n ? command->v[0] : NULL;
-	int r = python_base_choose(submit->session, &named, program, ret, &silent, err);
+	int r = python_base_choose(submit->session, &named, program, ret, &shown, err);
 	if (r < 0)
 		return r;
-	submit_note(submit, "no image: is set, so the base is %s (%s)%s%s", *ret, named.from,
-		silent ? "; " : "", silent ? silent : "");
+	submit_note(submit, "no image: is set, so the base is %s", shown);
 	if (named.lock && !str_eq(program, "uv") && !config_is_set(submit->config, "setup.run") &&
 		!config_is_set(submit->config, "environment.lock"))
 		submit_note(submit, "the packages of %s are not in it: environment: {lock: %s}",

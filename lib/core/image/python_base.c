@@ -351,11 +351,12 @@ static int python_ask(
 }
 
 int python_base_choose(struct session *session, const struct python_named *named,
-	const char *program, char **ret, char **ret_silent, struct err *err)
+	const char *program, char **ret, char **ret_shown, struct err *err)
 {
 	AUTO_STRV struct strv images = {0};
 	AUTO_FREE char *silent = NULL;
 	struct config *config;
+	size_t chosen = 0;
 
 	int r = session_config(session, &config, err);
 	if (r < 0)
@@ -364,19 +365,17 @@ int python_base_choose(struct session *session, const struct python_named *named
 	r = python_images(config, named->minor, program, &images, err);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < images.n; i++) {
+	for (; chosen < images.n; chosen++) {
 		AUTO_ERR struct err error = {0};
-		if (python_ask(session, images.v[i], platform, &error) == 0) {
-			*ret = mem_strdup(images.v[i]);
-			*ret_silent = TAKE(silent);
-			return 0;
-		}
+		if (python_ask(session, images.v[chosen], platform, &error) == 0)
+			break;
 		if (error.code == ERR_CANCELED)
 			return err_move(err, &error);
 		if (!silent)
 			silent = mem_strdup(error.message);
 	}
-	*ret = mem_strdup(images.v[0]);
-	*ret_silent = TAKE(silent);
+	*ret = mem_strdup(images.v[chosen < images.n ? chosen : 0]);
+	*ret_shown = mem_printf(
+		"%s (%s)%s%s", *ret, named->from, silent ? "; " : "", silent ? silent : "");
 	return 0;
 }

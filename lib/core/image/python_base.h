@@ -41,11 +41,11 @@ bool python_find_above(const struct tree_place *place, struct python_named *ret)
 char *python_base_image(const char *repository, int minor, const char *program);
 
 /* The image for a run of program: of the repositories of `bases:` the first that responds and has
- * it; where none does, that of the first. *ret_silent: what the first of those before it said, one
- * sentence; NULL: nothing. What a registry has had of late is not requested again. Each request
- * ends after four seconds; blocks. The caller frees both. */
+ * it; where none does, that of the first. *ret_shown: it, where its Python is named, and what the
+ * first of those before it said. What a registry has had of late is not requested again. Each
+ * request ends after four seconds; blocks. The caller frees both. */
 int python_base_choose(struct session *session, const struct python_named *named,
-	const char *program, char **ret, char **ret_silent, struct err *err);
+	const char *program, char **ret, char **ret_shown, struct err *err);
 
 /* Engines, for tests. */
 

@@ -50,8 +50,11 @@ static void plan_give_reason(struct scale_reasons *reasons, int32_t group, char 
 
 static char *plan_why_unknown(const struct scale_group *group)
 {
-	return mem_printf("it is not known what its machines are like%s%s",
-		group->failure_text ? ": " : "", group->failure_text ? group->failure_text : "");
+	/* Other failures are of a purchase. */
+	const char *why = group->failure == SCALE_FAILED_CONFIG ? group->failure_text : NULL;
+
+	return mem_printf(
+		"it is not known what its machines are like%s%s", why ? ": " : "", why ? why : "");
 }
 
 static char *plan_why_not(const struct scale_packing *k, const struct scale_lot *lot, size_t g,

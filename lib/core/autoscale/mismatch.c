@@ -67,11 +67,15 @@ static bool mismatch_matters(const struct scale_mismatch *mismatch, const struct
 					   : mismatch_is_asked_for(shape, mismatch->key);
 }
 
+static bool mismatch_same_taint(const struct scale_taint *a, const struct scale_taint *b)
+{
+	return str_eq(a->key, b->key) && str_eq(a->value, b->value) && a->effect == b->effect;
+}
+
 bool mismatch_has_taint(const struct scale_taints *taints, const struct scale_taint *taint)
 {
 	vec_foreach (const struct scale_taint, one, taints)
-		if (str_eq(one->key, taint->key) && str_eq(one->value, taint->value) &&
-			one->effect == taint->effect)
+		if (mismatch_same_taint(one, taint))
 			return true;
 	return false;
 }
@@ -248,15 +252,16 @@ void mismatch_told(
 	vec_foreach (const struct scale_taint, taint, &group->taints)
 		*vec_push(taints) = *taint;
 	vec_foreach (const struct scale_mismatch, mismatch, &group->mismatches) {
-		const struct scale_taint extra = mismatch_taint(mismatch);
-		const struct scale_taints one = {.v = (struct scale_taint *)&extra, .n = 1};
-		size_t kept = 0;
-		for (size_t i = 0; mismatch_is_taint(mismatch) && i < taints->n; i++)
-			if (!mismatch_has_taint(&one, &taints->v[i]))
-				taints->v[kept++] = taints->v[i];
-		taints->n = mismatch_is_taint(mismatch) ? kept : taints->n;
-		if (mismatch->told)
+		if (!mismatch_is_taint(mismatch)) {
 			*vec_push(labels) = (struct scale_pair){mismatch->key, mismatch->told};
+			continue;
+		}
+		const struct scale_taint extra = mismatch_taint(mismatch);
+		size_t kept = 0;
+		vec_foreach (const struct scale_taint, taint, taints)
+			if (!mismatch_same_taint(taint, &extra))
+				taints->v[kept++] = *taint;
+		taints->n = kept;
 	}
 	scale_pairs_sort(labels);
 }
@@ -301,7 +306,9 @@ bool mismatch_read(const struct json *json, struct scale_mismatches *ret)
 {
 	bool is_right = !json || json_kind(json) == JSON_ARRAY;
 
-	for (const struct json *m = is_right ? json_first(json) : NULL; m; m = json_next(m)) {
+	if (!is_right)
+		return false;
+	json_foreach (m, json) {
 		struct scale_mismatch one = {0};
 		bool is_one = json_kind(m) == JSON_OBJECT && ret->n < MISMATCHES_MAX &&
 			      mismatch_read_one(m, &one);
@@ -319,17 +326,13 @@ struct json *mismatch_write(const struct scale_mismatches *mismatches)
 	struct json *list = mismatches->n ? json_array() : NULL;
 
 	vec_foreach (const struct scale_mismatch, mismatch, mismatches) {
-		struct json *one = json_object();
 		bool is_taint = mismatch_is_taint(mismatch);
-		json_set_str(one, is_taint ? "taint" : "label", mismatch->key);
-		if (!is_taint)
-			json_set_str(one, "told", mismatch->told);
-		if (mismatch->found)
-			json_set_str(one, "found", mismatch->found);
-		if (is_taint)
-			json_set_str(one, "effect", snapshot_effects[mismatch->effect]);
-		json_set_str(one, "node", mismatch->node);
-		json_add(list, one);
+		json_add(list,
+			json_make("{%s: %s, 'told': %s, 'found': %s, 'effect': %s, 'node': %s}",
+				is_taint ? "taint" : "label", mismatch->key, mismatch->told,
+				mismatch->found,
+				is_taint ? snapshot_effects[mismatch->effect] : NULL,
+				mismatch->node));
 	}
 	return list;
 }

@@ -725,7 +725,7 @@ static void state_find_newest(
 		const struct scale_node *node = &model->nodes.v[i];
 		struct state_newest *newest = node->group >= 0 ? &ret[node->group] : NULL;
 		bool may_settle = mismatch_may_settle(model, node);
-		/* A node that is drained is as somebody made it. */
+		/* A node that somebody drains tells nothing of its template. */
 		if (!newest || node->has_no_instance || node->cordoned != SCALE_OPEN ||
 			node->created_ms < since_ms[node->group])
 			continue;

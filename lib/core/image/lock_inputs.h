@@ -21,7 +21,8 @@ struct lock_inputs {
 	/* Of a project that is installed as a copy its directory, of one that is imported from the
 	 * tree (-e) its manifests. */
 	struct strv paths;
-	/* Manifests and directories of archives: the subset that a snapshot may lack. */
+	/* Manifests and directories of archives: the subset that a snapshot may lack; submit adds
+	 * its .python-version. */
 	struct strv optional;
 	/* The line that installs a copy of the directory of the lock file, or of one above it,
 	 * which runs may import instead of their code: "requirements.txt:3". NULL: none does. */
